@@ -24,7 +24,7 @@ from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.tfma.computations import Computations
-from slicebeam.transforms.tfma.examples import Measured
+from slicebeam.transforms.tfma.examples import MeasuredExamples
 from slicebeam.transforms.tfma.install import tfma_module
 from slicebeam.transforms.tfma.measure_slices import MeasureSlices, read_measured
 from slicebeam.transforms.tfma.metric_specs import parse_metric
@@ -48,7 +48,7 @@ def parts() -> list[tuple[str, int]]:
 def ours(path: Path, replicates: int, folder: Path) -> tuple[float, dict[int, float]]:
     source = open_parquet([StoredFile(str(path), str(path))])
     predicates = tuple((Singleton(name, "==", value),) for name, value in parts())
-    measured = Measured(
+    measured = MeasuredExamples(
         source, SliceMembership(predicates), "label", "score", None, None, (), None, replicates, 0
     )
     computations = Computations(parse_metric("tfma:AUC"))

@@ -228,3 +228,13 @@ def test_wrong_arrows_are_named_with_file_and_line(tmp_path: Path) -> None:
     assert circle.startswith("high/b.py:4 -> low/a.py, low/a.py:2 -> high/b.py: a circle")
     (unplaced,) = upward(found[:1], ("low",))
     assert "high has no place in ORDER" in unplaced
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    places: dict[str, list[str]] = {}
+    for file in modules(ROOT, {one.partition("/")[0] for one in ORDER}).values():
+        for node in ast.parse((ROOT / file).read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(file)
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert twice == {}, "name one of them after what only it is"

@@ -59,7 +59,7 @@ class Changes(NamedTuple):
 CountGroups: TypeAlias = "Callable[[IntArray, IntArray, IntArray], GroupSums]"
 
 
-class Finding(NamedTuple):
+class ChosenSlice(NamedTuple):
     """A candidate that is worse than expected from the findings before it.
 
     Attributes
@@ -90,7 +90,7 @@ class Finding(NamedTuple):
     outside: float
 
 
-class Findings(NamedTuple):
+class ChosenSlices(NamedTuple):
     """The findings, the model that they make, and why there are no more.
 
     Attributes
@@ -106,7 +106,7 @@ class Findings(NamedTuple):
     left_out : significant candidates for the worse that were not, because there are too many
     """
 
-    findings: list[Finding]
+    findings: list[ChosenSlice]
     masks: IntArray
     sums: FloatArray
     model: ExpectationModel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri, xlogy
 
-from slicebeam.metrics.findings.candidates import Candidates, CountGroups, Finding, Findings
+from slicebeam.metrics.findings.candidates import Candidates, ChosenSlice, ChosenSlices, CountGroups
 from slicebeam.metrics.findings.conditional import (
     influence,
     pattern_variances,
@@ -135,9 +135,9 @@ class Choice:
         hold: Callable[[IntArray], CandidateParts | None] | None,
         count_groups: CountGroups | None,
         most: int,
-    ) -> Findings:
+    ) -> ChosenSlices:
         """Add findings until none is left; see `forward.find`."""
-        found: list[Finding] = []
+        found: list[ChosenSlice] = []
         model = self._model()
         stop: StopReason = "nothing left" if self.positions.size else "no candidates"
         while self.positions.size:
@@ -167,7 +167,7 @@ class Choice:
             value = float(self.total[chosen]) / size
             held_size, held_total, held, outside = self._outside()
             found.append(
-                Finding(
+                ChosenSlice(
                     int(self.positions[chosen]),
                     size,
                     value,
@@ -183,7 +183,7 @@ class Choice:
             )
         masks = self.patterns.masks
         sums = self.patterns.sums
-        return Findings(found, masks, sums, model, stop, self.positions.size, self.left_out)
+        return ChosenSlices(found, masks, sums, model, stop, self.positions.size, self.left_out)
 
     def _model(self) -> ExpectationModel:
         sums = self.patterns.sums

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, Findings
+    from slicebeam.metrics.findings.candidates import Candidates, Changes, ChosenSlices, CountGroups
     from slicebeam.metrics.findings.deviation_law import DeviationLaw
     from slicebeam.metrics.findings.part_tables import CandidateParts, InsideCounts
 
@@ -47,7 +47,7 @@ def find(
     moments: Callable[[NDArray[Any]], FloatArray] | None = None,
     changes: Changes | None = None,
     no_change: float = 0.0,
-) -> Findings:
+) -> ChosenSlices:
     """Choose the findings of one direction, one after another.
 
     Parameters

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.inside import InsideCounter
     from slicebeam.metrics.findings.part_tables import InsideCounts
-    from slicebeam.metrics.findings.patterns import Patterns, Split
+    from slicebeam.metrics.findings.patterns import Patterns, PatternSplit
 
 # Bytes of a pair of an example and a candidate, while the table of pairs is made.
 PAIR_BYTES = 32
@@ -98,7 +98,7 @@ class HeldExamples:
         order = np.argsort(patterns.masks[held])
         return InsideSums(patterns.masks[held[order]], sums[order])
 
-    def split(self, by: Split) -> None:
+    def split(self, by: PatternSplit) -> None:
         """Follow the patterns, which the candidate that was counted last has split."""
         number = np.zeros(by.others.size + by.inside.size, np.int64)
         number[by.others] = np.arange(by.others.size)

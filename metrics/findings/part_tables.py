@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.findings.patterns import InsideSums, Patterns, Split
+    from slicebeam.metrics.findings.patterns import InsideSums, Patterns, PatternSplit
     from slicebeam.metrics.findings.target_sums import TargetSums
 
 # Searching a candidate in every pattern takes so many looks; passing over all pairs takes one each.
@@ -45,7 +45,7 @@ class CandidateParts(Protocol):
     def count(self, candidate: int, patterns: Patterns) -> InsideSums:
         """Return the sums of a candidate that becomes a finding."""
 
-    def split(self, by: Split) -> None:
+    def split(self, by: PatternSplit) -> None:
         """Follow the patterns, which the candidate that was counted last has split."""
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
@@ -108,7 +108,7 @@ class PartTables:
         self._inside = self.count_inside(candidate)
         return self._inside.of_all
 
-    def split(self, by: Split) -> None:
+    def split(self, by: PatternSplit) -> None:
         """Follow the patterns, which the candidate that was counted last has split.
 
         Raises

@@ -37,7 +37,7 @@ class InsideSums(NamedTuple):
     sums: NDArray[Any]
 
 
-class Split(NamedTuple):
+class PatternSplit(NamedTuple):
     """How a new finding changes the patterns: afterwards ``others`` come first, then ``kept``.
 
     The parts inside the finding come last, in the order of ``inside``. All are positions before.
@@ -85,7 +85,7 @@ class Patterns:
         self.raw = np.array(everything)[None]
         self.sums = moments(self.raw)
 
-    def add(self, inside: InsideSums) -> Split:
+    def add(self, inside: InsideSums) -> PatternSplit:
         """Add a finding, and return how it splits the patterns.
 
         Raises
@@ -108,7 +108,7 @@ class Patterns:
         self.masks = np.concatenate([self.masks[others], masks[kept], masks | bit])
         self.findings += 1
         self.sums = self.moments(self.raw)
-        return Split(others, own, kept)
+        return PatternSplit(others, own, kept)
 
     def summable(self, values: FloatArray) -> FloatArray:
         """Return values [patterns] whose sums over examples are the same in any order.

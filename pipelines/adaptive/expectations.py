@@ -31,7 +31,7 @@ _WRITTEN = re.compile(r"(?P<name>[^(]*?)\s*(?:\((?P<given>.*)\))?\s*")
 
 
 @dataclass(frozen=True)
-class Measured:
+class ModelAnswers:
     """Tests of one expectation, and what the model gave for them.
 
     Attributes
@@ -94,24 +94,24 @@ class Expectation:
 
     name: str
     value: Value
-    score: Callable[[Measured], FloatArray]
+    score: Callable[[ModelAnswers], FloatArray]
     help: str
     parameters: tuple[str, ...] = ()
     model: str = ""
 
 
-def _outputs(tests: Measured) -> FloatArray:
+def _outputs(tests: ModelAnswers) -> FloatArray:
     outputs = tests.outputs
     if outputs.probabilities is not None:
         return output_failure(outputs.probabilities[tests.at], outputs.codes_of(tests.values))
     return (outputs.texts[tests.at] != tests.values).astype(np.float64)
 
 
-def _outputs_not(tests: Measured) -> FloatArray:
+def _outputs_not(tests: ModelAnswers) -> FloatArray:
     return 1.0 - _outputs(tests)
 
 
-def _same(tests: Measured) -> FloatArray:
+def _same(tests: ModelAnswers) -> FloatArray:
     outputs, (of, other) = tests.outputs, tests.others
     first, tolerance = tests.at[of], tests.parameters.tolerance
     if outputs.probabilities is not None:
@@ -127,7 +127,7 @@ def _same(tests: Measured) -> FloatArray:
     return tests.largest(score)
 
 
-def _change(tests: Measured) -> FloatArray:
+def _change(tests: ModelAnswers) -> FloatArray:
     """Return how much more the inputs score than each of the others; NaN without a number."""
     outputs, (of, other) = tests.outputs, tests.others
     first = tests.at[of]
@@ -150,15 +150,15 @@ def _change(tests: Measured) -> FloatArray:
     return change
 
 
-def _not_lower(tests: Measured) -> FloatArray:
+def _not_lower(tests: ModelAnswers) -> FloatArray:
     return tests.largest(change_failure(-_change(tests), tests.parameters.tolerance))
 
 
-def _not_higher(tests: Measured) -> FloatArray:
+def _not_higher(tests: ModelAnswers) -> FloatArray:
     return tests.largest(change_failure(_change(tests), tests.parameters.tolerance))
 
 
-def _pairs(tests: Measured, holds: Callable[[str, str], bool]) -> FloatArray:
+def _pairs(tests: ModelAnswers, holds: Callable[[str, str], bool]) -> FloatArray:
     texts = tests.outputs.texts[tests.at].tolist()
     return np.array(
         [
@@ -169,19 +169,19 @@ def _pairs(tests: Measured, holds: Callable[[str, str], bool]) -> FloatArray:
     )
 
 
-def _contains(tests: Measured) -> FloatArray:
+def _contains(tests: ModelAnswers) -> FloatArray:
     return _pairs(tests, lambda text, value: value in text)
 
 
-def _contains_not(tests: Measured) -> FloatArray:
+def _contains_not(tests: ModelAnswers) -> FloatArray:
     return _pairs(tests, lambda text, value: value not in text)
 
 
-def _starts(tests: Measured) -> FloatArray:
+def _starts(tests: ModelAnswers) -> FloatArray:
     return _pairs(tests, str.startswith)
 
 
-def _starts_not(tests: Measured) -> FloatArray:
+def _starts_not(tests: ModelAnswers) -> FloatArray:
     return _pairs(tests, lambda text, value: not text.startswith(value))
 
 
@@ -189,7 +189,7 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _invertible(tests: Measured) -> FloatArray:
+def _invertible(tests: ModelAnswers) -> FloatArray:
     if tests.second is None:
         return np.full(len(tests.at), np.nan)
     return np.array(
@@ -201,7 +201,7 @@ def _invertible(tests: Measured) -> FloatArray:
     )
 
 
-def _classified_not(tests: Measured) -> FloatArray:
+def _classified_not(tests: ModelAnswers) -> FloatArray:
     second = tests.second
     if second is None:
         return np.full(len(tests.at), np.nan)

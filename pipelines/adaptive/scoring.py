@@ -15,7 +15,7 @@ from slicebeam.pipelines.adaptive.expectations import (
     NO_OUTPUT,
     OUTPUTS,
     OUTPUTS_NOT,
-    Measured,
+    ModelAnswers,
     ParsedExpectation,
     inputs_of,
     parse_expectation,
@@ -201,7 +201,7 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
     for written, same in kinds:
         rows, own = same.rows, others[written]
         second = _second(same, models, outputs, at[rows])
-        measured = Measured(
+        measured = ModelAnswers(
             outputs, at[rows], values[rows], own, texts[rows], same.kind.parameters, second
         )
         score = same.kind.kind.score(measured)

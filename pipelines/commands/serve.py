@@ -59,12 +59,12 @@ def _run(
     publish: Callable[[str], None],
 ) -> None:
     from slicebeam.pipelines.serve.app import application, application_of_runs
-    from slicebeam.pipelines.serve.protection import Session
+    from slicebeam.pipelines.serve.protection import PageSession
     from slicebeam.pipelines.serve.runs import Runs
     from slicebeam.pipelines.serve.served import ServedOutput
     from slicebeam.pipelines.serve.server import RunningError, only_server, run_server
 
-    session = Session(bound.getsockname()[1])
+    session = PageSession(bound.getsockname()[1])
 
     def started() -> None:
         publish(session.address)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.pipelines.prepare.feature_hints import FeatureHint
+    from slicebeam.pipelines.prepare.feature_hints import ColumnHint
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import Outcome, Side
@@ -64,7 +64,7 @@ class EncodedDataset:
     top_values: int | None = None
     lost: tuple[str, ...] = ()
     label_counts: LabelCounts | None = None
-    hints: tuple[FeatureHint, ...] = ()
+    hints: tuple[ColumnHint, ...] = ()
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
 
     @property

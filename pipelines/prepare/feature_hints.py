@@ -36,7 +36,7 @@ _MANY = 0.5
 
 
 @dataclass(frozen=True)
-class FeatureHint:
+class ColumnHint:
     """A feature that may be better left out, and why."""
 
     name: str
@@ -49,7 +49,7 @@ def feature_hints(
     labels: LabelCounts | None,
     rows: int,
     chosen: Collection[str],
-) -> tuple[FeatureHint, ...]:
+) -> tuple[ColumnHint, ...]:
     """Return the features that look like no property of an example, in their order.
 
     Parameters
@@ -66,7 +66,7 @@ def feature_hints(
     )
 
 
-def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator[FeatureHint]:
+def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator[ColumnHint]:
     """Yield at most one hint, the one with most behind it."""
     name = domain.name
     if table is not None:
@@ -76,14 +76,14 @@ def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator
         found = predicts_label(table, is_range)
         if found is not None:
             share = _percent(found.most_frequent)
-            yield FeatureHint(
+            yield ColumnHint(
                 name,
                 "label",
                 f"predicts {_percent(found.right)} of the labels; {share} are the most frequent one",
             )
             return
     if looks_like_output(name):
-        yield FeatureHint(name, "output", "its name")
+        yield ColumnHint(name, "output", "its name")
         return
     seen = domain.seen
     if seen is None or seen.distinct is None or domain.data_type in ("string", "bool"):
@@ -93,7 +93,7 @@ def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator
     if _ID & set(words_of(name)):
         needed = _MANY
     if present > FEW_VALUES and seen.distinct >= needed * present:
-        yield FeatureHint(name, "id", f"{seen.distinct:,} distinct values in {present:,}")
+        yield ColumnHint(name, "id", f"{seen.distinct:,} distinct values in {present:,}")
 
 
 def words_of(name: str) -> list[str]:

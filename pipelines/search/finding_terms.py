@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.findings.candidates import Finding
+    from slicebeam.metrics.findings.candidates import ChosenSlice
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.search.finding_list import Direction
     from slicebeam.pipelines.search.results import MetricResult
@@ -52,7 +52,7 @@ class FindingTerms:
         return target
 
     def finding(
-        self, rank: int, one: Finding, position: int, slice_id: str, n: int
+        self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
     ) -> document.Finding:
         """Return a finding as the document holds it.
 
@@ -107,7 +107,7 @@ class FindingTerms:
         )
 
     def _interval(
-        self, one: Finding, position: int, value: float, expected: float
+        self, one: ChosenSlice, position: int, value: float, expected: float
     ) -> tuple[float, float]:
         """Return the interval of the difference of value and expectation."""
         measured, covariance = self.measured, one.covariance

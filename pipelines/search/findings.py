@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.findings.candidates import Findings
+    from slicebeam.metrics.findings.candidates import ChosenSlices
     from slicebeam.metrics.findings.part_tables import InsideCounts
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
@@ -144,7 +144,7 @@ class _Choice:
         self.group_passes = 0
         self.counter: HeldCodes | InsideCounter | None = None
 
-    def findings(self, tests_per_level: Sequence[int]) -> Findings | None:
+    def findings(self, tests_per_level: Sequence[int]) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
         upward = self.target.upward == (self.direction == "worse")
         of_all = self.own.target_sums(self.everything[None], self.space)
@@ -355,7 +355,7 @@ class _Choice:
             ],
         )
 
-    def listed(self, found: Findings, names: SliceNames) -> FindingList:
+    def listed(self, found: ChosenSlices, names: SliceNames) -> FindingList:
         """Return the findings in the metric's own terms."""
         positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
         ids = names.ids(self.results.keys[positions]).to_pylist()

@@ -23,7 +23,7 @@ from slicebeam.pipelines.serve import (
     slice_examples,
 )
 from slicebeam.pipelines.serve.answers import HANDLERS, Given, RefusedError, reads, takes
-from slicebeam.pipelines.serve.protection import Protection, Session
+from slicebeam.pipelines.serve.protection import PageSession, Protection
 from slicebeam.pipelines.serve.runs import OverRuns, Runs
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Token(Given):
     token: str
 
 
-def application(served: ServedOutput, session: Session) -> ASGIApp:
+def application(served: ServedOutput, session: PageSession) -> ASGIApp:
     """Return the server's application for an output."""
     return _protected(
         [Mount("/api", routes=[*_session_routes(session), *_features(served)])], session
@@ -87,7 +87,7 @@ def application(served: ServedOutput, session: Session) -> ASGIApp:
 
 
 def application_of_runs(
-    runs: Runs, opened: Callable[[str], ServedOutput], session: Session
+    runs: Runs, opened: Callable[[str], ServedOutput], session: PageSession
 ) -> ASGIApp:
     """Return the server's application for a folder of outputs.
 
@@ -109,7 +109,9 @@ def application_of_runs(
 class _Outputs:
     """The applications of the outputs in a folder, each made when it is asked first."""
 
-    def __init__(self, runs: Runs, opened: Callable[[str], ServedOutput], session: Session) -> None:
+    def __init__(
+        self, runs: Runs, opened: Callable[[str], ServedOutput], session: PageSession
+    ) -> None:
         self.runs, self.opened, self.session = runs, opened, session
         self._apps: dict[str, ASGIApp] = {}
         self._lock = threading.Lock()
@@ -133,7 +135,7 @@ class _Outputs:
             return self._apps[name]
 
 
-def _protected(routes: list[BaseRoute], session: Session) -> ASGIApp:
+def _protected(routes: list[BaseRoute], session: PageSession) -> ASGIApp:
     app = Starlette(routes=[*_page_routes(), *routes], exception_handlers=HANDLERS)
     return Protection(app, session)
 
@@ -159,7 +161,7 @@ def _asset(name: str, kind: str) -> Any:
     return asset
 
 
-def _session_routes(session: Session) -> list[Route]:
+def _session_routes(session: PageSession) -> list[Route]:
     def begin(given: _Token) -> Response:
         if not hmac.compare_digest(given.token.encode(), session.token.encode()):
             raise RefusedError("the token in the address is of an earlier server", 401)

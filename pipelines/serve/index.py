@@ -39,7 +39,7 @@ THREADS = 2
 
 
 @dataclass(frozen=True)
-class Condition:
+class IndexedCondition:
     """A singleton predicate.
 
     Attributes
@@ -92,7 +92,7 @@ class SliceIndex:
         fingerprint = (document.search.slices_fingerprint or "none").rpartition(":")[2]
         self.path = state / f"slices-{_VERSION}-{fingerprint[:16]}.duckdb"
         self.metrics = [one.key for one in document.metrics]
-        self.conditions: dict[int, Condition] = {}
+        self.conditions: dict[int, IndexedCondition] = {}
         self.totals: dict[str, Totals] = {}
         self.findings: list[tuple[int, int | None, int | None, int | None]] = []
         self.has_texts = False
@@ -170,7 +170,7 @@ class SliceIndex:
             connection.execute("SET lock_configuration = true")
         for code, text in connection.execute("FROM conditions ORDER BY code").fetchall():
             part = json.loads(text)
-            self.conditions[code] = Condition(code, str(singleton(part)), text, part)
+            self.conditions[code] = IndexedCondition(code, str(singleton(part)), text, part)
         for metric, slices, significant, density, largest in connection.execute(
             "FROM totals"
         ).fetchall():

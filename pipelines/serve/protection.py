@@ -47,7 +47,7 @@ def _secret() -> str:
 
 
 @dataclass(frozen=True)
-class Session:
+class PageSession:
     """What lets a page ask a server.
 
     Attributes
@@ -92,7 +92,7 @@ class Protection:
     session : of the server
     """
 
-    def __init__(self, app: ASGIApp, session: Session) -> None:
+    def __init__(self, app: ASGIApp, session: PageSession) -> None:
         self.app, self.session = app, session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.shift.assessment import Assessment
-    from slicebeam.pipelines.shift.findings import AccuracyChange, Findings, SliceFindings
+    from slicebeam.pipelines.shift.findings import AccuracyChange, ShiftFindings, SliceFindings
     from slicebeam.pipelines.shift.pool import LabelledPool
     from slicebeam.transforms.encode.predicates import Singleton
 
@@ -66,7 +66,7 @@ def build(
     config: ShiftConfig,
     pool: LabelledPool,
     assessed: Assessment,
-    found: Findings,
+    found: ShiftFindings,
     slices: Sequence[SliceFindings],
     predicates: Sequence[Sequence[Singleton]],
     bill: Bill,
@@ -145,7 +145,7 @@ def _fingerprint(pool: LabelledPool) -> str:
 
 
 def _classes(
-    pool: LabelledPool, assessed: Assessment, found: Findings
+    pool: LabelledPool, assessed: Assessment, found: ShiftFindings
 ) -> tuple[list[Any], list[Any], IntArray]:
     """Return the labels, the predictions, and the columns of the matrices that are reported."""
     labels = [pool.classes[code] for code in pool.labels.tolist()]
@@ -160,7 +160,7 @@ def _section(
     config: ShiftConfig,
     pool: LabelledPool,
     assessed: Assessment,
-    found: Findings,
+    found: ShiftFindings,
     bill: Bill,
     classes: tuple[list[Any], list[Any], IntArray],
     slices: tuple[shifted.SliceShift, ...],
@@ -327,7 +327,9 @@ def _slices(
     return tuple(described), tuple(matrices)
 
 
-def _warnings(config: ShiftConfig, assessed: Assessment, found: Findings, bill: Bill) -> list[str]:
+def _warnings(
+    config: ShiftConfig, assessed: Assessment, found: ShiftFindings, bill: Bill
+) -> list[str]:
     warnings = []
     labels, calls = assessed.strata.shape[0], int(assessed.items.size)
     if config.used_method == "masa":

@@ -69,7 +69,7 @@ class AccuracyChange:
 
 
 @dataclass(frozen=True)
-class Findings:
+class ShiftFindings:
     """The confusion matrix before and after: [L, P] each.
 
     Attributes
@@ -163,7 +163,7 @@ def _accuracy(strata: Strata, matrix: FloatArray) -> float:
     return float(matrix[known, strata.right[known]].sum())
 
 
-def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> Findings:
+def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> ShiftFindings:
     """Return the findings of an assessment for the whole pool.
 
     The p-values of cells are those that the intervals stand for, and are corrected by Benjamini and
@@ -206,7 +206,7 @@ def _findings(
     bound: float,
     reliance: float | None,
     confidence: float,
-) -> Findings:
+) -> ShiftFindings:
     new = _shares(found.matrix[run], found.label_share[run])
     errors = found.cell_errors()[run]
     together = np.hypot(errors, old_errors)
@@ -218,7 +218,7 @@ def _findings(
     low, high = np.maximum(shift - half, least), np.minimum(shift + half, most)
     p = cell_p_values(np.where(np.abs(shift) < _ROUNDING, 0.0, shift), together)
     q = bh_adjusted(p.ravel(), p.size).reshape(p.shape)
-    return Findings(old, new, errors, shift, low, high, p, q, change, bound, reliance)
+    return ShiftFindings(old, new, errors, shift, low, high, p, q, change, bound, reliance)
 
 
 def _change(
@@ -256,7 +256,7 @@ class SliceFindings:
     number: int
     size: int
     calls: int
-    found: Findings
+    found: ShiftFindings
 
 
 def find_slices(

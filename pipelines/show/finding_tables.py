@@ -27,7 +27,7 @@ _BETWEEN_COLUMNS = 2
 _AND = " & "
 
 
-class Findings(NamedTuple):
+class FindingTables(NamedTuple):
     """The findings of one metric in one direction, and how they were chosen."""
 
     model: FindingModel
@@ -53,10 +53,10 @@ class Column(NamedTuple):
         return max(map(len, [self.header, *self.cells])) + _BETWEEN_COLUMNS
 
 
-def all_findings(document: SearchChangeList) -> list[Findings]:
+def all_findings(document: SearchChangeList) -> list[FindingTables]:
     """Return the findings of each metric and direction, those of older documents being none."""
     return [
-        Findings(
+        FindingTables(
             model,
             [
                 one
@@ -68,7 +68,7 @@ def all_findings(document: SearchChangeList) -> list[Findings]:
     ]
 
 
-def heading(document: SearchChangeList, shown: Findings) -> str:
+def heading(document: SearchChangeList, shown: FindingTables) -> str:
     """Return the heading of the findings of a metric.
 
     With the value over all examples: the first finding is expected to have it.
@@ -85,7 +85,7 @@ def heading(document: SearchChangeList, shown: Findings) -> str:
     return f"{title}, {shown.model.direction} than expected{over}:"
 
 
-def reason_line(shown: Findings) -> str | None:
+def reason_line(shown: FindingTables) -> str | None:
     """Return why a metric has no findings, where it could have some; None if that is plain."""
     model = shown.model
     if model.stop == "not possible":
@@ -99,7 +99,7 @@ def reason_line(shown: Findings) -> str | None:
     return None
 
 
-def left_out_line(shown: Findings) -> str | None:
+def left_out_line(shown: FindingTables) -> str | None:
     """Return a line about candidates that were not considered; None if all were."""
     model = shown.model
     if not model.left_out:
@@ -110,7 +110,7 @@ def left_out_line(shown: Findings) -> str | None:
     )
 
 
-def columns(document: SearchChangeList, shown: Findings, most: int) -> list[Column]:
+def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list[Column]:
     """Return the columns of numbers, of the first findings.
 
     On the better side nothing says how many errors the findings hold.
@@ -140,7 +140,7 @@ def columns(document: SearchChangeList, shown: Findings, most: int) -> list[Colu
 
 
 def hidden_columns(
-    document: SearchChangeList, lists: Sequence[Findings], width: int, most: int
+    document: SearchChangeList, lists: Sequence[FindingTables], width: int, most: int
 ) -> list[str]:
     """Return which columns are left out of all lists, so that the slices have enough room.
 
@@ -161,7 +161,7 @@ def hidden_columns(
 
 def table(
     document: SearchChangeList,
-    shown: Findings,
+    shown: FindingTables,
     width: int | None,
     most: int,
     hidden: Sequence[str] = (),
@@ -213,7 +213,9 @@ def wrapped(name: str, width: int) -> list[str]:
     return lines
 
 
-def legend(document: SearchChangeList, shown: Sequence[Findings], hidden: Sequence[str]) -> str:
+def legend(
+    document: SearchChangeList, shown: Sequence[FindingTables], hidden: Sequence[str]
+) -> str:
     """Return the legend of the columns.
 
     Parameters
@@ -259,5 +261,5 @@ def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]
     return [by_id.get(one.slice_id, one.slice_id) for one in findings]
 
 
-def _entry(document: SearchChangeList, shown: Findings) -> MetricEntry:
+def _entry(document: SearchChangeList, shown: FindingTables) -> MetricEntry:
     return next(one for one in document.metrics if one.key == shown.model.metric)

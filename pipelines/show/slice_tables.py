@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.run.published import Published
-    from slicebeam.pipelines.show.finding_tables import Findings
+    from slicebeam.pipelines.show.finding_tables import FindingTables
 
 # Intervals are shown from this width; what is not a terminal gets a width of its own.
 WIDE = 100
@@ -141,7 +141,7 @@ def _renamed(line: str, in_python: bool) -> str:
 
 
 def _print_findings(
-    console: Console, document: SearchChangeList, shown: list[Findings], *, in_python: bool
+    console: Console, document: SearchChangeList, shown: list[FindingTables], *, in_python: bool
 ) -> None:
     most = max(LEAST_LINES, MOST_LINES // max(len(shown), 1))
     width = _width_of(console)

@@ -21,7 +21,7 @@ from slicebeam.pipelines.tfma.plots import Plotted
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.tfma.computations import Computations
-from slicebeam.transforms.tfma.examples import Measured, needed_features
+from slicebeam.transforms.tfma.examples import MeasuredExamples, needed_features
 from slicebeam.transforms.tfma.measure_slices import EVERYTHING, MeasureSlices, read_measured
 from slicebeam.transforms.tfma.metric_specs import parse_metric
 
@@ -47,7 +47,7 @@ SECONDS_OF_SLICE = 2e-2
 
 
 @dataclass(frozen=True)
-class Job:
+class MetricsJob:
     """What is about to be computed of one metric.
 
     Attributes
@@ -210,7 +210,7 @@ def _measured(
     computations: Computations,
     side: Side,
     prediction: str,
-) -> Measured:
+) -> MeasuredExamples:
     predicates = [
         tuple(Singleton(c.field, c.op, c.value) for c in one.definition.predicate.all)
         for one in slices
@@ -227,7 +227,7 @@ def _measured(
         source.column_type(prediction, "--score")
     else:
         model = config.baseline_model if side == "baseline" else config.model
-    return Measured(
+    return MeasuredExamples(
         source,
         SliceMembership(tuple(predicates)),
         label,

@@ -21,7 +21,7 @@ from slicebeam.transforms.shift.difficulty_bins import (
     rounded_down,
 )
 from slicebeam.transforms.shift.learn_pool import PoolColumns
-from slicebeam.transforms.shift.pool_candidates import Candidates, narrow, plain, smallest
+from slicebeam.transforms.shift.pool_candidates import PoolCandidates, narrow, plain, smallest
 from slicebeam.transforms.shift.stratify_pool import PoolCounts, Stratification, stratify_chunk
 
 
@@ -162,7 +162,7 @@ def test_candidates_of_parts_are_those_of_the_whole(parts: int) -> None:
         }
     )
     wanted = frame.sort_values(["cell", "hash", "row"]).groupby("cell").head(10_000)
-    candidates = Candidates(10_000, 4)
+    candidates = PoolCandidates(10_000, 4)
     for part in np.array_split(rng.permutation(rows), parts):
         table = pa.Table.from_pandas(frame.iloc[part], preserve_index=False)
         candidates.add(table.set_column(3, "text", table.column("text").dictionary_encode()))

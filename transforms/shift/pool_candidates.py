@@ -54,7 +54,7 @@ def smallest(
     return chosen
 
 
-class Candidates:
+class PoolCandidates:
     """Keeps the candidates of tables that come one after another.
 
     The result is the same as for one table of all rows. Memory: at most about twice the candidates,

@@ -34,7 +34,7 @@ from slicebeam.transforms.shift.learn_pool import (
     signed_difficulties,
     split_groups,
 )
-from slicebeam.transforms.shift.pool_candidates import Candidates, plain
+from slicebeam.transforms.shift.pool_candidates import PoolCandidates, plain
 from slicebeam.transforms.storage.arrow_files import write_arrow
 from slicebeam.transforms.storage.storage import holds
 
@@ -256,7 +256,7 @@ def stratify_group(
     if plan.most is None:
         yield from map(plain, chunks)
         return
-    candidates = Candidates(plan.most, len(plan.classes) * plan.width)
+    candidates = PoolCandidates(plan.most, len(plan.classes) * plan.width)
     for table in chunks:
         candidates.add(table)
     yield candidates.smallest()

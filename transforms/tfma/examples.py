@@ -29,7 +29,7 @@ ROW = "\0row"
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredExamples:
     """Which columns are measured.
 
     Attributes
@@ -76,7 +76,7 @@ class Measured:
 class ReadMeasured(beam.PTransform):
     """Read chunks with what their model gives, if one predicts: pipeline -> `Chunk`."""
 
-    measured: Measured
+    measured: MeasuredExamples
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
         """Wire the transform."""
@@ -90,7 +90,9 @@ class ReadMeasured(beam.PTransform):
         return chunks | run_model(measured.model, measured.model_columns, measured.side, wanted)
 
 
-def examples_of(chunk: Chunk, measured: Measured) -> tuple[dict[str, Any], Any, NDArray[np.uint64]]:
+def examples_of(
+    chunk: Chunk, measured: MeasuredExamples
+) -> tuple[dict[str, Any], Any, NDArray[np.uint64]]:
     """Return examples as ``(columns, slices of each, ids)``."""
     table = chunk.table
     name = measured.prediction

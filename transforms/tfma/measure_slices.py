@@ -14,7 +14,7 @@ import numpy as np
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 from slicebeam.transforms.storage.storage import StoragePath, written_whole
 from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT, Computations, merged
-from slicebeam.transforms.tfma.examples import ROW, Measured, ReadMeasured, examples_of
+from slicebeam.transforms.tfma.examples import ROW, MeasuredExamples, ReadMeasured, examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -241,7 +241,7 @@ class MeasureSlices(beam.PTransform):
     """
 
     computations: Computations
-    measured: Measured
+    measured: MeasuredExamples
     path: StoragePath
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[str]:

@@ -9,7 +9,7 @@ from slicebeam.pipelines.adaptive.proposers.mixtures import Mixtures
 from slicebeam.pipelines.adaptive.proposers.neighbours import Neighbours
 from slicebeam.pipelines.adaptive.proposers.other_tree import OtherTree
 from slicebeam.pipelines.adaptive.proposers.perturbations import Perturbations
-from slicebeam.pipelines.adaptive.proposers.templates import TemplateFile, Templates
+from slicebeam.pipelines.adaptive.proposers.templates import TemplateFile, TemplateProposer
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.proposers.families import Proposer
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The name of the one that asks a language model.
 ENDPOINT = "endpoint"
 OFFLINE = (
-    Templates.name,
+    TemplateProposer.name,
     Mined.name,
     Perturbations.name,
     Neighbours.name,
@@ -34,7 +34,7 @@ def offline_proposers(templates: TemplateFile | None = None) -> dict[str, Propos
     templates : a user's own; None for those of sentiment
     """
     made: tuple[Proposer, ...] = (
-        Templates(templates),
+        TemplateProposer(templates),
         Mined(),
         Perturbations(),
         Neighbours(),

@@ -23,7 +23,7 @@ _KINDS = {"output": OUTPUTS, "output not": OUTPUTS_NOT, "vary": SAME}
 
 
 @dataclass(frozen=True)
-class Template:
+class SentenceTemplate:
     """A template, and what is expected of a model on it.
 
     Attributes
@@ -44,7 +44,7 @@ class Template:
 class TemplateFile:
     """Templates, and the words of their slots."""
 
-    templates: tuple[Template, ...]
+    templates: tuple[SentenceTemplate, ...]
     words: Mapping[str, tuple[str, ...]]
 
 
@@ -71,7 +71,7 @@ def sentiment_templates() -> TemplateFile:
     )
 
 
-class Templates:
+class TemplateProposer:
     """Fills templates with words; what the model should say is known.
 
     Parameters
@@ -103,7 +103,7 @@ class Templates:
         below = (one.topic for one in self._file.templates if one.topic.startswith(prefix))
         return list(dict.fromkeys(prefix + topic[len(prefix) :].split("/")[0] for topic in below))
 
-    def _value(self, template: Template, context: Context) -> str | None:
+    def _value(self, template: SentenceTemplate, context: Context) -> str | None:
         if self._given is not None or template.expectation == SAME:
             return template.value
         return context.sentiments.get(template.value)
@@ -114,14 +114,14 @@ class _Fillings:
     """Makes the tests of a template."""
 
     file: TemplateFile
-    template: Template
+    template: SentenceTemplate
     topic: str
     value: str
     context: Context
     name: str
 
     def __call__(self) -> Iterator[Test]:
-        rng = self.context.random(f"{Templates.name} {self.name}")
+        rng = self.context.random(f"{TemplateProposer.name} {self.name}")
         template, words = self.template, self.file.words
         while True:
             chosen = drawn(template.text, rng, words)
@@ -155,7 +155,9 @@ def _parsed(text: str, where: str) -> TemplateFile:
     return TemplateFile(tuple(found), words)
 
 
-def _entry(entry: Any, words: Mapping[str, tuple[str, ...]], where: str) -> Iterator[Template]:
+def _entry(
+    entry: Any, words: Mapping[str, tuple[str, ...]], where: str
+) -> Iterator[SentenceTemplate]:
     if not isinstance(entry, dict):
         raise InputError(
             f"{where}: the template {entry!r} is no mapping; give topic, text and output"
@@ -182,4 +184,4 @@ def _entry(entry: Any, words: Mapping[str, tuple[str, ...]], where: str) -> Iter
             )
         if not slots_of(text):
             raise InputError(f"{where}, {text!r}: it has no slot, such as {{city}}")
-        yield Template(topic, text, _KINDS[kinds[0]], value)
+        yield SentenceTemplate(topic, text, _KINDS[kinds[0]], value)

@@ -23,7 +23,7 @@ import numpy as np
 from slicebeam.metrics.errors import InputError, SlicebeamError
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
-from slicebeam.pipelines.adaptive.suggestions.target import Spending, Target
+from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import displayed, is_topic
 from slicebeam.pipelines.adaptive.tree import ID, Test, TestTree
@@ -45,7 +45,7 @@ _FAILS_ABOVE = 0.5
 
 
 @dataclass(frozen=True)
-class Change:
+class TreeChange:
     """A change of a tree that may be made twice.
 
     Attributes
@@ -73,7 +73,7 @@ class Change:
                 tree = tree.change([id_], **columns)
         return tree
 
-    def inverse(self, tree: TestTree) -> Change:
+    def inverse(self, tree: TestTree) -> TreeChange:
         """Return what undoes the change of a tree."""
         known = set(tree.column(ID).tolist())
         before = {
@@ -81,7 +81,7 @@ class Change:
             for id_, columns in (self.set or {}).items()
             if id_ in known
         }
-        return Change(
+        return TreeChange(
             tuple(tree.test(one) for one in self.remove if one in known),
             tuple(one.id for one in self.add if one.id not in known),
             before,
@@ -97,7 +97,7 @@ class Change:
         return json.dumps(parts).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Change:
+    def from_line(cls, line: bytes) -> TreeChange:
         """Return the change of a line."""
         parts = json.loads(line)
         return cls(tuple(Test(**one) for one in parts["add"]), tuple(parts["remove"]), parts["set"])
@@ -134,13 +134,13 @@ class TestDesk:
     ) -> None:
         self.config, self.note, self._state = config, note, state
         self._lock, self._proposing = threading.RLock(), threading.Lock()
-        self._undo: deque[tuple[Change, Waiting | None]] = deque(maxlen=_UNDONE)
+        self._undo: deque[tuple[TreeChange, Waiting | None]] = deque(maxlen=_UNDONE)
         self._timer: threading.Timer | None = None
         self.trouble = ""
         self.tree, self._read = read_tree(config.tree), self._digest()
         has_pairs = bool((self.tree.column("second_input") != "").any())
         ledger = storage_path(config.ledger or str(state / "ledger"), "--ledger")
-        self.target = Target(
+        self.target = ModelUnderTest(
             text_model(config.model), Spending(config.budget), ledger, note, has_pairs=has_pairs
         )
         if self.target.is_paid:
@@ -165,14 +165,14 @@ class TestDesk:
         if changes:
             self.save()
 
-    def _changes(self) -> list[Change]:
+    def _changes(self) -> list[TreeChange]:
         if not self._journal.exists():
             return []
         *whole, last = self._journal.read_bytes().split(b"\n")
         if last:
             # The key was not confirmed when the machine stopped.
             os.truncate(self._journal, self._journal.stat().st_size - len(last))
-        return [Change.from_line(line) for line in whole]
+        return [TreeChange.from_line(line) for line in whole]
 
     def _suggested(self) -> dict[str, Waiting]:
         """Return the suggestions of an earlier server that nobody has judged."""
@@ -268,11 +268,11 @@ class TestDesk:
             waiting = self._waiting.get(id_)
             if waiting is not None:
                 test = replace(waiting.test, label=label, labeler=labeler)
-                self._make(Change(add=(test,)), waiting)
+                self._make(TreeChange(add=(test,)), waiting)
                 del self._waiting[id_]
             else:
                 self._known(id_)
-                self._make(Change(set={id_: {"label": label, "labeler": labeler}}))
+                self._make(TreeChange(set={id_: {"label": label, "labeler": labeler}}))
             return self._after()
 
     def edit(self, id_: str, columns: dict[str, str]) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class TestDesk:
             scored = self.target.score([test])
             output, score = scored.outputs[0], float(scored.failures[0])
             if waiting is None:
-                self._make(Change(set={id_: columns}))
+                self._make(TreeChange(set={id_: columns}))
             else:
                 test = replace(test, output=output or "")
                 self._waiting[id_] = Waiting(test, score)
@@ -302,7 +302,7 @@ class TestDesk:
             known = set(self.tree.column(ID).tolist())
             gone = tuple(id_ for id_ in ids if id_ in known)
             if gone:
-                self._make(Change(remove=gone))
+                self._make(TreeChange(remove=gone))
             return self._after()
 
     def undo(self) -> dict[str, Any]:
@@ -332,14 +332,14 @@ class TestDesk:
                 f"there is no test {id_[:80]!r} any more; load the page again"
             ) from None
 
-    def _make(self, change: Change, waiting: Waiting | None = None) -> None:
+    def _make(self, change: TreeChange, waiting: Waiting | None = None) -> None:
         inverse = change.inverse(self.tree)
         tree = change.of(self.tree)
         self._append(change)
         self.tree = tree
         self._undo.append((inverse, waiting))
 
-    def _append(self, change: Change) -> None:
+    def _append(self, change: TreeChange) -> None:
         with self._journal.open("ab") as stream:
             stream.write(change.line())
             stream.flush()

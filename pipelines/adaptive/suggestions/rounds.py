@@ -35,7 +35,7 @@ _FAILS_ABOVE = 0.5
 
 
 @dataclass(frozen=True)
-class Proposal:
+class ProposedTest:
     """A test, and the family that it is of."""
 
     test: Test
@@ -87,7 +87,7 @@ class Yield:
 
 def draw(
     context: Context, families: Sequence[Family], number: int, bought: Sequence[Family] = ()
-) -> list[Proposal]:
+) -> list[ProposedTest]:
     """Return proposals of a round, without duplicates; fewer where families have no more.
 
     Parameters
@@ -98,11 +98,11 @@ def draw(
     """
     rng = context.random("round")
     novelty = _Novelty(context)
-    found: list[Proposal] = []
+    found: list[ProposedTest] = []
     for family in bought:
         source = _Source(family, novelty)
         while len(found) < number and (test := source.next()) is not None:
-            found.append(Proposal(test, family))
+            found.append(ProposedTest(test, family))
     number -= len(found)
     return found + _drawn(context, families, novelty, number, rng)
 
@@ -113,13 +113,13 @@ def _drawn(
     novelty: _Novelty,
     number: int,
     rng: np.random.Generator,
-) -> list[Proposal]:
+) -> list[ProposedTest]:
     sources = {family.origin: _Source(family, novelty) for family in families}
     weights = _weights(context, families)
     known = [one for one in sources if one in weights]
     explored = max(1, round(number * EXPLORED)) if known else number
     most = max(1, round(number * _MOST_OF_FAMILY))
-    found: list[Proposal] = []
+    found: list[ProposedTest] = []
     while known and len(found) < number - explored:
         share = np.array([weights[one] for one in known])
         origin = known[int(rng.choice(len(known), p=share / share.sum()))]
@@ -127,7 +127,7 @@ def _drawn(
         if test is None:
             known.remove(origin)
         else:
-            found.append(Proposal(test, sources[origin].family))
+            found.append(ProposedTest(test, sources[origin].family))
     by_proposer: dict[str, list[str]] = {}
     for origin, source in sources.items():
         if origin not in weights:
@@ -139,7 +139,7 @@ def _drawn(
 
 
 def scored(
-    proposals: Sequence[Proposal], score: Callable[[Sequence[Test]], Scored]
+    proposals: Sequence[ProposedTest], score: Callable[[Sequence[Test]], Scored]
 ) -> list[Suggestion]:
     """Return proposals with their scores, those that fail first, and what is certain before guesses."""
     found_scores = score([one.test for one in proposals])
@@ -186,9 +186,9 @@ def _explored(
     by_proposer: dict[str, list[str]],
     sources: dict[str, _Source],
     number: int,
-) -> list[Proposal]:
+) -> list[ProposedTest]:
     """Draw from proposers in equal parts, and from the families of each in equal parts."""
-    found: list[Proposal] = []
+    found: list[ProposedTest] = []
     names = sorted(name for name, origins in by_proposer.items() if origins)
     while names and len(found) < number:
         name = names[int(rng.integers(len(names)))]
@@ -200,7 +200,7 @@ def _explored(
             if not origins:
                 names.remove(name)
         else:
-            found.append(Proposal(test, sources[origins[at]].family))
+            found.append(ProposedTest(test, sources[origins[at]].family))
     return found
 
 

@@ -17,7 +17,7 @@ from slicebeam.pipelines.adaptive.proposers.templates import read_templates
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
 from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, Yield, draw, scored, yields
-from slicebeam.pipelines.adaptive.suggestions.target import Spending, Target
+from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import displayed, is_topic
 from slicebeam.pipelines.adaptive.tree import ID, TOPIC_MARKER, Test, TestTree
@@ -76,7 +76,7 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
     pairs = bool((tree.column("second_input") != "").any())
     ledger = storage_path(config.ledger or f"{config.suggestions}.ledger", "--ledger")
     spending = Spending(config.budget)
-    target = Target(text_model(config.model), spending, ledger, note, has_pairs=pairs)
+    target = ModelUnderTest(text_model(config.model), spending, ledger, note, has_pairs=pairs)
     if target.is_paid or config.endpoint is not None:
         make_folder(ledger)
     elif config.budget is not None or config.ledger is not None:
@@ -129,7 +129,7 @@ def _context(
     config: AdaptSuggestConfig,
     tree: TestTree,
     topic: str,
-    target: Target,
+    target: ModelUnderTest,
     note: Callable[[str], None],
 ) -> Context:
     pool = [] if config.pool is None else read_pool(config.pool, config.text, config.seed, note)
@@ -154,7 +154,9 @@ def _context(
     )
 
 
-def _tree_scores(tree: TestTree, topic: str, target: Target, *, has_prompts: bool) -> FloatArray:
+def _tree_scores(
+    tree: TestTree, topic: str, target: ModelUnderTest, *, has_prompts: bool
+) -> FloatArray:
     """Return the failure scores of a tree's rows, NaN for those that are not scored."""
     scores = np.full(len(tree), np.nan)
     inside = tree.within(topic)
@@ -173,7 +175,7 @@ def _tests(
     config: AdaptSuggestConfig,
     context: Context,
     proposers: dict[str, Proposer],
-    target: Target,
+    target: ModelUnderTest,
     note: Callable[[str], None],
 ) -> Suggestions:
     families: list[Family] = []

@@ -51,7 +51,7 @@ class Spending:
         self._spent[api.identity] = calls * ((api.price or 0.0) if money else 1.0)
 
 
-class Target:
+class ModelUnderTest:
     """Asks the model, and scores tests by what it answers.
 
     Parameters

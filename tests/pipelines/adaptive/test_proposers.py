@@ -20,7 +20,7 @@ from slicebeam.pipelines.adaptive.proposers.neighbours import Neighbours
 from slicebeam.pipelines.adaptive.proposers.other_tree import OtherTree
 from slicebeam.pipelines.adaptive.proposers.perturbations import Perturbations
 from slicebeam.pipelines.adaptive.proposers.registry import offline_proposers
-from slicebeam.pipelines.adaptive.proposers.templates import Templates, read_templates
+from slicebeam.pipelines.adaptive.proposers.templates import TemplateProposer, read_templates
 from slicebeam.pipelines.adaptive.scoring import Scored
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
@@ -61,7 +61,7 @@ def made(proposer: Proposer, context: Context, each: int = 3) -> list[Test]:
 
 
 def test_templates_know_the_answer_in_the_words_of_the_model() -> None:
-    found = made(Templates(), context_of())
+    found = made(TemplateProposer(), context_of())
     assert {test.value for test in found if test.expectation != SAME} == {"neg", "neu", "pos"}
     positive = lexicons()["positive_adjective"]
     for test in found:
@@ -76,12 +76,12 @@ def test_templates_know_the_answer_in_the_words_of_the_model() -> None:
             assert first[-1] == second[-1] or test.input.startswith(("My", "The"))
     assert all("{" not in test.input for test in found)
     # Other names of classes give no answer, but what must not matter still must not.
-    others = made(Templates(), context_of(outputs=("0", "1")))
+    others = made(TemplateProposer(), context_of(outputs=("0", "1")))
     assert {test.expectation for test in others} == {SAME}
-    assert made(Templates(), context_of(topic="/Rooms")) == []
-    below = made(Templates(), context_of(topic="/Negation"))
+    assert made(TemplateProposer(), context_of(topic="/Rooms")) == []
+    below = made(TemplateProposer(), context_of(topic="/Negation"))
     assert {test.topic.split("/")[1] for test in below} == {"Negation"}
-    assert Templates().topics(context_of(topic="/Negation")) == [
+    assert TemplateProposer().topics(context_of(topic="/Negation")) == [
         "/Negation/Negated%20positive",
         "/Negation/Negated%20negative",
         "/Negation/Far%20away",
@@ -112,7 +112,7 @@ def test_own_templates(tmp_path: Path) -> None:
         "- {topic: /Food, output: food, text: 'Where is my {dish}?'}\n"
         "- {topic: /Food, vary: city, text: ['{dish} in {city}']}\n"
     )
-    found = made(Templates(read_templates(str(path))), context_of(outputs=()))
+    found = made(TemplateProposer(read_templates(str(path))), context_of(outputs=()))
     assert {test.input for test in found if test.expectation == OUTPUTS} <= {
         "Where is my soup?",
         "Where is my bread?",

@@ -20,7 +20,7 @@ from slicebeam.pipelines.adaptive.outputs import as_outputs
 from slicebeam.pipelines.adaptive.proposers.families import Context
 from slicebeam.pipelines.adaptive.proposers.registry import OFFLINE, offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, draw, scored, yields
-from slicebeam.pipelines.adaptive.suggestions.target import Spending, Target
+from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -105,7 +105,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(
         if abs(rating) >= CLEAR
     }
     model: Any = Model(make(sentences))
-    target = Target(model, Spending(None), storage_path("none"), print, has_pairs=False)
+    target = ModelUnderTest(model, Spending(None), storage_path("none"), print, has_pairs=False)
 
     def fails(one: Suggestion) -> bool:
         if not one.family.is_guess:
@@ -147,7 +147,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(
     assert proposed == set(OFFLINE) - {"tree"}
 
 
-def _said(target: Target, texts: list[str]) -> list[tuple[str, str]]:
+def _said(target: ModelUnderTest, texts: list[str]) -> list[tuple[str, str]]:
     return list(zip(texts, target.answers(texts), strict=True))
 
 

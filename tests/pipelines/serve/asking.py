@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve.app import application
-from slicebeam.pipelines.serve.protection import HEADER, Session
+from slicebeam.pipelines.serve.protection import HEADER, PageSession
 from slicebeam.pipelines.serve.served import ServedOutput
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def stranger(app: ASGIApp, **headers: str) -> TestClient:
     return client
 
 
-def page(app: ASGIApp, session: Session) -> TestClient:
+def page(app: ASGIApp, session: PageSession) -> TestClient:
     """Return a client that has both."""
     client = stranger(app, **{HEADER: session.header, "origin": ORIGIN})
     client.cookies.set(session.cookie_name, session.cookie)
@@ -38,7 +38,7 @@ def page(app: ASGIApp, session: Session) -> TestClient:
 
 def served_page(result: Path, *data: Path, **options: Any) -> TestClient:
     """Return the page of an output; options are those of the command."""
-    session = Session(PORT)
+    session = PageSession(PORT)
     config = ServeConfig(changelist=str(result), data=tuple(map(str, data)), **options)
     return page(application(ServedOutput.open(str(result), config), session), session)
 

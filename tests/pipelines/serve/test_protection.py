@@ -12,7 +12,7 @@ from starlette.routing import Mount, Router
 
 from slicebeam.pipelines.serve.answers import Given, takes
 from slicebeam.pipelines.serve.app import application_of_runs
-from slicebeam.pipelines.serve.protection import HEADER, MOST_JSON, Protection, Session
+from slicebeam.pipelines.serve.protection import HEADER, MOST_JSON, PageSession, Protection
 from slicebeam.pipelines.serve.runs import Runs
 from tests.pipelines.serve.asking import ORIGIN, PORT, page, stranger
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def session() -> Session:
-    return Session(PORT)
+def session() -> PageSession:
+    return PageSession(PORT)
 
 
 class _Anything(Given):
@@ -32,7 +32,7 @@ class _Anything(Given):
 
 
 @pytest.fixture
-def app(session: Session, tmp_path: Path) -> ASGIApp:
+def app(session: PageSession, tmp_path: Path) -> ASGIApp:
     """A server that has no output: what reaches it is answered with the path."""
     real = application_of_runs(Runs(tmp_path), lambda _: pytest.fail("opened"), session)
     assert isinstance(real, Protection)
@@ -43,7 +43,7 @@ def app(session: Session, tmp_path: Path) -> ASGIApp:
     return real
 
 
-def test_only_names_of_this_machine_are_answered(app: ASGIApp, session: Session) -> None:
+def test_only_names_of_this_machine_are_answered(app: ASGIApp, session: PageSession) -> None:
     client = page(app, session)
     for host in (f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"[::1]:{PORT}"):
         assert client.get("/", headers={"host": host}).status_code == 200, host
@@ -66,7 +66,7 @@ def test_only_names_of_this_machine_are_answered(app: ASGIApp, session: Session)
 
 
 def test_nothing_of_an_output_is_answered_without_the_cookie(
-    app: ASGIApp, session: Session
+    app: ASGIApp, session: PageSession
 ) -> None:
     client = stranger(app, **{HEADER: session.header, "origin": ORIGIN})
     for cookie in (
@@ -88,7 +88,7 @@ def test_nothing_of_an_output_is_answered_without_the_cookie(
 
 
 def test_the_token_is_exchanged_for_a_cookie_that_stays_here(
-    app: ASGIApp, session: Session
+    app: ASGIApp, session: PageSession
 ) -> None:
     client = stranger(app, origin=ORIGIN)
     for token in ("", session.token[:-1], session.token + "x", session.cookie, session.header):
@@ -107,18 +107,18 @@ def test_the_token_is_exchanged_for_a_cookie_that_stays_here(
             "/api/session", json={"token": session.token}, headers={"origin": origin}
         )
         assert told.status_code == 403, origin
-    secrets = [one for _ in range(20) for one in _secrets(Session(PORT))]
+    secrets = [one for _ in range(20) for one in _secrets(PageSession(PORT))]
     assert len(set(secrets)) == len(secrets)
     # 256 bits in letters of six bits.
     assert min(map(len, secrets)) == 43
     assert not any(one in repr(session) for one in _secrets(session))
 
 
-def _secrets(session: Session) -> tuple[str, str, str]:
+def _secrets(session: PageSession) -> tuple[str, str, str]:
     return session.token, session.cookie, session.header
 
 
-def test_only_the_page_itself_changes_anything(app: ASGIApp, session: Session) -> None:
+def test_only_the_page_itself_changes_anything(app: ASGIApp, session: PageSession) -> None:
     client = page(app, session)
     path = "/api/test/anything"
     assert client.post(path, json={}).json() == {"came": True}
@@ -150,7 +150,9 @@ def test_only_the_page_itself_changes_anything(app: ASGIApp, session: Session) -
     assert client.post("/", json={}).status_code == 405
 
 
-def test_every_answer_binds_the_page_and_lets_no_other_read(app: ASGIApp, session: Session) -> None:
+def test_every_answer_binds_the_page_and_lets_no_other_read(
+    app: ASGIApp, session: PageSession
+) -> None:
     client = page(app, session)
     answers = [
         *(client.get(one) for one in ("/", "/served.js", "/page.css", "/api/page", "/nowhere")),
@@ -178,7 +180,7 @@ def test_every_answer_binds_the_page_and_lets_no_other_read(app: ASGIApp, sessio
 
 
 def test_a_body_is_bounded_whatever_it_says_of_itself(
-    app: ASGIApp, session: Session, monkeypatch: pytest.MonkeyPatch
+    app: ASGIApp, session: PageSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = page(app, session)
     json_headers = {"content-type": "application/json"}
@@ -205,7 +207,7 @@ def test_a_body_is_bounded_whatever_it_says_of_itself(
 
 
 def test_no_path_leads_out_of_what_is_served(
-    app: ASGIApp, session: Session, tmp_path: Path
+    app: ASGIApp, session: PageSession, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("secret")
     client = page(app, session)
@@ -226,7 +228,7 @@ def test_no_path_leads_out_of_what_is_served(
         assert "secret" not in answer.text.replace("no run 'secret'", ""), path
 
 
-def test_errors_are_sentences_without_a_traceback(app: ASGIApp, session: Session) -> None:
+def test_errors_are_sentences_without_a_traceback(app: ASGIApp, session: PageSession) -> None:
     def fail(_: _Anything) -> None:
         raise ZeroDivisionError("by zero")
 

@@ -25,7 +25,7 @@ from slicebeam.pipelines.serve.answers import RefusedError
 from slicebeam.pipelines.serve.app import application_of_runs
 from slicebeam.pipelines.serve.index import BuildingError, SliceIndex
 from slicebeam.pipelines.serve.index_build import Task
-from slicebeam.pipelines.serve.protection import Session
+from slicebeam.pipelines.serve.protection import PageSession
 from slicebeam.pipelines.serve.runs import OverRuns, Runs
 from slicebeam.pipelines.serve.served import ServedOutput, state_folder
 from slicebeam.pipelines.serve.turns import Turns
@@ -365,7 +365,7 @@ def test_a_folder_lists_its_runs_and_a_slice_over_them(result: Path, tmp_path: P
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="neither this folder nor one in it"):
         Runs.within(str(tmp_path / "empty"))
-    session = Session(PORT)
+    session = PageSession(PORT)
     config = ServeConfig(changelist=str(folder))
     names: list[str] = []
 
