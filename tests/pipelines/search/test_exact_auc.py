@@ -28,7 +28,8 @@ from tests.running import Found, read, rows_of, search
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.filterwarnings("error")
+# What earlier tests of the process left to be collected is not this module's.
+pytestmark = pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 OPTIONS: dict[str, Any] = {
     "label": "y",
