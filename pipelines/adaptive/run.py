@@ -6,6 +6,7 @@ that of ``slicebeam check``: the document is one of a check, whose data and slic
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -328,8 +329,7 @@ def _published(
         del prepared, work, engine
         for stream, name in zip(streams, (TESTS, TOPICS), strict=True):
             with (scratch / name).open("rb") as written:
-                while block := written.read(1 << 20):
-                    stream.write(block)
+                shutil.copyfileobj(written, stream)
         return _with_topics(document, config, scored, topics_in_tree)
 
     steps = Steps(

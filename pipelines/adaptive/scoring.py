@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # Tests that are scored together.
 BLOCK = 16_384
-_NEEDED = ("input", "second_input", "expectation", "value")
+NEEDED = ("input", "second_input", "expectation", "value")
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def score_tests(
     for one in (given, found):
         remove_folder(one)
         make_folder(one)
-    needed = tests.table.select(list(_NEEDED))
+    needed = tests.table.select(list(NEEDED))
     numbers = range(-(-len(needed) // BLOCK))
     for number in numbers:
         block = needed.slice(number * BLOCK, BLOCK)

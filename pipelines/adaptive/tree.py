@@ -178,6 +178,11 @@ class TestTree:
         for row in table.to_pylist():
             yield Test(**{name: row.pop(name) for name in known}, other=row)
 
+    def known(self, ids: Iterable[str]) -> set[str]:
+        """Return those of some ids that tests, or topic markers, have."""
+        wanted = pa.array(list(ids), pa.string())
+        return set(self.table[ID].filter(pc.is_in(self.table[ID], wanted)).to_pylist())
+
     def test(self, id_: str) -> Test:
         """Return the test of an id.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -64,8 +65,13 @@ class Examples:
     _folder: Any = field(default_factory=lambda: tempfile.TemporaryDirectory(prefix="slicebeam-"))
 
     def __post_init__(self) -> None:
+        weakref.finalize(self, self._folder.cleanup)
         # What is wrong with ids is said before anything is paid.
         _ = self.ids
+
+    def close(self) -> None:
+        """Remove what was made of the files; the examples can be read no more."""
+        self._folder.cleanup()
 
     @cached_property
     def source(self) -> Source:

@@ -42,6 +42,20 @@ class RefusedError(Exception):
         self.status = status
 
 
+def labeler_name(written: str) -> str:
+    """Return the name that goes with a label: as it was written in the browser, or ``browser``.
+
+    Raises
+    ------
+    RefusedError
+        It holds what can't be printed.
+    """
+    name = " ".join(written.split())
+    if not name.isprintable():
+        raise RefusedError("your name has characters that can't be printed; write it again", 422)
+    return name or "browser"
+
+
 def reads(path: str, answer: Callable[[], Any]) -> Route:
     """Return a route that answers GET.
 

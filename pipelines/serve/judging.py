@@ -10,7 +10,7 @@ from pydantic import Field
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.adaptive.suggestions.desk import Label, TestDesk
 from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
-from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.serve.answers import Given, RefusedError, labeler_name, reads, takes
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -126,12 +126,7 @@ class TestJudging:
 
     def judge(self, given: _Judged) -> dict[str, Any]:
         """Label a suggestion or a test."""
-        name = " ".join(given.name.split())
-        if not name.isprintable():
-            raise RefusedError(
-                "your name has characters that can't be printed; write it again", 422
-            )
-        return self.desk().judge(given.id, given.label, name or "browser")
+        return self.desk().judge(given.id, given.label, labeler_name(given.name))
 
     def edit(self, given: _Edited) -> dict[str, Any]:
         """Write other texts into a test, or move it."""

@@ -15,7 +15,7 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.state import folder_name, read_state
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.serve.answers import Given, RefusedError, labeler_name, reads, takes
 from slicebeam.pipelines.serve.editing import WRITING
 from slicebeam.pipelines.serve.label_desk import LabelDesk
 
@@ -157,12 +157,8 @@ class LabelDesks:
     def label(self, given: _Labelled) -> dict[str, Any]:
         """Keep a label and return what its labeler sees next."""
         desk = self.desk(given.desk)
-        name = " ".join(given.name.split())
-        if not name.isprintable():
-            raise RefusedError(
-                "your name has characters that can't be printed; write it again", 422
-            )
-        shown = desk.label(given.labeler, name or "browser", given.item, _LABELS[given.label])
+        name = labeler_name(given.name)
+        shown = desk.label(given.labeler, name, given.item, _LABELS[given.label])
         return self._answer(given.desk, shown)
 
     def undo(self, given: _AtDesk) -> dict[str, Any]:

@@ -83,6 +83,14 @@ class Playground:
     _examples: Examples | None = None
     _models: list[_Called] | None = None
 
+    def __post_init__(self) -> None:
+        self.served.at_end.callback(self.close)
+
+    def close(self) -> None:
+        """Remove what was made of the data."""
+        if self._examples is not None:
+            self._examples.close()
+
     def example(self, given: _Row) -> dict[str, Any]:
         """Return an example of the data, field by field, and which models answer."""
         with self._lock:

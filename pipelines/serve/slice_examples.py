@@ -114,6 +114,12 @@ class SliceExamples:
 
     def __post_init__(self) -> None:
         self._checker = DataChecker(self.served)
+        self.served.at_end.callback(self.close)
+
+    def close(self) -> None:
+        """Remove what was made of the data."""
+        if self._opened is not None:
+            self._opened.examples.close()
 
     def page(self, given: _Page) -> dict[str, Any]:
         """Return a page of the examples of a slice, and how many there are of each role.

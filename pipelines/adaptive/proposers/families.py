@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
+from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE
 from slicebeam.pipelines.adaptive.topics import is_within
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 # Column of a tree that names the family that a test is of, as ``proposer: family``.
 ORIGIN = "origin"
 _PROPOSALS = UUID("5a0f31f2-7f0c-5c7b-9b43-0b7d1f0c2a55")
-_FAILS_ABOVE = 0.5
 _MOST_TESTS = 2_000
 # Names that models give to the classes of sentiment.
 SENTIMENTS: Mapping[str, tuple[str, ...]] = {
@@ -80,7 +80,7 @@ class Context:
     @cached_property
     def failing(self) -> list[Test]:
         """Those of `tests` that fail."""
-        return [test for test in self.tests if self.score_of(test) > _FAILS_ABOVE]
+        return [test for test in self.tests if self.score_of(test) > FAILS_ABOVE]
 
     @cached_property
     def sentiments(self) -> Mapping[str, str]:

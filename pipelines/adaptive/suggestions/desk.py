@@ -7,7 +7,6 @@ its tests, so that applying it twice, or to a file that another program has chan
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -20,15 +19,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
-from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
+from slicebeam.pipelines.adaptive.suggestions.suggest import score_column, suggest
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import displayed, is_topic
 from slicebeam.pipelines.adaptive.tree import ID, Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.publish import sha256_of
+from slicebeam.transforms.storage.storage import open_input, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +43,6 @@ MOST_SHOWN, _MOST_SCORED = 200, 20_000
 # Keys that can be undone, and seconds after the last one until the tree's file is written.
 _UNDONE, _IDLE = 1_000, 1.0
 _JOURNAL, _SUGGESTED = "judged.jsonl", "suggestions.csv"
-_FAILS_ABOVE = 0.5
 
 
 @dataclass(frozen=True)
@@ -52,33 +53,37 @@ class TreeChange:
     ----------
     add : tests; those whose id is there already are left
     remove : ids; those that are not there are passed over
-    set : columns of tests, by id and name
+    columns : of tests, by id and name
     """
 
     add: tuple[Test, ...] = ()
     remove: tuple[str, ...] = ()
-    set: dict[str, dict[str, str]] | None = None
+    columns: dict[str, dict[str, str]] | None = None
 
     def of(self, tree: TestTree) -> TestTree:
         """Return the tree with the change."""
-        known = set(tree.column(ID).tolist())
+        known = self._known(tree)
         gone = [one for one in self.remove if one in known]
         if gone:
             tree = tree.remove(gone)
         new = [one for one in self.add if one.id not in known]
         if new:
             tree = tree.add(new)
-        for id_, columns in (self.set or {}).items():
+        for id_, columns in (self.columns or {}).items():
             if id_ in known:
                 tree = tree.change([id_], **columns)
         return tree
 
+    def _known(self, tree: TestTree) -> set[str]:
+        """Return the ids, of those that it names, that are in a tree."""
+        return tree.known([*self.remove, *(one.id for one in self.add), *(self.columns or {})])
+
     def inverse(self, tree: TestTree) -> TreeChange:
         """Return what undoes the change of a tree."""
-        known = set(tree.column(ID).tolist())
+        known = self._known(tree)
         before = {
             id_: {name: getattr(tree.test(id_), name) for name in columns}
-            for id_, columns in (self.set or {}).items()
+            for id_, columns in (self.columns or {}).items()
             if id_ in known
         }
         return TreeChange(
@@ -92,7 +97,7 @@ class TreeChange:
         parts = {
             "add": [asdict(one) for one in self.add],
             "remove": list(self.remove),
-            "set": self.set or {},
+            "columns": self.columns or {},
         }
         return json.dumps(parts).encode() + b"\n"
 
@@ -100,7 +105,9 @@ class TreeChange:
     def from_line(cls, line: bytes) -> TreeChange:
         """Return the change of a line."""
         parts = json.loads(line)
-        return cls(tuple(Test(**one) for one in parts["add"]), tuple(parts["remove"]), parts["set"])
+        return cls(
+            tuple(Test(**one) for one in parts["add"]), tuple(parts["remove"]), parts["columns"]
+        )
 
 
 @dataclass(frozen=True)
@@ -153,9 +160,8 @@ class TestDesk:
         self._waiting = self._suggested()
 
     def _digest(self) -> str:
-        with suppress(OSError):
-            return hashlib.sha256(Path(self.config.tree).read_bytes()).hexdigest()
-        return ""
+        with open_input(storage_path(self.config.tree)) as stream:
+            return sha256_of(stream)
 
     def _recover(self) -> None:
         """Apply what a server before this one could not write into the tree's file."""
@@ -179,10 +185,10 @@ class TestDesk:
         path = self._state / _SUGGESTED
         if not path.exists():
             return {}
-        known = set(self.tree.column(ID).tolist())
         found = read_tree(str(path))
+        known = self.tree.known(found.column(ID).tolist())
         tests = [one for one in found.rows(found.is_test) if one.id not in known]
-        name = f"{self.config.model} score"
+        name = score_column(self.config.model)
         return {one.id: Waiting(_without(one, name), _number(one.other.get(name))) for one in tests}
 
     def topics(self) -> list[dict[str, Any]]:
@@ -213,7 +219,7 @@ class TestDesk:
             ],
             "total": int(rows.size),
             "scored": int(np.isfinite(scores).sum()),
-            "failing": int((scores > _FAILS_ABOVE).sum()),
+            "failing": int(fails(scores).sum()),
             "suggestions": [_shown(one.test, one.score) for one in waiting],
             "undo": bool(self._undo),
             "trouble": self.trouble,
@@ -248,7 +254,6 @@ class TestDesk:
                     "proposals": number,
                     "proposer": tuple(proposers) or self.config.proposer,
                     "output": str(drawn),
-                    "seed": self.config.seed + len(self.tree),
                 }
             )
             found = suggest(config, self.note)
@@ -272,7 +277,7 @@ class TestDesk:
                 del self._waiting[id_]
             else:
                 self._known(id_)
-                self._make(TreeChange(set={id_: {"label": label, "labeler": labeler}}))
+                self._make(TreeChange(columns={id_: {"label": label, "labeler": labeler}}))
             return self._after()
 
     def edit(self, id_: str, columns: dict[str, str]) -> dict[str, Any]:
@@ -288,7 +293,7 @@ class TestDesk:
             scored = self.target.score([test])
             output, score = scored.outputs[0], float(scored.failures[0])
             if waiting is None:
-                self._make(TreeChange(set={id_: columns}))
+                self._make(TreeChange(columns={id_: columns}))
             else:
                 test = replace(test, output=output or "")
                 self._waiting[id_] = Waiting(test, score)
@@ -299,7 +304,7 @@ class TestDesk:
         with self._lock:
             for id_ in ids:
                 self._waiting.pop(id_, None)
-            known = set(self.tree.column(ID).tolist())
+            known = self.tree.known(ids)
             gone = tuple(id_ for id_ in ids if id_ in known)
             if gone:
                 self._make(TreeChange(remove=gone))
@@ -404,6 +409,6 @@ def _shown(test: Test, score: float) -> dict[str, Any]:
         "labeler": test.labeler,
         "expectation": test.expectation,
         "value": test.value,
-        "origin": test.other.get("origin", ""),
+        "origin": test.other.get(ORIGIN, ""),
         "score": number,
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN, Context, Family
 from slicebeam.pipelines.adaptive.tree import PASS
 
@@ -31,7 +32,6 @@ _SAME = 0.95
 _MOST_DUPLICATES = 200
 # Tests of the topic that proposals are compared with.
 _MOST_COMPARED = 5_000
-_FAILS_ABOVE = 0.5
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Suggestion:
     @property
     def fails(self) -> bool:
         """Whether the model fails it, by an answer that is known."""
-        return self.score > _FAILS_ABOVE and not self.family.is_guess
+        return self.score > FAILS_ABOVE and not self.family.is_guess
 
 
 @dataclass(frozen=True)

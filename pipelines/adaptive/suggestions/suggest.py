@@ -213,10 +213,15 @@ def _tests(
     )
 
 
+def score_column(model: str) -> str:
+    """Return the column of a model's failure scores, as AdaTest names it."""
+    return f"{model} score"
+
+
 def _write(config: AdaptSuggestConfig, suggestions: list[Suggestion]) -> None:
     tree = TestTree.of_tests(one.test for one in suggestions)
     scores = ["" if np.isnan(one.score) else repr(one.score) for one in suggestions]
-    write_tree(tree.with_column(f"{config.model} score", scores), config.suggestions)
+    write_tree(tree.with_column(score_column(config.model), scores), config.suggestions)
 
 
 def _topics(

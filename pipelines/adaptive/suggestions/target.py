@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.pipelines.adaptive.paid_outputs import Purse, buy_outputs, read_endpoint
-from slicebeam.pipelines.adaptive.scoring import Models, Scored, needed_inputs, score_block
+from slicebeam.pipelines.adaptive.scoring import NEEDED, Models, Scored, needed_inputs, score_block
 from slicebeam.pipelines.config.shift import parse_budget
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.shift import CallBudget
     from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.transforms.storage.storage import StoragePath
-
-_NEEDED = ("input", "second_input", "expectation", "value")
 
 
 class Spending:
@@ -113,7 +111,7 @@ class ModelUnderTest:
 
     def score(self, tests: Sequence[Test]) -> Scored:
         """Return the outputs and failure scores of tests, NaN where nobody knows what to expect."""
-        columns = {name: [getattr(test, name) for test in tests] for name in _NEEDED}
+        columns = {name: [getattr(test, name) for test in tests] for name in NEEDED}
         table = pa.table({name: pa.array(one, pa.string()) for name, one in columns.items()})
         expects = np.array([bool(test.expectation) for test in tests], bool)
         outputs, failures = np.full(len(tests), None, object), np.full(len(tests), np.nan)

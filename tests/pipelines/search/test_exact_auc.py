@@ -28,8 +28,7 @@ from tests.running import Found, read, rows_of, search
 if TYPE_CHECKING:
     from pathlib import Path
 
-# What earlier tests of the process left to be collected is not this module's.
-pytestmark = pytest.mark.filterwarnings("error", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = pytest.mark.filterwarnings("error")
 
 OPTIONS: dict[str, Any] = {
     "label": "y",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from starlette.testclient import TestClient
@@ -60,10 +61,16 @@ def document(result: Path, name: str = "changelist.json") -> dict[str, Any]:
     return found
 
 
+def ready(client: TestClient) -> TestClient:
+    """Return the page of an output when its index is there."""
+    while client.get("/api/index").json()["state"] == "building":
+        time.sleep(0.02)
+    return client
+
+
 def rows(client: TestClient, limit: int = 500, offset: int = 0, **options: Any) -> dict[str, Any]:
     """Return some rows of a filtered table, when the index is ready."""
-    while client.get("/api/index").json()["state"] == "building":
-        pass
+    ready(client)
     given = {"filter": {"metric": "accuracy", **options}, "tab": "t"}
     answer = client.post("/api/slices", json={**given, "limit": limit, "offset": offset})
     assert answer.status_code == 200, answer.text

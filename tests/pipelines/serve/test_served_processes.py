@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from slicebeam.pipelines.cli import run
-from tests.pipelines.page.results import discovery_result
+from tests.pipelines.page.results import discovery_result, search_result
 from tests.pipelines.serve.served_outputs import Served, serving
 
 TEXT = "about food"
@@ -73,3 +73,18 @@ def test_kill_9_while_two_labelers_save_loses_no_label(tmp_path: Path) -> None:
     attribution: Any = json.loads((result / "changelist.r1.json").read_text())["slices"][0]
     labelled = sum(one["labelled"] for one in attribution["attribution"]["rounds"])
     assert 0 < labelled <= len(kept)
+
+
+@pytest.mark.slow
+def test_what_was_made_of_the_data_goes_with_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, made = search_result(tmp_path), tmp_path / "made"
+    made.mkdir()
+    monkeypatch.setenv("TMPDIR", str(made))
+    slice_id = json.loads((result / "changelist.json").read_text())["findings"][0]["slice_id"]
+    with serving(result) as served, served.client() as client:
+        for path, given in (("examples", {"slice_id": slice_id}), ("playground/example", {})):
+            assert client.post(f"/api/{path}", json=given).status_code == 200
+        assert list(made.iterdir()) != []
+    assert list(made.iterdir()) == []

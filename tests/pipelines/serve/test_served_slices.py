@@ -31,7 +31,7 @@ from slicebeam.pipelines.serve.served import ServedOutput, state_folder
 from slicebeam.pipelines.serve.turns import Turns
 from tests.conftest import own_stores
 from tests.pipelines.page.results import hostile_data, search_result
-from tests.pipelines.serve.asking import PORT, page, rows, served_page
+from tests.pipelines.serve.asking import PORT, page, ready, rows, served_page
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
@@ -46,7 +46,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(result: Path) -> TestClient:
-    return served_page(result)
+    return ready(served_page(result))
 
 
 @pytest.fixture(scope="module")
