@@ -10,6 +10,7 @@ import numpy as np
 from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.metrics.shift.allocation import (
     batch_size,
+    greedy_order,
     masa_order,
     smallest_budget,
     static_order,
@@ -209,6 +210,8 @@ class _AssessmentState:
         if parts.size == 0 and self._halves is not None and self._end < self._limit:
             self._adapt()
             parts = self._next_parts(size)
+        if parts.size == 0 and self.lost:
+            parts = self._elsewhere(size)
         items = np.empty(parts.size, np.int64)
         for one in np.unique(parts):
             mine = np.flatnonzero(parts == one)
@@ -248,21 +251,38 @@ class _AssessmentState:
     def _short(self) -> int:
         """Return how many more answers an estimate needs at least, of candidates that are left."""
         least = np.minimum(self.strata.sizes, 2) - self.sample.asked[0]
-        taken = self._taken.reshape(self.strata.count, -1).sum(axis=1)
-        room = np.diff(self.pool.starts) - taken
+        room = self._room().reshape(self.strata.count, -1).sum(axis=1)
         return int(np.clip(np.minimum(least, room), 0, None).sum())
+
+    def _room(self) -> IntArray:
+        """Return how many candidates of each part are left: int64 [parts]."""
+        candidates = np.diff(self.pool.starts)
+        return (half_sizes(candidates) if self._parts == 2 else candidates) - self._taken
+
+    def _elsewhere(self, size: int) -> IntArray:
+        """Return parts for calls that lost calls left no candidate for where they were planned.
+
+        They follow the sizes of the strata, whatever was answered.
+        """
+        asked = (self._halves or self.sample).asked
+        share = np.repeat(self.strata.share, self._parts)
+        order = greedy_order(
+            lambda at, count: share[at[1]] / np.maximum(count, 1),
+            asked,
+            np.zeros(share.size, np.int64),
+            asked[0] + self._room(),
+            size,
+        )[0]
+        return order[order >= 0]
 
     def _within(self, parts: IntArray) -> IntArray:
         """Return the calls for which their part still has candidates."""
         if self.lost == 0:
             return parts
-        keep = np.zeros(parts.size, bool)
-        candidates = np.diff(self.pool.starts)
-        if self._parts == 2:
-            candidates = half_sizes(candidates)
+        keep, room = np.zeros(parts.size, bool), self._room()
         for one in np.unique(parts):
             mine = np.flatnonzero(parts == one)
-            keep[mine[: max(int(candidates[one] - self._taken[one]), 0)]] = True
+            keep[mine[: max(int(room[one]), 0)]] = True
         return parts[keep]
 
     def _next_uniform(self, size: int) -> IntArray:

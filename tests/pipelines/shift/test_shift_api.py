@@ -325,6 +325,20 @@ def test_lost_calls_are_made_up_for_where_an_estimate_needs_them(bench: Any) -> 
     assert document["shift"]["cost"]["calls"] < 60
 
 
+@pytest.mark.parametrize("method", ["plus", "masa", "proportional", "uniform"])
+def test_a_budget_is_spent_where_lost_calls_use_a_stratum_up(bench: Any, method: str) -> None:
+    frame = frame_of()
+    # Of the class c, three in four are lost: with them, more are asked for than there are.
+    lost = frame.index[(frame["label"] == "c") & (frame.index % 4 > 0)]
+    found = bench(frame, always=dict.fromkeys(frame["id"][lost], "drop-after"), honours=False)
+    flags = (f"--method={method}", "--budget=330")
+    document = found.bought(*flags, lost_calls="count", concurrency=8, price=1.0)
+    shift = document["shift"]
+    assert shift["cost"]["spent"] == len(found.api.charged) == 330
+    assert shift["cost"]["calls"] < 330
+    assert shift["stopped"] == "budget"
+
+
 @pytest.mark.slow
 def test_money_is_never_exceeded_with_many_calls_in_flight(bench: Any) -> None:
     found = bench(faults=FAULTS, latency=(0.05, 0.1))
