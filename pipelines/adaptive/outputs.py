@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.transforms.encode.python_models import array_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,7 @@ def as_outputs(raw: Any, inputs: int, name: str, classes: Sequence[Any] | None =
         first = raw[0][0] if isinstance(raw[0], list) and raw[0] else raw[0]
         if isinstance(first, dict):
             return _of_pipeline(raw, name)
-    array = np.asarray(raw)
+    array = array_of(raw)
     if array.ndim == 2:
         return _of_probabilities(array, name, classes)
     if array.ndim != 1:

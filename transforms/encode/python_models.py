@@ -39,7 +39,7 @@ class FunctionModel(OutputModel):
 
     def outputs(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[Any]:
         """See `OutputModel.outputs`."""
-        return _array(self._function(given))
+        return array_of(self._function(given))
 
 
 def is_python_model(name: str) -> bool:
@@ -125,12 +125,13 @@ def _of_handler(handler: Any, model: Any) -> Callable[[pd.DataFrame], Any]:
         for after in handler.get_postprocess_fns():
             results = [after(one) for one in results]
         values = [one.inference if isinstance(one, PredictionResult) else one for one in results]
-        return np.array([_array(one) for one in values])
+        return np.array([array_of(one) for one in values])
 
     return predict
 
 
-def _array(value: Any) -> NDArray[Any]:
+def array_of(value: Any) -> NDArray[Any]:
+    """Return an array, a list or a tensor as an array of NumPy."""
     # A tensor of PyTorch may be on another device, or part of a graph.
     value = value.detach().cpu() if hasattr(value, "detach") else value
     return np.asarray(value)

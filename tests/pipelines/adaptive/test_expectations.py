@@ -222,10 +222,32 @@ def test_further_inputs_are_one_text_or_a_list() -> None:
     assert inputs_of('[["a", "b"], ["c", "d"]]') == [("a", "b"), ("c", "d")]
 
 
+class _TensorOfAGraph:
+    """It is an array only when it is detached and on the processor, as those of PyTorch are."""
+
+    def __init__(self, array: Any, *, detached: bool = False, here: bool = False) -> None:
+        self.array, self.detached, self.here = array, detached, here
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def detach(self) -> _TensorOfAGraph:
+        return _TensorOfAGraph(self.array, detached=True, here=self.here)
+
+    def cpu(self) -> _TensorOfAGraph:
+        return _TensorOfAGraph(self.array, detached=self.detached, here=True)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if not (self.detached and self.here):
+            raise RuntimeError("call detach() and cpu() first")
+        return np.asarray(self.array, dtype)
+
+
 @pytest.mark.parametrize(
     ("raw", "texts"),
     [
         (["a", None, "b"], ["a", None, "b"]),
+        (_TensorOfAGraph(np.array([[0.1, 0.7, 0.2]] * 3)), ["neu"] * 3),
         ([1, 2, 3], ["1", "2", "3"]),
         ([True, False, True], ["True", "False", "True"]),
         (np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [np.nan] * 3]), ["neu", "neg", None]),
