@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import httpx
+import httpx2 as httpx
 
 from slicebeam.pipelines.serve.protection import HEADER
 
