@@ -208,7 +208,8 @@ def _classified_not(tests: ModelAnswers) -> FloatArray:
     if second.probabilities is None:
         return (second.texts == tests.values).astype(np.float64)
     codes = second.codes_of(tests.values)
-    return np.where(codes < 0, 0.0, second.probabilities[np.arange(len(codes)), codes])
+    # Of a class that the classifier does not know it can't say that an output is not of it.
+    return np.where(codes < 0, np.nan, 1.0 - output_failure(second.probabilities, codes))
 
 
 OUTPUTS, OUTPUTS_NOT = "should output", "should not output"
