@@ -273,6 +273,7 @@ _SYNONYMS = {
     "should not be": OUTPUTS_NOT,
     "should be the same as for": SAME,
     "should not be less than for": NOT_LOWER,
+    "should be invertable. [] is the output.": "should be invertible",
 }
 
 

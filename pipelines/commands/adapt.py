@@ -55,7 +55,11 @@ def _verdict(published: Published, fail_on: str | None) -> tuple[int, tuple[str,
     adaptive = document.adaptive
     if fail_on == "failing" and adaptive is not None:
         failing = [one.topic for one in adaptive.topics if one.rule in ("failing", "broken")]
-        found = Verdict(FAILED, (f"{_topics(failing)} fail",)) if failing else Verdict(0)
+        found = (
+            Verdict(FAILED, (f"{_topics(failing)} fail{'s' if len(failing) == 1 else ''}",))
+            if failing
+            else Verdict(0)
+        )
     else:
         found = verdict(document, fail_on)
     unjudged = [] if adaptive is None or fail_on is None else _unjudged(adaptive, fail_on)

@@ -17,7 +17,7 @@ from tests.oracles.adaptive_oracle import failed, topics_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-TREES = 200
+TREES, RUNS = 200, 8
 PHRASES = (
     *("should output", "should be", "should not output", "should not be"),
     *("should have the same output as", "should be the same as for"),
@@ -166,6 +166,9 @@ def one_run(seed: int, trees: int, folder: Path) -> None:
         assert change["after"]["value"] == pytest.approx(row["failures"] / row["tests"])
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed",
+    [one if one < RUNS // 2 else pytest.param(one, marks=pytest.mark.slow) for one in range(RUNS)],
+)
 def test_random_trees(seed: int, tmp_path: Path) -> None:
-    one_run(seed, TREES // 8, tmp_path)
+    one_run(seed, TREES // RUNS, tmp_path)
