@@ -107,6 +107,7 @@ def read_endpoint(model: TextModel, option: str, *, has_pairs: bool) -> ApiFile:
             f"{option} {model.name}: tests are pairs of texts, and no {{second_input}} is in url, params, "
             "json or headers; write it where the second text belongs"
         )
+    api.take_texts()
     return api
 
 

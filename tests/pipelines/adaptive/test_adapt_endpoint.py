@@ -317,6 +317,22 @@ def test_pairs(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert (topic["tests"], topic["failures"]) == (4, 1)
 
 
+def test_an_output_may_be_a_long_text(bench: Any) -> None:
+    long = "word " * 1000 + "the end"
+    found = bench(frame_of(0), answers={"new a": long, "new b": "short"})
+    blank = {"topic": "/A", "expectation": "should contain", "value": "the end"}
+    found.frame = pd.DataFrame([{**blank, "input": "a"}, {**blank, "input": "b"}])
+    found.frame = found.frame.assign(output="", label="")
+    found.save()
+    document = found.bought()
+    assert (document["tests"], document["topics"][0]["failures"]) == (2, 1)
+    tests = pq.read_table(found.folder / "out" / "tests.parquet").to_pandas()
+    assert tests.output.tolist() == [long, "short"]
+    again = found.bought()
+    assert again["topics"] == document["topics"]
+    assert len(found.api.charged) == 2
+
+
 def test_folders_of_killed_runs_are_removed(bench: Any) -> None:
     found = bench(frame_of(5))
     out = found.folder / "out"
