@@ -355,8 +355,8 @@ def _is_pair(value: Any) -> bool:
 
 def as_value(inputs: list[Any]) -> str:
     """Return the value that stands for further inputs."""
-    if len(inputs) == 1 and isinstance(inputs[0], str) and not inputs[0].startswith("["):
-        return str(inputs[0])
+    if len(inputs) == 1 and isinstance(inputs[0], str) and inputs[0][:1] not in ("", "["):
+        return inputs[0]
     return json.dumps(
         [list(one) if isinstance(one, tuple) else one for one in inputs], ensure_ascii=False
     )

@@ -106,15 +106,23 @@ def scorable_tests(tree: TestTree) -> ScorableTests:
     off_topic = pc.equal(label, OFF_TOPIC)
     nothing = pc.and_(pc.equal(expectation, ""), pc.invert(off_topic))
     _count(left_out, "off topic", off_topic)
-    _count(left_out, "no label and no expectation, so that nothing is expected", nothing)
+    unlabelled = pc.and_(nothing, pc.equal(label, empty))
+    judged = pc.and_(nothing, pc.is_in(label, pa.array([PASS, FAIL])))
+    unknown = pc.and_(nothing, pc.invert(pc.or_(unlabelled, judged)))
+    _count(left_out, "no label and no expectation, so that nothing is expected", unlabelled)
+    _count(left_out, "a label pass or fail without the output that it is about", judged)
+    _count(left_out, "a label that is none of pass, fail and off_topic", unknown)
     expects = keep = pc.invert(pc.or_(off_topic, nothing))
     for written in pc.unique(expectation.filter(keep)).to_pylist():
+        wrong = pc.and_(keep, pc.equal(expectation, written))
         try:
-            parse_expectation(written)
-        except InputError as error:  # noqa: PERF203
-            unknown = pc.and_(keep, pc.equal(expectation, written))
-            _count(left_out, str(error), unknown)
-            keep = pc.and_(keep, pc.invert(unknown))
+            kind = parse_expectation(written).kind
+            reason = f"{written!r} without a value"
+            wrong = pc.and_(wrong, pc.and_(pc.equal(value, ""), pa.scalar(bool(kind.value))))
+        except InputError as error:
+            reason = str(error)
+        _count(left_out, reason, wrong)
+        keep = pc.and_(keep, pc.invert(wrong))
     chosen = pa.table(
         {
             ID: table[ID],

@@ -87,6 +87,8 @@ def random_tests(draw: random.Random, root: str, kind: str, *, pairs: bool) -> l
             phrase = draw.choice(PHRASES)
             test["expectation"] = phrase + _parameters(draw, phrase)
             test["value"] = _value(draw, phrase, kind, pairs=pairs)
+            if draw.random() < 0.03:
+                test["value"] = ""
         found.append(test)
     # Some are there twice.
     return found + draw.sample(found, len(found) // 5)
