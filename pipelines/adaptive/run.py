@@ -118,8 +118,10 @@ def _scratch_folder(output: StoragePath) -> Iterator[StoragePath]:
     try:
         yield scratch
     finally:
-        remove_folder(scratch)
-        lock.release()
+        try:
+            remove_folder(scratch)
+        finally:
+            lock.release()
 
 
 def _remove_if_dead(folder: StoragePath) -> None:

@@ -475,8 +475,8 @@ def test_killed_runs_pay_each_input_once(
 
 @pytest.mark.slow
 def test_a_run_that_lives_keeps_its_folder(bench: Any, commands: Commands) -> None:
-    found = bench(frame_of(30), latency=(0.05, 0.1))
-    found.file(concurrency=2)
+    found = bench(frame_of(30), latency=(0.1, 0.2))
+    found.file(concurrency=1)
     first = commands.start(found.arguments("--quiet"), environment=KEY, hook=HURRY)
     wait_for(found, 3, first)
     (folder,) = (found.folder / "out").glob("_scored-*")
