@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.faults import Command, Commands
+    from tests.object_stores import Bucket
 
 KEY = {"API_KEY": "swordfish/+ 17"}
 BEARER = f"Bearer {KEY['API_KEY']}"
@@ -353,6 +354,22 @@ def test_folders_of_killed_runs_are_removed(bench: Any) -> None:
     assert found.names() == PUBLISHED
 
 
+@pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
+@pytest.mark.slow
+def test_output_and_ledger_in_object_storage(bench: Any, bucket: Bucket) -> None:
+    found = bench(frame_of(30))
+    model = f"--model={found.file()}"
+    tree = bucket.upload(found.folder / "tree.csv")
+    bucket.write("out/_scored-dead/answers-0.parquet", b"")
+    for _ in range(2):
+        assert run(["adapt", "run", tree, model, f"--output={bucket.uri}/out", "--quiet"]) == 0
+        assert {key for key in bucket.keys("out/") if "_scored" in key or "lock" in key} == set()
+    assert len(found.api.charged) == len(texts_of(found.frame))
+    document = json.loads(bucket.read("out/changelist.json"))["adaptive"]
+    assert document["paid"][0]["replayed"] == len(found.api.charged)
+    assert document["tests"] == 30
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["429", "500", "drop-before", "hang", "half", "drop-after"])
 def test_what_passes_changes_nothing(bench: Any, fault: str) -> None:
@@ -442,13 +459,13 @@ def wait_for(found: Bench, requests: int, command: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("lost", "times"), [("repeat", 10), ("count", 6)])
+@pytest.mark.parametrize(("lost", "times"), [("repeat", 10), ("count", 5)])
 def test_killed_runs_pay_each_input_once(
     bench: Any, commands: Commands, lost: str, times: int
 ) -> None:
     faults = {"429": 0.05, "500": 0.05, "drop-before": 0.04, "drop-after": 0.04}
     honours = lost == "repeat"
-    found = bench(frame_of(150), faults=faults, latency=(0.0, 0.05), honours=honours, seed=3)
+    found = bench(frame_of(120), faults=faults, latency=(0.0, 0.05), honours=honours, seed=3)
     texts = texts_of(found.frame)
     found.file(concurrency=4, lost_calls=lost)
     budget = len(texts) - 10
