@@ -862,7 +862,7 @@ class adapt:
         baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
         inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
         output_classifier : Classifier of outputs, for tests that should not be classified as something.
-        budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default an answer for each input.
+        budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. Tests that it does not buy are not scored. By default an answer for each input.
         ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
         alpha : False discovery rate of topics that are fixed or broken.
         since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.

@@ -208,7 +208,8 @@ def _classified_not(tests: ModelAnswers) -> FloatArray:
     if second.probabilities is None:
         return (second.texts == tests.values).astype(np.float64)
     codes = second.codes_of(tests.values)
-    return np.where(codes < 0, 0.0, second.probabilities[np.arange(len(codes)), codes])
+    # Of a class that the classifier does not know it can't say that an output is not of it.
+    return np.where(codes < 0, np.nan, 1.0 - output_failure(second.probabilities, codes))
 
 
 OUTPUTS, OUTPUTS_NOT = "should output", "should not output"
@@ -272,6 +273,7 @@ _SYNONYMS = {
     "should not be": OUTPUTS_NOT,
     "should be the same as for": SAME,
     "should not be less than for": NOT_LOWER,
+    "should be invertable. [] is the output.": "should be invertible",
 }
 
 
@@ -353,8 +355,8 @@ def _is_pair(value: Any) -> bool:
 
 def as_value(inputs: list[Any]) -> str:
     """Return the value that stands for further inputs."""
-    if len(inputs) == 1 and isinstance(inputs[0], str) and not inputs[0].startswith("["):
-        return str(inputs[0])
+    if len(inputs) == 1 and isinstance(inputs[0], str) and inputs[0][:1] not in ("", "["):
+        return inputs[0]
     return json.dumps(
         [list(one) if isinstance(one, tuple) else one for one in inputs], ensure_ascii=False
     )

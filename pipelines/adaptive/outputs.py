@@ -111,6 +111,11 @@ def _of_probabilities(array: NDArray[Any], name: str, classes: Sequence[Any] | N
             f"--model {name} has {len(classes)} output_names, and returned {array.shape[1]} probabilities"
         )
     names = tuple(str(one) for one in classes)
+    if len(set(names)) < len(names):
+        raise OptionError(
+            f"--model {name} has output_names {', '.join(names)}, of which two are the same; name each "
+            "class once"
+        )
     probabilities = array.astype(np.float64)
     texts = np.array(names, object)[probabilities.argmax(axis=1)]
     texts[np.isnan(probabilities).any(axis=1)] = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,12 +21,18 @@ from slicebeam.transforms.storage.storage import make_folder, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from slicebeam.pipelines.adaptive.text_models import Text, TextModel
     from slicebeam.pipelines.paid_api.api_file import ApiFile
+    from slicebeam.pipelines.paid_api.calls import Answer
+    from slicebeam.pipelines.paid_api.http_api import HttpApi
+    from slicebeam.pipelines.paid_api.ledger import Ledger
     from slicebeam.transforms.storage.storage import StoragePath
 
 _COLUMNS = ("input", "second_input")
+_NOT_BOUGHT = "not bought, because the budget does not suffice"
+_LOST = "a call without an outcome, which counts as paid (lost_calls: count)"
 
 
 @dataclass
@@ -36,13 +43,15 @@ class Purse:
     ----------
     budget : None for any number of calls
     is_opened : whether something was taken out
+    spent : what the calls of each endpoint cost, by the identity of its requests
     """
 
     budget: CallBudget | None
     is_opened: bool = False
+    spent: dict[str, float] = field(default_factory=dict)
 
     def calls(self, api: ApiFile) -> int | None:
-        """Return how many calls of an endpoint it buys; None for any number.
+        """Return how many calls of an endpoint it buys, earlier ones too; None for any number.
 
         Raises
         ------
@@ -55,17 +64,21 @@ class Purse:
             raise OptionError(
                 f"--budget is money, and {api.path} gives no price; add 'price' there, or give a number of calls"
             )
-        price = 1.0 if self.budget.currency is None else api.price or 0.0
-        if self.is_opened and self.budget.amount < price * (1 - 1e-9):
+        others = sum(cost for one, cost in self.spent.items() if one != api.identity)
+        left = replace(self.budget, amount=max(self.budget.amount - others, 0.0))
+        if (self.is_opened or others) and left.amount < self.price(api) * (1 - 1e-9):
             return 0
-        return self.budget.calls(api.price, api.currency)
+        return left.calls(api.price, api.currency)
+
+    def price(self, api: ApiFile) -> float:
+        """Return what a call of an endpoint takes out of it."""
+        if self.budget is None or self.budget.currency is None:
+            return 1.0
+        return api.price or 0.0
 
     def spend(self, calls: int, api: ApiFile) -> None:
-        """Take out what calls cost."""
-        self.is_opened = True
-        if self.budget is not None:
-            cost = calls if self.budget.currency is None else calls * (api.price or 0.0)
-            self.budget = replace(self.budget, amount=max(self.budget.amount - cost, 0.0))
+        """Note how many calls of an endpoint are paid, in all."""
+        self.spent[api.identity] = calls * self.price(api)
 
 
 def read_endpoint(model: TextModel, option: str, *, has_pairs: bool) -> ApiFile:
@@ -89,7 +102,61 @@ def read_endpoint(model: TextModel, option: str, *, has_pairs: bool) -> ApiFile:
             f"{option} {model.name}: no {{input}} is in url, params, json or headers, so that every call "
             "would be the same; write it where the text belongs"
         )
+    if has_pairs and "second_input" not in api.columns:
+        raise OptionError(
+            f"{option} {model.name}: tests are pairs of texts, and no {{second_input}} is in url, params, "
+            "json or headers; write it where the second text belongs"
+        )
+    api.take_texts()
     return api
+
+
+def affordable(
+    apis: Sequence[ApiFile], inputs: Sequence[Text], purse: Purse, ledger_folder: StoragePath
+) -> int:
+    """Return how many of the first inputs all endpoints can answer, within what they may cost together.
+
+    A test says nothing of two models if only one of them has answered.
+
+    Raises
+    ------
+    InputError
+        What may be spent is money, and the calls of an endpoint have no price in its currency.
+    EngineError
+        Another run uses a ledger, or it can't be read.
+    """
+    for api in apis:
+        purse.calls(api)
+    if purse.budget is None:
+        return len(inputs)
+    keys = [_key(one) for one in inputs]
+    costs, left = [0.0] * len(keys), purse.budget.amount
+    for api in {one.identity: one for one in apis}.values():
+        with _buying(api, ledger_folder) as (ledger, _):
+            known = {*ledger.answers, *(ledger.lost if ledger.count_lost else ())}
+            left -= ledger.calls * purse.price(api)
+        costs = [
+            cost + (0.0 if key in known else purse.price(api))
+            for cost, key in zip(costs, keys, strict=True)
+        ]
+    within = left + 1e-9 * purse.budget.amount
+    return next(
+        (
+            place
+            for place, (so_far, cost) in enumerate(zip(accumulate(costs), costs, strict=True))
+            if cost > 0 and so_far > within
+        ),
+        len(keys),
+    )
+
+
+def _buying(
+    api: ApiFile, ledger_folder: StoragePath
+) -> AbstractContextManager[tuple[Ledger, HttpApi]]:
+    # One folder for each request, whatever the file is called.
+    own = ledger_folder / api.identity[:12]
+    make_folder(own)
+    return buying(api, own, {"api": api.identity}, lambda value: value is not None)
 
 
 def buy_outputs(
@@ -102,8 +169,11 @@ def buy_outputs(
     on_stage: Callable[[Stage], None],
     *,
     has_pairs: bool,
-) -> tuple[TextModel, PaidAnswers]:
-    """Buy the outputs that the ledger has not, and return the model with its answers.
+    most: int | None = None,
+) -> tuple[TextModel, PaidAnswers, dict[Text, str]]:
+    """Buy the outputs that the ledger has not.
+
+    Returns the model with its answers, what they cost, and why inputs have none.
 
     Parameters
     ----------
@@ -111,6 +181,7 @@ def buy_outputs(
     purse : what may be spent; is spent
     ledger_folder : keeps the answers, of each endpoint in a folder within
     answers_file : table of the answers, which the engine's workers see
+    most : how many of the first inputs are bought; None for as many as the purse buys
 
     Raises
     ------
@@ -121,42 +192,60 @@ def buy_outputs(
     """
     api = read_endpoint(model, option, has_pairs=has_pairs)
     items = [Item(_key(one), _fields(one)) for one in inputs]
-    # One folder for each request, whatever the file is called.
-    own = ledger_folder / api.identity[:12]
-    make_folder(own)
-    with buying(api, own, {"api": api.identity}, lambda value: value is not None) as (
-        ledger,
-        http,
-    ):
-        before = sum(item.key in ledger.answers for item in items)
+    with _buying(api, ledger_folder) as (ledger, http):
+        # Two files may describe one endpoint: what its ledger holds is paid once.
+        is_counted = api.identity in purse.spent
+        before = ledger.calls
         limit = purse.calls(api)
         bought = [0]
 
         def count(_: Any) -> None:
             bought[0] += 1
 
-        missing = len({item.key for item in items} - set(ledger.answers))
+        lost = ledger.lost if ledger.count_lost else {}
+        missing = len({one.key for one in items[:most]} - {*ledger.answers, *lost})
+        if limit is not None:
+            missing = min(missing, max(limit - before, 0))
         if missing:
             on_stage(
                 Stage(
                     announcement(api, missing, f"{len(items):,} inputs by {model.name}"),
                     lambda: bought[0],
                     "answers",
-                    missing if limit is None else min(missing, max(limit - ledger.calls, 0)),
+                    missing,
                 )
             )
-        http.buy(items, ledger, limit, count)
+        http.buy(items[:most], ledger, limit, count)
         purse.spend(ledger.calls, api)
-        _write(answers_file, inputs, [_answer(api, ledger.answers.get(one.key)) for one in items])
+        answers = [ledger.answers.get(one.key) for one in items]
+        _write(answers_file, inputs, [_answer(api, one) for one in answers])
+        calls = 0 if is_counted else ledger.calls
         paid = PaidAnswers(
             model=model.name,
-            calls=ledger.calls,
-            replayed=before,
-            unaccounted=ledger.unaccounted,
+            calls=calls,
+            replayed=0 if is_counted else before,
+            unaccounted=0 if is_counted else ledger.unaccounted,
             price=api.price,
             currency=None if api.price is None else api.currency,
+            spent=None if api.price is None else calls * api.price,
         )
-    return replace(model, path=str(answers_file), content=_content(answers_file)), paid
+        lost = ledger.lost if ledger.count_lost else {}
+        why = {
+            text: _LOST if item.key in lost else _no_answer(api, answer)
+            for text, item, answer in zip(inputs, items, answers, strict=True)
+            if _answer(api, answer) is None
+        }
+    model = replace(model, path=str(answers_file), content=_content(answers_file))
+    return model, paid, why
+
+
+def _no_answer(api: ApiFile, answer: Answer | None) -> str:
+    """Return why there is no output."""
+    if answer is None:
+        return _NOT_BOUGHT
+    if answer.problem is not None:
+        return f"the endpoint's answer holds no output ({api.redact(answer.problem)})"
+    return "the endpoint's answer is no key of 'labels'"
 
 
 def _fields(one: Text) -> dict[str, str]:

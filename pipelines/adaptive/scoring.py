@@ -38,6 +38,15 @@ if TYPE_CHECKING:
 
 # Tests that are scored together.
 BLOCK = 16_384
+# Why a test has no score: the codes of `Scored.reasons` from 1 on.
+NO_SCORE = (
+    "no output",
+    "no output for another input of the test",
+    "no output of the inverse model or the classifier",
+    "excused by the output for the input (unless=)",
+    "no probability or number of the class that the expectation compares",
+)
+_NO_OUTPUT, _NO_OTHER, _NO_SECOND, EXCUSED, _NO_NUMBER = range(1, len(NO_SCORE) + 1)
 NEEDED = ("input", "second_input", "expectation", "value")
 
 
@@ -73,11 +82,13 @@ class ScorableTests:
     table : id, topic, label, and what an expectation needs, a row each test
     left_out : how many tests are not scored, by the reason
     has_pairs : whether inputs are pairs of texts
+    misread : topics of the tests that are left out since nobody understands what they expect; strings
     """
 
     table: pa.Table
     left_out: dict[str, int]
     has_pairs: bool
+    misread: pa.Array
 
 
 def scorable_tests(tree: TestTree) -> ScorableTests:
@@ -95,15 +106,23 @@ def scorable_tests(tree: TestTree) -> ScorableTests:
     off_topic = pc.equal(label, OFF_TOPIC)
     nothing = pc.and_(pc.equal(expectation, ""), pc.invert(off_topic))
     _count(left_out, "off topic", off_topic)
-    _count(left_out, "no label and no expectation, so that nothing is expected", nothing)
-    keep = pc.invert(pc.or_(off_topic, nothing))
+    unlabelled = pc.and_(nothing, pc.equal(label, empty))
+    judged = pc.and_(nothing, pc.is_in(label, pa.array([PASS, FAIL])))
+    unknown = pc.and_(nothing, pc.invert(pc.or_(unlabelled, judged)))
+    _count(left_out, "no label and no expectation, so that nothing is expected", unlabelled)
+    _count(left_out, "a label pass or fail without the output that it is about", judged)
+    _count(left_out, "a label that is none of pass, fail and off_topic", unknown)
+    expects = keep = pc.invert(pc.or_(off_topic, nothing))
     for written in pc.unique(expectation.filter(keep)).to_pylist():
+        wrong = pc.and_(keep, pc.equal(expectation, written))
         try:
-            parse_expectation(written)
-        except InputError as error:  # noqa: PERF203
-            unknown = pc.and_(keep, pc.equal(expectation, written))
-            _count(left_out, str(error), unknown)
-            keep = pc.and_(keep, pc.invert(unknown))
+            kind = parse_expectation(written).kind
+            reason = f"{written!r} without a value"
+            wrong = pc.and_(wrong, pc.and_(pc.equal(value, ""), pa.scalar(bool(kind.value))))
+        except InputError as error:
+            reason = str(error)
+        _count(left_out, reason, wrong)
+        keep = pc.and_(keep, pc.invert(wrong))
     chosen = pa.table(
         {
             ID: table[ID],
@@ -115,8 +134,22 @@ def scorable_tests(tree: TestTree) -> ScorableTests:
             "value": value,
         }
     ).filter(keep)
+    misread = table["topic"].filter(pc.and_(expects, pc.invert(keep))).combine_chunks()
+    chosen = chosen.combine_chunks()
     has_pairs = bool(pc.any(pc.not_equal(chosen["second_input"], "")).as_py())
-    return ScorableTests(chosen.combine_chunks(), left_out, has_pairs)
+    return ScorableTests(chosen, left_out, has_pairs or _compares_pairs(chosen), misread)
+
+
+def _compares_pairs(tests: pa.Table) -> bool:
+    """Whether the further input of a test is a pair."""
+    likely = tests.filter(pc.match_substring_regex(tests["value"], r"^\[\s*\["))
+    return any(
+        isinstance(one, tuple)
+        for _, same in _by_expectation(likely)
+        if same.kind.kind.value == "inputs"
+        for value in likely["value"].take(pa.array(same.rows)).to_pylist()
+        for one in inputs_of(value)
+    )
 
 
 def _count(left_out: dict[str, int], reason: str, which: Any) -> None:
@@ -126,13 +159,30 @@ def _count(left_out: dict[str, int], reason: str, which: Any) -> None:
 
 
 def needed_inputs(tests: pa.Table, *, has_pairs: bool) -> list[Text]:
-    """Return all inputs that a model is given for tests, each once."""
-    found: dict[Text, None] = dict.fromkeys(_inputs(tests, has_pairs=has_pairs))
-    for _, rows in _by_expectation(tests):
-        if rows.kind.kind.value == "inputs":
-            for value in tests["value"].take(pa.array(rows.rows)).to_pylist():
-                found.update(dict.fromkeys(inputs_of(value)))
-    return list(found)
+    """Return all inputs that a model is given for tests, each once; those of a test together."""
+    return list(
+        dict.fromkeys(
+            one for of_test in inputs_by_test(tests, has_pairs=has_pairs) for one in of_test
+        )
+    )
+
+
+def inputs_by_test(tests: pa.Table, *, has_pairs: bool) -> list[list[Text]]:
+    """Return the inputs that a model is given for each test, that of the test first."""
+    found = [[text] for text in _inputs(tests, has_pairs=has_pairs)]
+    for _, same in _by_expectation(tests):
+        if same.kind.kind.value == "inputs":
+            values = tests["value"].take(pa.array(same.rows)).to_pylist()
+            for row, value in zip(same.rows.tolist(), values, strict=True):
+                found[row] += _others(value, has_pairs=has_pairs)
+    return found
+
+
+def _others(value: str, *, has_pairs: bool) -> list[Text]:
+    """Return the further inputs in a value, all of them pairs where inputs are pairs."""
+    return [
+        (text, "") if has_pairs and isinstance(text, str) else text for text in inputs_of(value)
+    ]
 
 
 def _inputs(tests: pa.Table, *, has_pairs: bool) -> list[Text]:
@@ -165,10 +215,12 @@ class Scored:
     ----------
     outputs : as texts, None where there is none; object [tests]
     failures : float64 [tests]; NaN where a test can't be scored
+    reasons : why not, 1 for the first of `NO_SCORE`; 0 of a test that is scored; int64 [tests]
     """
 
     outputs: NDArray[np.object_]
     failures: FloatArray
+    reasons: IntArray
 
 
 def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs: bool) -> Scored:
@@ -190,13 +242,13 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
         of, other = [], []
         if same.kind.kind.value == "inputs":
             for place, value in enumerate(values[same.rows].tolist()):
-                for text in inputs_of(value):
+                for text in _others(value, has_pairs=has_pairs):
                     of.append(place)
                     other.append(places.setdefault(text, len(places)))
         others[written] = np.array([of, other], dtype=np.int64)
     outputs = model.outputs(list(places))
     texts = tests["input"].to_numpy(zero_copy_only=False)
-    failures = np.full(len(at), np.nan)
+    failures, reasons = np.full(len(at), np.nan), np.zeros(len(at), np.int64)
     is_known = outputs.is_known
     for written, same in kinds:
         rows, own = same.rows, others[written]
@@ -205,14 +257,17 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
             outputs, at[rows], values[rows], own, texts[rows], same.kind.parameters, second
         )
         score = same.kind.kind.score(measured)
-        known = is_known[at[rows]]
+        why = np.where(np.isnan(score), _NO_NUMBER, 0)
+        if second is not None:
+            why[~second.is_known] = _NO_SECOND
         # One of the further inputs that has no output says nothing of the test.
-        np.logical_and.at(known, own[0], is_known[own[1]])
+        why[own[0][~is_known[own[1]]]] = _NO_OTHER
         unless = same.kind.parameters.unless
         if unless is not None:
-            known &= outputs.texts[at[rows]] != unless
-        failures[rows] = np.where(known, score, np.nan)
-    return Scored(outputs.texts[at], failures)
+            why[outputs.texts[at[rows]] == unless] = EXCUSED
+        why[~is_known[at[rows]]] = _NO_OUTPUT
+        failures[rows], reasons[rows] = np.where(why == 0, score, np.nan), why
+    return Scored(outputs.texts[at], failures, reasons)
 
 
 def _second(same: _SameKind, models: Models, outputs: Outputs, at: IntArray) -> Outputs | None:
@@ -240,6 +295,7 @@ class _ScoreBlock(beam.DoFn):
             scored = score_block(table, model, self.models, has_pairs=self.has_pairs)
             columns[f"output {place}"] = pa.array(scored.outputs, pa.string())
             columns[f"failure {place}"] = pa.array(scored.failures)
+            columns[f"reason {place}"] = pa.array(scored.reasons)
         found = pa.table(columns)
         write_arrow(part_path(self.scores, number), found.schema, found.to_batches())
         yield table.num_rows
@@ -295,6 +351,7 @@ def score_tests(
         Scored(
             whole[f"output {place}"].to_numpy(),
             whole[f"failure {place}"].to_numpy(),
+            whole[f"reason {place}"].to_numpy(),
         )
         for place in range(len(models.scored))
     ]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import FileError, unknown_name
-from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT
+from slicebeam.pipelines.adaptive.expectations import NOT_HIGHER, OUTPUTS, OUTPUTS_NOT
 from slicebeam.pipelines.adaptive.tree import COLUMNS, FAIL, ID, PASS, TOPIC_MARKER, TestTree
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.raw_text import open_bytes
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # What the columns of the older form are here.
 _OLDER = {"type": "expectation", "value1": "input", "value2": "value"}
+_NOT_MORE = "{} should not be more {} than {}"
 _HEADER = ("", "topic", "input", "output", "label", "labeler", "description")
 _BOM = b"\xef\xbb\xbf"
 
@@ -184,6 +185,14 @@ def _of_older(table: pa.Table) -> pa.Table:
     kinds = pc.fill_null(table["expectation"], "")
     marker = pc.equal(kinds, TOPIC_MARKER)
     plain = pc.utf8_trim_whitespace(pc.replace_substring(kinds, "{}", ""))
+    if "value3" in table.column_names:
+        # The class stands between the inputs: {} should not be more {} than {}.
+        compares = pc.equal(kinds, _NOT_MORE)
+        named = pc.fill_null(table["value"], "")
+        higher = pc.binary_join_element_wise(f"{NOT_HIGHER} (class=", named, ")", "")
+        plain = pc.if_else(compares, higher, plain)
+        values = pc.if_else(compares, table["value3"], table["value"])
+        table = table.set_column(table.column_names.index("value"), "value", values)
     table = table.set_column(
         table.column_names.index("expectation"), "expectation", pc.if_else(marker, "", plain)
     )

@@ -32,6 +32,10 @@ class TopicOutcome(Part):
         False,
         description="whether tests of it were exported as training data, so that it proves little",
     )
+    undecided: int = Field(
+        0,
+        description="further tests that could not be scored, though they expect something of the model",
+    )
 
 
 class PaidAnswers(Part):
@@ -39,10 +43,13 @@ class PaidAnswers(Part):
 
     model: str
     calls: int = Field(description="that count: answers, and where these count the lost calls")
-    replayed: int = Field(description="answers that an earlier run had paid")
+    replayed: int = Field(
+        description="those of the calls that earlier runs with the ledger had paid"
+    )
     unaccounted: int = Field(description="calls without an outcome, which may have been charged")
     price: float | None = None
     currency: str | None = None
+    spent: float | None = Field(None, description="price of the calls; None without a price")
 
 
 class AdaptiveTests(Part):
@@ -59,5 +66,9 @@ class AdaptiveTests(Part):
     topics_in_tree: int
     topics: tuple[TopicOutcome, ...] = Field(
         description="of the slices of the document, in their order"
+    )
+    untested: dict[str, int] = Field(
+        {},
+        description="topics of which no test could be scored, with the number of tests that were to be",
     )
     paid: tuple[PaidAnswers, ...] = ()

@@ -67,7 +67,7 @@ class AdaptRunConfig(Display):
         str | None,
         Option(
             "Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier "
-            "runs with the same ledger count.",
+            "runs with the same ledger count. Tests that it does not buy are not scored.",
             "Budget",
             metavar="<amount>",
             default="an answer for each input",
@@ -99,7 +99,8 @@ class AdaptRunConfig(Display):
         str | None,
         Option(
             "worse: exit with 1 if a topic is significantly worse than with the old model (or, without one, "
-            "than all tests). failing: exit with 1 if a fifth of a topic's tests fail.",
+            "than all tests). failing: exit with 1 if a fifth of a topic's tests fail. Both: exit with 2 if a "
+            "topic can't be judged, because too few of its tests could be scored.",
             "Output",
             in_python=False,
         ),

@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _LARGEST = 2**63
-# No class has a longer name: it is some text of the answer that the path leads to.
-_LONGEST_CLASS = 1000
+# Signs that an answer has at most. No class has a longer name: it is some text of the answer that the
+# path leads to. A text that a model writes is no class.
+LONGEST_CLASS, LONGEST_TEXT = 1000, 1_000_000
 
 
 class AnswerPath:
     """The place of the answer in a response body.
+
+    Attributes
+    ----------
+    longest : signs of a text that is an answer
 
     Parameters
     ----------
@@ -38,6 +43,7 @@ class AnswerPath:
                 "--api needs jmespath: install it with pip install 'slicebeam[api]'"
             ) from error
         self._expression = expression
+        self.longest = LONGEST_CLASS
         try:
             self._found = jmespath.compile(expression)
         except jmespath.exceptions.JMESPathError as error:
@@ -66,7 +72,7 @@ class AnswerPath:
         except (jmespath.exceptions.JMESPathError, ArithmeticError, TypeError, ValueError) as error:
             reason = redact(" ".join(str(error).split()))
             return None, f"{where} fails: {reason[:100]}"
-        unusable = _unusable(value)
+        unusable = _unusable(value, self.longest)
         return (value, None) if unusable is None else (None, f"{unusable} at {where}")
 
 
@@ -110,14 +116,14 @@ def _no_number(written: str) -> NoReturn:
     raise ValueError(f"{written} is not a number in JSON")
 
 
-def _unusable(value: Any) -> str | None:
+def _unusable(value: Any, longest: int) -> str | None:
     """Return why a value can't be a class, None if it can."""
     if value is None:
         return "nothing"
     if isinstance(value, (list, dict)):
         return "a list" if isinstance(value, list) else "an object"
     if isinstance(value, str):
-        if len(value) > _LONGEST_CLASS:
+        if len(value) > longest:
             return f"a text of {len(value):,} characters"
         if any("\ud800" <= sign <= "\udfff" for sign in value):
             return "half of a character"

@@ -13,7 +13,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from slicebeam.metrics.errors import FileError, InputError, unknown_name
-from slicebeam.pipelines.paid_api.answer_paths import AnswerPath, classes_by_answer, kind
+from slicebeam.pipelines.paid_api.answer_paths import (
+    LONGEST_TEXT,
+    AnswerPath,
+    classes_by_answer,
+    kind,
+)
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.request_templates import Request, TemplateReader, Templates
 from slicebeam.transforms.formats.strict_text import parse_yaml
@@ -175,6 +180,10 @@ class ApiFile(BaseModel):
             A column that it needs is missing, or holds what a request can't.
         """
         return self._templates.request(item)
+
+    def take_texts(self) -> None:
+        """Take texts of any length as answers, as models write them, and not only names of classes."""
+        self._answer_path.longest = LONGEST_TEXT
 
     def answer_in(self, body: bytes | str) -> tuple[Any, str | None]:
         """Return the answer that a body holds, and None; or None, and why it holds none."""

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.transforms.secrets.plain_http import refuse_plain_http
+from slicebeam.transforms.secrets.redaction import URL_SIGNS
 from slicebeam.transforms.secrets.variables import value_of
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.calls import Item
 
 _BASE64 = ":base64"
-# Signs that a URL holds as they are; spaces and letters with accents are quoted.
-_URL_SIGNS = "%/:?[]@!$&'()*+,;="
 _HOST = re.compile(r"https?://[^\s/?#]+", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 # Headers and parameters that hold a key, also where it is spelt out.
@@ -312,9 +311,9 @@ class TemplateReader:
             )
         if any(isinstance(part, str) and "#" in part for part in text.parts):
             raise self.wrong("url", f"{template!r}: the part after # is never sent; leave it out")
-        spelt = host[0] + quote(host.string[host.end() :], safe=_URL_SIGNS)
+        spelt = host[0] + quote(host.string[host.end() :], safe=URL_SIGNS)
         rest = (
-            quote(part, safe=_URL_SIGNS) if isinstance(part, str) else part
+            quote(part, safe=URL_SIGNS) if isinstance(part, str) else part
             for part in text.parts[1:]
         )
         return _Text((spelt, *rest))

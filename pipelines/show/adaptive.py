@@ -34,6 +34,7 @@ def summary_json(published: Published) -> dict[str, Any]:
         "changelist": str(published.changelist_path),
         "tests": adaptive.tests,
         "unscored": adaptive.unscored,
+        "untested": adaptive.untested,
         "topics": [
             {
                 **one.model_dump(mode="json", exclude_none=True),
@@ -83,6 +84,12 @@ def show_topics(document: SearchChangeList) -> None:
         console.print(line, markup=False, style="dim")
     for number, reason in sorted(((n, why) for why, n in adaptive.unscored.items()), reverse=True):
         console.print(f"not scored: {number:,} tests: {reason}", markup=False, style="yellow")
+    for topic, number in list(adaptive.untested.items())[:_MOST_TOPICS]:
+        line = f"no test scored of topic {displayed(topic)}, which has {number:,}"
+        console.print(line, markup=False, style="yellow")
+    if len(adaptive.untested) > _MOST_TOPICS:
+        more = f"and of {len(adaptive.untested) - _MOST_TOPICS:,} more topics"
+        console.print(more, markup=False, style="yellow")
     console.print()
 
 
@@ -157,7 +164,7 @@ def _notes(adaptive: AdaptiveTests, topics: Sequence[TopicOutcome]) -> list[str]
     if any(one.trained for one in adaptive.topics):
         lines.append("(trained): tests of the topic were exported as training data.")
     for one in adaptive.paid:
-        price = "" if one.price is None else f", {one.calls * one.price:,.2f} {one.currency} in all"
+        price = "" if one.spent is None else f", {one.spent:,.2f} {one.currency} in all"
         lines.append(
             f"{one.model}: {one.calls:,} answers paid{price}; {one.replayed:,} of them were in the ledger"
             + (f"; {one.unaccounted:,} calls without an outcome" if one.unaccounted else "")

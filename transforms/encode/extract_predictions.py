@@ -449,7 +449,8 @@ def check_classes(
         if predictor is None or side not in merged:
             continue
         name = predictor.column or predictor.model
-        if values is None or not values & labels:
+        # Zeros and ones are never misspelt: a model that is always wrong on them is just that.
+        if values is None or not (values & labels or values | labels <= {0, 1}):
             shown = "too many values to list" if values is None else _some(values)
             hint = (
                 "is it a score? give it as --score"

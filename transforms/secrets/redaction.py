@@ -12,6 +12,8 @@ from urllib.parse import quote, quote_plus
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+# Signs that a URL of a user's holds as they are; spaces and letters with accents are quoted.
+URL_SIGNS = "%/:?[]@!$&'()*+,;="
 # A word as short as this may be part of others that are no secret.
 _SHORT = 6
 
@@ -35,7 +37,12 @@ def _expression(form: str) -> str:
 
 
 def _forms(secret: str) -> set[str]:
-    quotings = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
+    quotings = {
+        quote(secret, safe=""),
+        quote(secret),
+        quote(secret, safe=URL_SIGNS),
+        quote_plus(secret),
+    }
     once = _escaped(secret)
     return {
         secret,

@@ -88,7 +88,7 @@ class ModelUnderTest:
         if not self.model.is_paid:
             return self.model
         api = read_endpoint(self.model, "--model", has_pairs=self.has_pairs)
-        answered, paid = buy_outputs(
+        answered, paid, _ = buy_outputs(
             self.model,
             "--model",
             list(dict.fromkeys(texts)),
@@ -115,13 +115,15 @@ class ModelUnderTest:
         table = pa.table({name: pa.array(one, pa.string()) for name, one in columns.items()})
         expects = np.array([bool(test.expectation) for test in tests], bool)
         outputs, failures = np.full(len(tests), None, object), np.full(len(tests), np.nan)
+        reasons = np.zeros(len(tests), np.int64)
         if expects.any():
             found = self.score_table(table.filter(pa.array(expects)))
             outputs[expects], failures[expects] = found.outputs, found.failures
+            reasons[expects] = found.reasons
         if not expects.all():
             inputs = table["input"].filter(pa.array(~expects)).to_pylist()
             outputs[~expects] = self.answers(inputs)
-        return Scored(outputs, failures)
+        return Scored(outputs, failures, reasons)
 
     def score_table(self, table: pa.Table) -> Scored:
         """Return the outputs and failure scores of the rows of a table of tests."""

@@ -153,7 +153,7 @@ def test_a_tree_of_adatest_by_two_models(
         frame[name] = np.where(frame.label == "pass", ~is_same, is_same)
     document = check_topics(out, by_hand(frame.astype({"new": bool, "old": bool})))
     assert document["adaptive"]["models"] == [short, words]
-    assert {one["prediction_field"] for one in document["models"]} == {"result", "baseline_result"}
+    assert {one["prediction_field"] for one in document["models"]} == {"passed", "baseline_passed"}
     text = capsys.readouterr().out
     assert "190 tests in 7 topics" in text
     tests = pq.read_table(out / "tests.parquet").to_pandas().set_index("id")
@@ -168,8 +168,8 @@ def test_a_tree_of_adatest_by_two_models(
     # The document is one of a check, which all that reads such documents reads.
     assert run(["report", str(out)]) == 0
     options = ["check", "--data", str(out / "tests.parquet"), "--slices", str(out / "topics.yaml")]
-    options += ["--label", "expected", "--prediction", "result", "--metric", "error_rate"]
-    options += ["--baseline-prediction", "baseline_result", "--alternative", "both"]
+    options += ["--label", "expected", "--prediction", "passed", "--metric", "error_rate"]
+    options += ["--baseline-prediction", "baseline_passed", "--alternative", "both"]
     options += ["--correction", "bh", "--min-slice-size", "1", "--output", str(tmp_path / "check")]
     assert run([*options, "--quiet"]) == 0
     again = json.loads((tmp_path / "check" / "changelist.json").read_text())
@@ -287,9 +287,9 @@ def test_suites_of_pairs_and_their_expectations(
     assert adapt(tree, out, "--model", "own_models:pairs") == 0
     tests = pq.read_table(out / "tests.parquet").to_pandas()
     # The model sees both texts of a pair; an invariance compares pairs.
-    assert tests.set_index("expectation").result.to_dict() == {
-        "should output": "pass",
-        "should have the same output as (tolerance=0.1)": "fail",
+    assert tests.set_index("expectation").passed.to_dict() == {
+        "should output": True,
+        "should have the same output as (tolerance=0.1)": False,
     }
     assert import_suite(suite, tree) == 2
     assert "exists; name a new file" in capsys.readouterr().err

@@ -15,7 +15,12 @@ from hypothesis import strategies as st
 from slicebeam.metrics.adaptive.failure_scores import change_failure, fails, output_failure
 from slicebeam.metrics.adaptive.topic_changes import state_by_rule
 from slicebeam.metrics.errors import FileError, InputError, OptionError
-from slicebeam.pipelines.adaptive.expectations import EXPECTATIONS, inputs_of, parse_expectation
+from slicebeam.pipelines.adaptive.expectations import (
+    EXPECTATIONS,
+    as_value,
+    inputs_of,
+    parse_expectation,
+)
 from slicebeam.pipelines.adaptive.inert_pickle import Inert, read_inert
 from slicebeam.pipelines.adaptive.outputs import Outputs, as_outputs
 from slicebeam.pipelines.adaptive.scoring import Models, scorable_tests, score_block
@@ -188,17 +193,23 @@ def test_what_expects_nothing_is_counted() -> None:
         Test("/A", "c", "pos", ""),
         Test("/A", "d", "[no output]", "pass"),
         Test("/A", "e", expectation="should sing"),
+        Test("/B", "e", expectation="should contain"),
+        Test("/A", "g", "pos", "Unknown"),
         Test("/A", "", label="topic_marker"),
         Test("/A/__suggestions__", "f", "pos", "pass"),
     ]
     found = scorable_tests(TestTree.of_tests(tests))
     assert found.table["input"].to_pylist() == ["a"]
     counts = list(found.left_out.items())
-    assert counts[:2] == [
+    assert counts[:4] == [
         ("off topic", 1),
-        ("no label and no expectation, so that nothing is expected", 2),
+        ("no label and no expectation, so that nothing is expected", 1),
+        ("a label pass or fail without the output that it is about", 1),
+        ("a label that is none of pass, fail and off_topic", 1),
     ]
-    assert counts[2][0].startswith("unknown expectation 'should sing'; did you mean")
+    assert counts[4][0].startswith("unknown expectation 'should sing'; did you mean")
+    assert counts[5] == ("'should contain' without a value", 1)
+    assert found.misread.to_pylist() == ["/A", "/B"]
 
 
 @pytest.mark.parametrize(
@@ -220,6 +231,9 @@ def test_further_inputs_are_one_text_or_a_list() -> None:
     assert inputs_of("[a] b") == ["[a] b"]
     assert inputs_of("[1, 2]") == ["[1, 2]"]
     assert inputs_of('[["a", "b"], ["c", "d"]]') == [("a", "b"), ("c", "d")]
+    for inputs in (["a"], [""], ["[a] b"], ["a", "b"], [("a", "b")]):
+        assert as_value(inputs)
+        assert inputs_of(as_value(inputs)) == inputs
 
 
 class _TensorOfAGraph:
@@ -274,6 +288,7 @@ def test_what_models_may_return(raw: Any, texts: list[str | None]) -> None:
         (7, None, "returned a int"),
         (np.ones((3, 2)), None, "give the function an attribute output_names"),
         (np.ones((3, 2)), CLASSES, "3 output_names, and returned 2 probabilities"),
+        (np.ones((3, 2)), ("a", "a"), "output_names a, a, of which two are the same"),
         ([{"a": 1}] * 3, None, "dictionaries without 'label'"),
         (np.ones((3, 2, 2)), None, "shape (3, 2, 2)"),
     ],

@@ -349,7 +349,9 @@ def test_yields_count_only_what_is_known() -> None:
 
     def score(tests: Sequence[Test]) -> Scored:
         fails = [float(not test.input.startswith("a") or "0" in test.input[-1]) for test in tests]
-        return Scored(np.array(["pos"] * len(tests), object), np.array(fails))
+        return Scored(
+            np.array(["pos"] * len(tests), object), np.array(fails), np.zeros(len(tests), np.int64)
+        )
 
     found = scored(proposals, score)
     assert [one.score for one in found] == [1.0, 1.0, 1.0, 0.0, 0.0]

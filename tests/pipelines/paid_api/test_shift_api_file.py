@@ -346,6 +346,8 @@ def test_the_identity_is_of_what_is_asked(read: Any) -> None:
         quote(SECRET, safe=""),
         quote(SECRET, safe="").lower(),
         quote_plus(SECRET),
+        # As it is sent within url.
+        "p/s+%20w%22%C3%B6=d&9",
         json.dumps(SECRET)[1:-1],
         json.dumps(SECRET, ensure_ascii=False)[1:-1],
         json.dumps(SECRET)[1:-1].replace("/", "\\/"),

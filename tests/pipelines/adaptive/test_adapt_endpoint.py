@@ -1,0 +1,605 @@
+"""``slicebeam adapt run`` on a model that is sold by an HTTP endpoint: what it finds, and what it pays."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.run.lock_files import lock_file
+from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.transforms.http import calls as http_calls
+from tests import random_text_models as models
+from tests.object_stores import free_port
+from tests.oracles.adaptive_oracle import failed, topics_of
+from tests.paid_api import PaidApi, paid_api
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.faults.faults import Command, Commands
+    from tests.object_stores import Bucket
+
+KEY = {"API_KEY": "swordfish/+ 17"}
+BEARER = f"Bearer {KEY['API_KEY']}"
+SAME = "should have the same output as"
+PRICE = 0.5
+HURRY = "tests.paid_api:hurry"
+
+
+@pytest.fixture(autouse=True)
+def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
+    for name, value in KEY.items():
+        monkeypatch.setenv(name, value)
+    # Where tracebacks are kept.
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
+    with paid_api(tmp_path_factory.mktemp("server")) as one:
+        yield one
+
+
+def answer(text: str, of: str = "new") -> str:
+    """What the endpoint says of a text: the old one and the new one differ on a third of them."""
+    number = models.number(text, of if models.number(text, "differ", 3) == 0 else "both", 2)
+    return ("NEGATIVE", "POSITIVE")[number]
+
+
+def frame_of(number: int = 60) -> pd.DataFrame:
+    """Return tests of which some have the same input, and some compare inputs."""
+    rows: list[dict[str, str]] = []
+    for one in range(number):
+        text = f"text {one % (2 * number // 3)}"
+        test = {"topic": f"/T{one % 4}", "input": text}
+        if one % 5 == 4:
+            test |= {"topic": "/T1/Same", "expectation": SAME}
+            test["value"] = json.dumps([f"other {one}", f"text {one // 2}"])
+        else:
+            test |= {"output": "POSITIVE" if one % 3 else "NEGATIVE", "label": "pass"}
+        rows.append(test)
+    columns = ["topic", "input", "output", "label", "expectation", "value", "second_input"]
+    index = [f"id-{one}" for one in range(number)]
+    return pd.DataFrame(rows, index, columns, dtype=object).fillna("")
+
+
+def texts_of(frame: pd.DataFrame) -> list[str]:
+    """Return all texts that a model is asked for tests, each once, those of a test together."""
+    values = [json.loads(one) if one else [] for one in frame["value"]]
+    pairs = zip(frame.input, values, strict=True)
+    return list(dict.fromkeys(text for one, others in pairs for text in (one, *others)))
+
+
+@dataclass
+class Bench:
+    """A tree, a server that follows a plan, and a folder."""
+
+    folder: Path
+    api: PaidApi
+    frame: pd.DataFrame
+
+    def save(self) -> None:
+        self.frame.to_csv(self.folder / "tree.csv")
+
+    def file(self, of: str = "new", name: str = "", **changes: Any) -> str:
+        item = f"{of} {{input}}"
+        given = {"json": {"id": item, "text": item}, "price": PRICE, "retries": 20, **changes}
+        return PaidApi(self.api.url, self.folder).file(name or f"{of}.yaml", **given)
+
+    def arguments(self, *flags: str, output: str = "out", of: str = "new") -> list[str]:
+        model = f"--model={self.folder / f'{of}.yaml'}"
+        tree, out = str(self.folder / "tree.csv"), f"--output={self.folder / output}"
+        return ["adapt", "run", tree, model, out, *flags]
+
+    def bought(self, *flags: str, output: str = "out", **changes: Any) -> dict[str, Any]:
+        """Run the command to its end, and return the part of the document about the tests."""
+        self.file(**changes)
+        assert run(self.arguments("--quiet", *flags, output=output)) == 0
+        return self.document(output)
+
+    def document(self, output: str = "out") -> dict[str, Any]:
+        text = (self.folder / output / "changelist.json").read_text()
+        found: dict[str, Any] = json.loads(text)["adaptive"]
+        return found
+
+    def check(self, found: dict[str, Any], output: str = "out", without: Any = ()) -> pd.DataFrame:
+        """Compare what was found with a direct computation; return the tests that count.
+
+        Parameters
+        ----------
+        without : texts that have no output
+        """
+        two = len(found["models"]) == 2
+        frame = self.frame.copy()
+        for column, of in (("new", "new"), ("old", "old"))[: 1 + two]:
+
+            def model(text: str, of: str = of) -> str | None:
+                return None if text in without else answer(text, of)
+
+            frame[column] = [failed(one, model) for one in frame.to_dict("records")]
+        known = frame.dropna().astype(dict.fromkeys(("new", "old")[: 1 + two], bool))
+        by_hand = topics_of(known)
+        topics = {one["topic"]: one for one in found["topics"]}
+        assert set(topics) == set(by_hand.index)
+        for topic, row in by_hand.iterrows():
+            for name in row.index.intersection(list(topics[str(topic)])):
+                assert topics[str(topic)][name] == row[name], (topic, name)
+        table = pq.read_table(self.folder / output / "tests.parquet").to_pandas().set_index("id")
+        assert (table.passed == ~known.new.reindex(table.index)).all()
+        assert set(table.index) == set(known.index)
+        assert found["tests"] == len(known)
+        assert sum(found["unscored"].values()) == len(frame) - len(known)
+        return known
+
+    def ledger(self) -> list[dict[str, Any]]:
+        paths = sorted(self.folder.glob("*/ledger/*/segment-*"))
+        # What a kill cut off ends in no line.
+        text = (path.read_text().rpartition("\n")[0] for path in paths)
+        return [json.loads(line) for part in text for line in part.splitlines()]
+
+    def names(self, output: str = "out") -> set[str]:
+        """Return what lies in the output, published files by their short names."""
+        found = (path.name for path in (self.folder / output).iterdir())
+        return {re.sub(r"\.[0-9a-f]{12}\.", ".", name) for name in found}
+
+    def everything(self) -> str:
+        """Return all that is written anywhere, but for the API's own log."""
+        parts = []
+        for path in self.folder.rglob("*"):
+            if path.suffix == ".parquet":
+                parts.append(str(pq.read_table(path).to_pydict()))
+            elif path.is_file():
+                parts.append(path.read_bytes().decode("utf-8", "replace"))
+        return "".join(parts)
+
+
+PUBLISHED = {"changelist.json", "slices.parquet", "tests.parquet", "topics.yaml", "ledger"}
+
+
+@pytest.fixture
+def bench(server: PaidApi, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Let the server follow a plan, whose answers are those of `answer`."""
+
+    def begin(frame: pd.DataFrame | None = None, **plan: Any) -> Bench:
+        frame = frame_of() if frame is None else frame
+        of = ("new", "old")
+        answers = {f"{one} {text}": answer(text, one) for text in texts_of(frame) for one in of}
+        plan = {"answers": answers, "authorization": BEARER, "honours": False, **plan}
+        found = Bench(tmp_path, server.anew(tmp_path_factory.mktemp("api"), **plan), frame)
+        found.save()
+        return found
+
+    return begin
+
+
+def test_each_input_is_paid_once_whatever_is_run(bench: Any) -> None:
+    found = bench()
+    texts = texts_of(found.frame)
+    assert len(texts) < len(found.frame.input) + 2 * (found.frame.expectation == SAME).sum()
+    document = found.bought()
+    found.check(document)
+    assert sorted(found.api.charged) == sorted(f"new {text}" for text in texts)
+    (paid,) = document["paid"]
+    assert (paid["calls"], paid["replayed"]) == (len(texts), 0)
+    assert paid["spent"] == PRICE * len(found.api.charged)
+    assert found.names() == PUBLISHED
+    # The ledger has the answers of all that asks again, also where the file has another name.
+    ledger = f"--ledger={found.folder / 'out' / 'ledger'}"
+    again = found.bought(ledger, output="again", name="renamed.yaml", timeout=7)
+    assert again["topics"] == document["topics"]
+    assert again["paid"][0] == {**paid, "replayed": len(texts)}
+    found.frame.loc["id-0", "input"] = "a new text"
+    found.save()
+    changed = found.bought(ledger, output="changed", labels={"POSITIVE": "POSITIVE"})
+    assert found.api.charged[len(texts) :] == ["new a new text"]
+    (paid,) = changed["paid"]
+    assert (paid["calls"], paid["replayed"]) == (len(texts) + 1, len(texts))
+    assert "new.yaml: the endpoint's answer is no key of 'labels'" in str(changed["unscored"])
+
+
+def test_a_budget_that_does_not_suffice(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = bench()
+    texts = texts_of(found.frame)
+    first = found.bought("--budget=20")
+    assert sorted(found.api.charged) == sorted(f"new {one}" for one in texts[:20])
+    known = found.check(first, without=texts[20:])
+    reason = f"{found.folder / 'new.yaml'}: not bought, because the budget does not suffice"
+    assert first["unscored"] == {reason: len(found.frame) - len(known)}
+    untested = {
+        topic: one
+        for topic, one in topics_of(found.frame.assign(new=False)).tests.items()
+        if topic not in topics_of(known).index
+    }
+    assert first.get("untested", {}) == untested
+    # With money, and again: the calls of earlier runs count.
+    second = found.bought("--budget=10.9 USD")
+    assert len(found.api.charged) == 21
+    assert second["paid"][0]["spent"] == 10.5
+    assert run(found.arguments("--budget=5")) == 0
+    printed = capsys.readouterr()
+    assert "not bought, because the budget does not suffice" in " ".join(printed.out.split())
+    assert "asking about" not in printed.err
+    assert len(found.api.charged) == 21
+    # What it is about to spend is said before.
+    assert run(found.arguments("--budget=30")) == 0
+    assert f"asking about 9 of {len(texts)} inputs by" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fail_on", ["failing", "worse"])
+def test_a_gate_fails_where_the_budget_hid_a_topic(
+    bench: Any, capsys: pytest.CaptureFixture[str], fail_on: str
+) -> None:
+    names = [("/Good", "good")] * 12 + [("/Late", "late")] * 12
+    rows = [
+        {"topic": topic, "input": f"{word} {one}", "output": answer(f"{word} {one}")}
+        for one, (topic, word) in enumerate(names)
+    ]
+    frame = pd.DataFrame(rows).assign(label="pass", expectation="", value="", second_input="")
+    found = bench(frame)
+    found.file()
+    flags = [f"--fail-on={fail_on}", "--quiet"]
+    if fail_on == "worse":
+        flags.append(f"--baseline-model={found.file('old')}")
+    each = 2 if fail_on == "worse" else 1
+    for calls, hidden in ((20 * each, "/Late"), (22 * each, "")):
+        code = run(found.arguments(*flags, f"--budget={calls}"))
+        said = capsys.readouterr().err
+        assert code == (2 if hidden else 0), said
+        if hidden:
+            assert f"--fail-on {fail_on}: 1 topic (/Late) can't be judged" in said
+    assert len(found.api.charged) == 22 * each
+
+
+@pytest.mark.slow
+def test_two_endpoints_share_a_budget(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = bench()
+    texts = texts_of(found.frame)
+    old = found.file("old", price=0.25)
+    document = found.bought(f"--baseline-model={old}", "--budget=15.30 USD")
+    # An input that only one of them has answered would say nothing.
+    count = Counter(one.partition(" ")[0] for one in found.api.charged)
+    assert count == {"new": 20, "old": 20}
+    assert [one["spent"] for one in document["paid"]] == [10.0, 5.0]
+    found.check(document, without=texts[20:])
+    whole = found.bought(f"--baseline-model={old}")
+    found.check(whole)
+    assert Counter(found.api.charged).most_common(1)[0][1] == 1
+    assert len(found.api.charged) == 2 * len(texts)
+    assert whole["models"] == [old, str(found.folder / "new.yaml")]
+    # Two files of one endpoint, that read its answers in two ways: one ledger, paid once.
+    other = found.file(name="other.yaml", labels={"POSITIVE": "POSITIVE", "NEGATIVE": "POSITIVE"})
+    twice = found.bought(f"--baseline-model={other}")
+    assert sum(one["calls"] for one in twice["paid"]) == len(texts)
+    assert len(found.api.charged) == 2 * len(texts)
+    # What is wrong with the second one is said before the first one is paid.
+    unpriced = found.file("old", price=...)
+    before = len(found.api.requests)
+    flags = (f"--baseline-model={unpriced}", "--budget=5USD", "--quiet")
+    assert run(found.arguments(*flags, output="new")) == 2
+    assert "gives no price" in capsys.readouterr().err
+    assert len(found.api.requests) == before
+
+
+def test_pairs(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"topic": "/P", "input": "a", "second_input": "b", "label": "pass", "output": "POSITIVE"},
+        {"topic": "/P", "input": "a", "second_input": "c", "label": "fail", "output": "POSITIVE"},
+        {"topic": "/P", "input": "a", "expectation": SAME, "value": "d"},
+        {"topic": "/P", "input": "a", "second_input": "b", "expectation": SAME}
+        | {"value": '[["b", "a"], ["a", "c"]]'},
+    ]
+    found = bench(frame_of(0), default="POSITIVE")
+    found.frame = pd.DataFrame(rows).fillna("")
+    found.save()
+    found.file()
+    assert run(found.arguments("--quiet")) == 2
+    assert "tests are pairs of texts, and no {second_input} is in url" in capsys.readouterr().err
+    assert found.api.requests == []
+    item = "{input}+{second_input}"
+    document = found.bought(json={"id": item, "text": item})
+    assert sorted(found.api.charged) == ["a+", "a+b", "a+c", "b+a", "d+"]
+    (topic,) = document["topics"]
+    # The endpoint calls everything positive.
+    assert (topic["tests"], topic["failures"]) == (4, 1)
+
+
+def test_an_output_may_be_a_long_text(bench: Any) -> None:
+    long = "word " * 1000 + "the end"
+    found = bench(frame_of(0), answers={"new a": long, "new b": "short"})
+    blank = {"topic": "/A", "expectation": "should contain", "value": "the end"}
+    found.frame = pd.DataFrame([{**blank, "input": "a"}, {**blank, "input": "b"}])
+    found.frame = found.frame.assign(output="", label="")
+    found.save()
+    document = found.bought()
+    assert (document["tests"], document["topics"][0]["failures"]) == (2, 1)
+    tests = pq.read_table(found.folder / "out" / "tests.parquet").to_pandas()
+    assert tests.output.tolist() == [long, "short"]
+    again = found.bought()
+    assert again["topics"] == document["topics"]
+    assert len(found.api.charged) == 2
+
+
+def test_folders_of_killed_runs_are_removed(bench: Any) -> None:
+    found = bench(frame_of(5))
+    out = found.folder / "out"
+    dead, unlocked, living = (out / f"_scored-{name}" for name in ("dead", "unlocked", "living"))
+    for one in (dead, unlocked, living):
+        one.mkdir(parents=True)
+        (one / "answers-0.parquet").touch()
+    # A lock as a process leaves it that does not live any more.
+    lock = RunLock(living, lock_file(living))
+    lock.acquire()
+    text = (living / "lock").read_text()
+    (dead / "lock").write_text(re.sub(r'"pid": \d+', '"pid": 4194000', text))
+    found.bought()
+    assert found.names() == PUBLISHED | {"_scored-living"}
+    assert sorted(path.name for path in living.iterdir()) == ["answers-0.parquet", "lock"]
+    lock.release()
+    found.bought()
+    assert found.names() == PUBLISHED
+
+
+@pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
+@pytest.mark.slow
+def test_output_and_ledger_in_object_storage(bench: Any, bucket: Bucket) -> None:
+    found = bench(frame_of(30))
+    model = f"--model={found.file()}"
+    tree = bucket.upload(found.folder / "tree.csv")
+    bucket.write("out/_scored-dead/answers-0.parquet", b"")
+    for _ in range(2):
+        assert run(["adapt", "run", tree, model, f"--output={bucket.uri}/out", "--quiet"]) == 0
+        assert {key for key in bucket.keys("out/") if "_scored" in key or "lock" in key} == set()
+    assert len(found.api.charged) == len(texts_of(found.frame))
+    document = json.loads(bucket.read("out/changelist.json"))["adaptive"]
+    assert document["paid"][0]["replayed"] == len(found.api.charged)
+    assert document["tests"] == 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["429", "500", "drop-before", "hang", "half", "drop-after"])
+def test_what_passes_changes_nothing(bench: Any, fault: str) -> None:
+    found = bench(frame_of(30), faults={fault: 0.2}, retry_after="1", honours=True)
+    if fault == "429":
+        found.api = found.api.anew(
+            found.api.folder / "again", answers={}, forced={"new text 0": ["429"]}, retry_after="1"
+        )
+        found.frame = found.frame.assign(label="pass", output="POSITIVE", expectation="", value="")
+        found.save()
+        begun = time.monotonic()
+        document = found.bought()
+        assert time.monotonic() - begun > 1
+        assert document["tests"] == 30
+        return
+    document = found.bought(timeout=0.5 if fault == "hang" else 20)
+    found.check(document)
+    texts = texts_of(found.frame)
+    assert sorted(found.api.charged) == sorted(f"new {one}" for one in texts)
+    assert len(found.api.requests) > len(texts)
+    (paid,) = document["paid"]
+    assert paid["spent"] == PRICE * len(texts)
+    assert (paid["unaccounted"] > 0) == (fault in ("hang", "half", "drop-before", "drop-after"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("garbage", "the endpoint's answer holds no output (no JSON)"),
+        ("null", "the endpoint's answer holds no output (nothing at 'result.label')"),
+        ("elsewhere", "the endpoint's answer holds no output (nothing at 'result.label')"),
+        ("422", "the endpoint's answer holds no output (HTTP 422)"),
+        ("drop-after", "a call without an outcome, which counts as paid (lost_calls: count)"),
+        ("hang", "a call without an outcome, which counts as paid (lost_calls: count)"),
+        ("half", "a call without an outcome, which counts as paid (lost_calls: count)"),
+    ],
+)
+def test_what_is_paid_and_no_answer(
+    bench: Any, capsys: pytest.CaptureFixture[str], fault: str, reason: str
+) -> None:
+    frame = frame_of(30)
+    texts = texts_of(frame)
+    bad = texts[::6]
+    found = bench(frame, always={f"new {one}": fault for one in bad})
+    flags = {"lost_calls": "count", "timeout": 0.5 if fault == "hang" else 20}
+    document = found.bought(**flags)
+    known = found.check(document, without=bad)
+    missing = len(frame) - len(known)
+    assert document["unscored"] == {f"{found.folder / 'new.yaml'}: {reason}": missing}
+    assert sorted(found.api.charged) == sorted(f"new {one}" for one in texts)
+    assert document["paid"][0]["spent"] == PRICE * len(texts)
+    by_topic = topics_of(frame.assign(new=False)).tests - topics_of(known).tests
+    undecided = {one["topic"]: one.get("undecided", 0) for one in document["topics"]}
+    assert undecided == by_topic.to_dict()
+    if fault in ("422", "half"):
+        # It is not asked again.
+        found.bought(**flags)
+        assert len(found.api.charged) == len(texts)
+
+
+def killed(found: Bench, commands: Commands, arguments: list[str], times: int, seed: int) -> None:
+    """Kill a command at random moments, begin it again each time, and at last let it end."""
+    drawn = random.Random(seed)
+    kills = 0
+    for _ in range(times):
+        command = commands.start(arguments, environment=KEY, hook=HURRY)
+        if drawn.random() < 0.3:
+            # Some while the tree or the ledger is read, or the document written.
+            time.sleep(drawn.uniform(0.0, 0.6))
+        else:
+            wait_for(found, len(found.api.requests) + drawn.randrange(1, 15), command)
+        if command.runs():
+            command.send(signal.SIGKILL)
+            kills += 1
+        ended = command.ended()
+        assert ended.code in (-signal.SIGKILL, 0), ended
+        assert "swordfish" not in ended.said
+    assert kills > times / 2
+    ended = commands.run(arguments, environment=KEY, hook=HURRY)
+    assert ended.code == 0, ended
+
+
+def wait_for(found: Bench, requests: int, command: Command) -> None:
+    while command.runs() and len(found.api.requests) < requests:
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lost", "times"), [("repeat", 10), ("count", 5)])
+def test_killed_runs_pay_each_input_once(
+    bench: Any, commands: Commands, lost: str, times: int
+) -> None:
+    faults = {"429": 0.05, "500": 0.05, "drop-before": 0.04, "drop-after": 0.04}
+    honours = lost == "repeat"
+    found = bench(frame_of(120), faults=faults, latency=(0.0, 0.05), honours=honours, seed=3)
+    texts = texts_of(found.frame)
+    found.file(concurrency=4, lost_calls=lost)
+    budget = len(texts) - 10
+    flags = (f"--budget={budget}", "--quiet") if honours else (f"--budget={budget / 2} USD",)
+    killed(found, commands, found.arguments(*flags), times, seed=7)
+    document, charged = found.document(), found.api.charged
+    assert max(Counter(charged).values()) == 1
+    assert len(charged) <= budget
+    (paid,) = document["paid"]
+    assert paid["calls"] == budget
+    assert paid["spent"] == PRICE * budget
+    answers = {one["key"] for one in found.ledger() if one["kind"] == "answered"}
+    if honours:
+        assert len(charged) == len(answers) == budget
+        found.check(document, without=texts[budget:])
+    else:
+        # What was lost may have been charged: with the answers it uses the budget up.
+        assert len(answers) <= len(charged) <= budget
+        assert len(answers) < budget
+        assert "without an outcome" in str(document["unscored"])
+        assert paid["unaccounted"] == 0
+    assert found.names() == PUBLISHED
+
+
+@pytest.mark.slow
+def test_a_run_that_lives_keeps_its_folder(bench: Any, commands: Commands) -> None:
+    found = bench(frame_of(30), latency=(0.1, 0.2))
+    found.file(concurrency=1)
+    first = commands.start(found.arguments("--quiet"), environment=KEY, hook=HURRY)
+    wait_for(found, 3, first)
+    (folder,) = (found.folder / "out").glob("_scored-*")
+    ledger = f"--ledger={found.folder / 'own'}"
+    own = f"--model={found.file('old', concurrency=30)}"
+    second = [one for one in found.arguments("--quiet", ledger) if "--model" not in one]
+    assert run([*second, own]) == 0
+    assert folder.exists()
+    assert first.runs()
+    ended = first.ended()
+    # Whichever publishes last: both end, and nothing of either stays.
+    assert ended.code == 0, ended
+    assert found.names() == PUBLISHED
+    assert max(Counter(found.api.charged).values()) == 1
+
+
+@pytest.mark.slow
+def test_a_signal_loses_nothing(bench: Any, commands: Commands) -> None:
+    found = bench(frame_of(60), latency=(0.1, 0.2))
+    found.file(concurrency=4)
+    command = commands.start(found.arguments("--quiet"), environment=KEY, hook=HURRY)
+    wait_for(found, 15, command)
+    command.send(signal.SIGINT)
+    ended = command.ended()
+    assert ended.code == 130
+    assert ended.said.startswith("slicebeam: interrupted")
+    assert "shift" not in ended.said
+    answered = [one for one in found.ledger() if one["kind"] == "answered"]
+    assert len(answered) == len(found.api.charged) >= 15
+    assert found.names() == {"ledger"}
+    found.check(found.bought())
+    assert max(Counter(found.api.charged).values()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        ("401-mirror", 2, "HTTP 401: "),
+        ("redirect", 2, "it redirects to /elsewhere"),
+        ("500-mirror", 3, "HTTP 500 3 times"),
+        ("422-mirror", 2, "none of the first 20 answers"),
+        ("garbage-mirror", 2, "none of the first 20 answers"),
+        ("echo-mirror", 0, ""),
+        ("drop-before", 3, "a dropped connection"),
+        ("unreachable", 3, "no connection"),
+        ("broken", 3, "the HTTP client failed: RuntimeError"),
+        ("crash", 3, "unforeseen RuntimeError"),
+        (None, 0, ""),
+    ],
+)
+def test_the_key_is_shown_nowhere(
+    bench: Any,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str | None,
+    code: int,
+    said: str,
+) -> None:
+    struck = {} if fault in (None, "unreachable", "broken", "crash") else {str(fault): 1.0}
+    found = bench(frame_of(30), faults=struck)
+    address = found.api.url
+    if fault == "unreachable":
+        address = f"http://127.0.0.1:{free_port()}"
+
+    def fail(*arguments: Any, **given: Any) -> None:
+        raise RuntimeError(f"{arguments} {given}")
+
+    if fault == "broken":
+        monkeypatch.setattr("aiohttp.ClientSession.request", fail)
+    if fault == "crash":
+        monkeypatch.setattr("slicebeam.pipelines.adaptive.paid_outputs._write", fail)
+    found.file(url=f"{address}/answer?key=${{API_KEY}}", retries=2)
+    assert run(found.arguments("--json")) == code
+    printed = capfd.readouterr()
+    assert said in printed.err
+    for word in ("swordfish", "c3dvcmRmaXNo"):
+        assert word not in printed.out + printed.err
+        assert word not in found.everything()
+    if fault is not None and "mirror" in fault and fault not in ("500-mirror", "echo-mirror"):
+        # What the API said is shown, and the key in it is not.
+        assert "***" in printed.err
+    if code:
+        assert not (found.folder / "out" / "changelist.json").exists()
+        assert not list((found.folder / "out").glob("_scored-*"))
+
+
+def test_endpoints_that_nothing_can_be_asked_of(
+    bench: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = bench(frame_of(5))
+    for changes, said in (
+        ({"json": {"id": 7}}, "no {input} is in url"),
+        ({"json": {"id": "{text}", "a": "{input}"}}, "tests have no 'text'"),
+        ({"headers": {"A": "${NO_SUCH}"}}, "the environment variable NO_SUCH is not set"),
+        ({"currency": "EUR"}, "--budget is in USD and the price in EUR"),
+        ({"price": 7}, "buys no call"),
+        ({"price": ...}, "gives no price"),
+        ({"anwser": "x"}, "did you mean 'answer'"),
+    ):
+        found.file(**changes)
+        assert run(found.arguments("--budget=5USD", "--quiet")) == 2
+        assert said in capsys.readouterr().err
+    found.file()
+    (found.folder / "tree.csv").write_text(",topic,input,output,label\n1,,a,b,pass\n")
+    assert run(found.arguments("--quiet")) == 2
+    assert "all tests are at the root" in capsys.readouterr().err
+    assert found.api.requests == []
+    assert not (found.folder / "out" / "changelist.json").exists()

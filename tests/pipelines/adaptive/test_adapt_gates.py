@@ -1,0 +1,361 @@
+"""The gates of ``slicebeam adapt run``, and what other trees than AdaTest's newer ones make of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
+from slicebeam.pipelines.cli import run
+from tests.oracles.adaptive_oracle import failed, topics_of
+from tests.paid_api import paid_api
+from tests.pipelines.adaptive.test_adapt_run import HOTELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+# The words of an input say what the new model makes of it, and the old one.
+MODELS = """
+import numpy as np
+
+def _output(word):
+    if word == "raise":
+        raise ValueError("no such word")
+    return {"p": "pos", "f": "neg"}.get(word)
+
+def new(texts):
+    return [_output(text.split()[0]) for text in texts]
+
+def old(texts):
+    return [_output(text.split()[1]) for text in texts]
+
+def share(text):
+    return (sum(map(ord, text)) % 64) / 64
+
+def shares(texts):
+    return np.array([[1 - share(text), share(text)] for text in texts])
+
+shares.output_names = ["neg", "pos"]
+
+def alike(texts):
+    return ["POSITIVE" if len(one) % 3 == len(other) % 3 else "NEGATIVE" for one, other in texts]
+"""
+NEW, OLD = "gate_models:new", "gate_models:old"
+COLUMNS = ["topic", "input", "output", "label", "expectation", "value", "second_input"]
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "gate_models.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("gate_models", None)
+
+
+def rows_of(topic: str, words: str, **columns: str) -> list[dict[str, str]]:
+    """Return tests of a topic: ``8 pp, 2 fp`` are 10, of which the new model fails two."""
+    given = {"topic": topic, "output": "pos", "label": "pass", **columns}
+    found = []
+    for part in words.split(", "):
+        times, both = part.split()
+        letters = " ".join({"p": "p", "f": "f", "n": "none", "r": "raise"}[one] for one in both)
+        found += [{**given, "input": f"{letters} {one}"} for one in range(int(times))]
+    return found
+
+
+def adapt(folder: Path, rows: Sequence[dict[str, str]], *options: str) -> int:
+    frame = pd.DataFrame(rows, [f"id-{row}" for row in range(len(rows))], COLUMNS, dtype=object)
+    frame.fillna("").to_csv(folder / "tree.csv")
+    tree, out = str(folder / "tree.csv"), str(folder / "out")
+    return run(["adapt", "run", tree, "--model", NEW, "--output", out, *options])
+
+
+def topics_in(folder: Path) -> dict[str, dict[str, Any]]:
+    document = json.loads((folder / "out" / "changelist.json").read_text())
+    return {one["topic"]: one for one in document["adaptive"]["topics"]}
+
+
+FINE = rows_of("/Fine", "30 pp")
+GATES: dict[str, tuple[list[dict[str, str]], int, str]] = {
+    "a fifth exactly": (rows_of("/A", "4 pp, 1 fp"), 1, "1 topic (/A) fails"),
+    "just below a fifth": (rows_of("/A", "401 pp, 100 fp"), 0, ""),
+    "a fifth of those below": (
+        rows_of("/A/B", "1 fp, 1 pp") + rows_of("/A", "3 pp") + rows_of("/A/C%20D", "1 pp"),
+        1,
+        "1 topic (/A/B) fails",
+    ),
+    "all fail": (rows_of("/A", "9 ff"), 1, "1 topic (/A) fails"),
+    "topics without tests": (
+        [{"topic": "/Empty", "label": "topic_marker"}, *rows_of("/A", "9 pp")],
+        0,
+        "",
+    ),
+    "labels that expect nothing": (
+        [
+            test
+            for label in ("off_topic", "Unknown", "")
+            for test in rows_of("/A", "9 ff", label=label)
+        ],
+        0,
+        "",
+    ),
+    "off topic, with an expectation": (
+        rows_of("/A", "9 ff", label="off_topic", expectation="should output", value="pos"),
+        0,
+        "",
+    ),
+    "excused": (
+        rows_of("/A", "9 ff", expectation="should have the same output as (unless=neg)", value="x"),
+        0,
+        "",
+    ),
+    "a misspelt expectation": (
+        rows_of("/A", "9 pp", expectation="should outptu", value="pos"),
+        2,
+        "1 topic (/A) can't be judged",
+    ),
+    "few without output": (rows_of("/A", "9 pp, 1 np"), 0, ""),
+    "a fifth without output": (rows_of("/A", "8 pp, 2 np"), 2, "1 topic (/A) can't be judged"),
+    "together with failures a fifth": (
+        rows_of("/A", "8 pp, 1 fp, 1 np"),
+        2,
+        "1 topic (/A) can't be judged",
+    ),
+    "no output at all": (rows_of("/A", "3 np"), 2, "1 topic (/A) can't be judged"),
+    "some fail, others have no output": (
+        rows_of("/A", "5 np") + rows_of("/B", "5 fp"),
+        1,
+        "1 topic (/B) fails",
+    ),
+    "another input without output": (
+        rows_of("/A", "5 pp", expectation="should have the same output as", value="none p"),
+        2,
+        "1 topic (/A) can't be judged",
+    ),
+    "a model that raises": (
+        rows_of("/A", "50 pp, 1 rp"),
+        2,
+        "failed on 51 texts: ValueError: no such word",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.slow
+def test_a_topic_that_fails_or_cannot_be_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    rows, code, said = GATES[name]
+    assert adapt(tmp_path, [*FINE, *rows], "--fail-on=failing") == code
+    printed = capsys.readouterr().err
+    assert said in printed
+    if code == 2 and "judged" in said:
+        assert f"what was found is published: {tmp_path / 'out' / 'changelist.json'}" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "codes", "says"),
+    [
+        ("30 pp", (0, 0), ""),
+        ("20 pp, 10 fp", (1, 1), "significantly worse on 1 slice"),
+        # Broken by the rule, by chance.
+        ("12 pp, 3 fp", (1, 0), ""),
+        ("10 pp, 10 fp, 10 pf", (1, 0), ""),
+        # Below a fifth, and significantly worse.
+        ("90 pp, 12 fp", (0, 1), "significantly worse on 1 slice"),
+        ("20 pp, 10 pf", (0, 0), ""),
+        ("28 pp, 2 pn", (0, 0), ""),
+        ("20 pp, 8 pn, 2 np", (2, 2), "1 topic (/A) can't be judged"),
+    ],
+)
+@pytest.mark.slow
+def test_a_topic_that_is_worse(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: str,
+    codes: tuple[int, int],
+    says: str,
+) -> None:
+    rows = rows_of("/A", words) + FINE
+    old = f"--baseline-model={OLD}"
+    if codes[0] != codes[1]:
+        assert adapt(tmp_path, rows, old, "--fail-on=failing") == codes[0]
+        capsys.readouterr()
+    assert adapt(tmp_path, rows, old, "--fail-on=worse") == codes[1]
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_without_an_old_model_worse_is_worse_than_all(tmp_path: Path) -> None:
+    rows = rows_of("/A", "20 fp, 10 pp") + rows_of("/B", "2 fp, 98 pp")
+    assert adapt(tmp_path, rows, "--fail-on=worse") == 1
+    rows = rows_of("/A", "3 fp, 30 pp") + rows_of("/B", "10 fp, 98 pp")
+    assert adapt(tmp_path, rows, "--fail-on=worse") == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gates_say_what_scipy_says(tmp_path: Path, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = []
+    for topic in ("/A", "/A/B", "/A/B/C", "/D", "/D/E%2FF", "/G"):
+        kinds = random.multinomial(
+            random.integers(1, 60), random.dirichlet((8, 1 + 2 * (seed % 2), 1, 1))
+        )
+        words = [f"{n} {both}" for n, both in zip(kinds, ("pp", "fp", "pf", "ff"), strict=True)]
+        rows += rows_of(topic, ", ".join(words))
+    frame = pd.DataFrame(rows)
+    frame["new"], frame["old"] = frame.input.str[0] == "f", frame.input.str[2] == "f"
+    by_hand = topics_of(frame)
+    gate = ("failing", "worse")[seed % 2]
+    expected = (
+        by_hand.rule.isin(["failing", "broken"]).any()
+        if gate == "failing"
+        else (by_hand.significant == "broken").any()
+    )
+    code = adapt(tmp_path, rows, f"--baseline-model={OLD}", f"--fail-on={gate}")
+    found = topics_in(tmp_path)
+    for topic, row in by_hand.iterrows():
+        one = found[str(topic)]
+        assert one["rule"] == row["rule"], topic
+        assert one.get("significant", "") == row["significant"], topic
+    assert code == int(expected)
+
+
+def test_the_older_form_is_scored_as_the_newer_one(tmp_path: Path) -> None:
+    newer = pd.read_csv(HOTELS, index_col=0, dtype=str, keep_default_na=False)
+    types = {"pass": "{} should output {}", "fail": "{} should not output {}"}
+    older = pd.DataFrame(
+        {
+            "topic": newer.topic,
+            "type": newer.label.map(types).fillna("topic_marker"),
+            "value1": newer.input,
+            "value2": newer.output,
+            "value3": "",
+            "author": "x",
+        }
+    )
+    compared = {
+        "{} should have the same output as {}": ("so good", "so bad", ""),
+        "{} should be the same as for {}": ("a", "b", ""),
+        "{} should not be less than for {}": ("good food", "bad food", ""),
+        "{} should not be more {} than {}": ("awful", "pos", "awfully bad"),
+    }
+    for number, (kind, values) in enumerate(compared.items()):
+        older.loc[f"more-{number}"] = ["/Compared", kind, *values, ""]
+    path, out = tmp_path / "older.csv", tmp_path / "out"
+    older.to_csv(path)
+    options = ["--model", "gate_models:shares", "--output", str(out), "--quiet"]
+    assert run(["adapt", "run", str(path), *options]) == 0
+    import gate_models  # type: ignore[import-not-found]
+
+    def model(text: str) -> dict[str, float]:
+        return dict(zip(("neg", "pos"), gate_models.shares([text])[0].tolist(), strict=True))
+
+    tests = newer[newer.label.isin(types)].assign(expectation="", value="")
+    tests["new"] = [failed(one, model) for one in tests.to_dict("records")]
+    says = ["should have the same output as"] * 2
+    says += ["should not score lower than", "should not score higher than (class=pos)"]
+    blank = {"topic": "/Compared", "label": "", "output": ""}
+    for number, (phrase, values) in enumerate(zip(says, compared.values(), strict=True)):
+        test = {**blank, "expectation": phrase, "input": values[0], "value": values[2] or values[1]}
+        tests.loc[f"more-{number}", ["topic", "new"]] = ["/Compared", failed(test, model)]
+    by_hand = topics_of(tests.astype({"new": bool}))
+    found = topics_in(tmp_path)
+    assert {topic: one["failures"] for topic, one in found.items()} == by_hand.failures.to_dict()
+    assert {topic: one["tests"] for topic, one in found.items()} == by_hand.tests.to_dict()
+    # What is not changed stays as it is written.
+    tree = read_tree(str(path))
+    write_tree(tree, str(tmp_path / "again.csv"))
+    again = (tmp_path / "again.csv").read_text().splitlines()
+    assert set(path.read_text().splitlines()[1:]) <= {
+        line.removesuffix(",") for line in again
+    } | set(again)
+    changed = tree.change(["more-3"], input="dreadful")
+    write_tree(changed, str(tmp_path / "again.csv"))
+    (test,) = read_tree(str(tmp_path / "again.csv")).rows(changed.column("id") == "more-3")
+    assert (test.input, test.expectation, test.value) == ("dreadful", says[3], "awfully bad")
+
+
+@pytest.mark.slow
+def test_a_suite_of_questions_is_asked_of_an_endpoint_as_of_a_function(tmp_path: Path) -> None:
+    def question(number: int) -> str:
+        return f"How do I {'really ' * (number % 4)}learn {number}?"
+
+    cases: list[dict[str, Any]] = []
+    for one in range(24):
+        pair = [question(one), question(one * 7 % 24)]
+        capability = ("Vocabulary", "Negation & more")[one % 2]
+        given = {"capability": capability, "label": None, "multi": True}
+        others = [[question(one), question(place)] for place in range(one % 3 + 1)]
+        cases += [
+            {**given, "type": "MFT", "test": "pairs", "input": pair, "label": one % 2}
+            | {"multi": False},
+            {**given, "type": "INV", "test": "typos", "input": [pair, *others]},
+        ]
+    suite = pd.DataFrame(cases)
+    suite["input"] = suite["input"].map(json.dumps)
+    suite.to_parquet(tmp_path / "qqp.parquet")
+    (tmp_path / "expect.yaml").write_text("classes: [NEGATIVE, POSITIVE]\n")
+    tree = tmp_path / "tree.csv"
+    options = [f"--to={tree}", f"--expectations={tmp_path / 'expect.yaml'}", "--quiet"]
+    assert run(["adapt", "import-checklist", str(tmp_path / "qqp.parquet"), *options]) == 0
+    import gate_models
+
+    out = f"--output={tmp_path / 'out'}"
+    assert run(["adapt", "run", str(tree), "--model=gate_models:alike", out, "--quiet"]) == 0
+    by_function = topics_in(tmp_path)
+    pairs = {
+        tuple(pair)
+        for case, multi in zip(suite["input"].map(json.loads), suite["multi"], strict=True)
+        for pair in (case if multi else [case])
+    }
+    answers = {"|".join(pair): gate_models.alike([pair])[0] for pair in pairs}
+    with paid_api(tmp_path / "api", answers=answers) as api:
+        item = "{input}|{second_input}"
+        file = api.file(json={"id": item, "text": item}, headers={}, price=0.01)
+        assert run(["adapt", "run", str(tree), "--model", file, out, "--quiet"]) == 0
+        assert sorted(api.charged) == sorted(answers)
+    assert topics_in(tmp_path) == by_function
+    tests = pq.read_table(tmp_path / "out" / "tests.parquet").to_pandas()
+    assert len(tests) == len(suite)
+    assert 0 < tests.passed.sum() < len(tests)
+
+
+@pytest.mark.slow
+def test_a_large_tree(tmp_path: Path) -> None:
+    rows, topics = 200_000, 500
+    number = np.arange(rows)
+    # Of ten tests of topic t the first t % 7 fail with the new model, of which some did before.
+    topic, place = number % topics, number // topics % 10
+    new = place < topic % 7
+    old = new & (place < topic % 5)
+    letters = np.array(["p", "f"], object)
+    text = letters[new.astype(int)] + " " + letters[old.astype(int)]
+    frame = pd.DataFrame({"topic": [f"/T{one % 20}/U{one}" for one in topic.tolist()]})
+    frame["input"] = text + " " + number.astype(str).astype(object)
+    frame["output"], frame["label"] = "pos", "pass"
+    frame.to_csv(tmp_path / "tree.csv")
+    out = f"--output={tmp_path / 'out'}"
+    options = ["--model", NEW, "--baseline-model", OLD, out, "--quiet"]
+    assert run(["adapt", "run", str(tmp_path / "tree.csv"), *options]) == 0
+    frame = frame.assign(tests=1, failures=new, failures_before=old, newly_failing=new & ~old)
+    counts = ["tests", "failures", "failures_before", "newly_failing"]
+    above = frame.assign(topic=frame.topic.str.rpartition("/")[0])
+    by_hand = pd.concat([frame, above]).groupby("topic")[counts].sum()
+    found = topics_in(tmp_path)
+    assert len(found) == topics + 20
+    for name, row in by_hand.iterrows():
+        one = found[str(name)]
+        assert [one[count] for count in counts] == row.tolist(), name
+        assert one["newly_passing"] == 0
+        now, was = (5 * row[count] >= row["tests"] for count in counts[1:3])
+        assert one["rule"] == ("failing" if was else "broken" if now else "passing"), name
+        # Hundreds of tests that only the new model fails, or none.
+        assert one.get("significant", "") == ("broken" if row["newly_failing"] else "")
