@@ -148,7 +148,7 @@ def test_a_table_without_significant_slices_does_not_open_empty(
     assert pc.sum(rows["significant"]).as_py() == 0
     with opened(browser, results["nothing"]) as page:
         assert "0 significantly worse" in page.locator("header").inner_text()
-        page.get_by_role("link", name="Slices").click()
+        page.get_by_role("link", name="Slices", exact=True).click()
         assert shown_count(page) == rows.num_rows > 0
         page.get_by_label("significant only").check()
         text = page.locator("main").inner_text()
