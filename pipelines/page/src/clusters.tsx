@@ -19,12 +19,13 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
   if (!columns || !known) {
     return <Missing title="Clusters">This page has no groups of examples: slicebeam discover finds them.</Missing>;
   }
+  const what = content.comparison === "baseline" ? "change between the models" : `difference in ${metric.name}`;
   return (
     <main>
       <h1 class="view" tabIndex={-1}>Clusters</h1>
       <p>
         {format.plural(known.evaluation_examples, "example")} were grouped by their <Embeddings />
-        {known.encoder === "none" ? "" : `, made by ${known.encoder}`}: examples in a group are alike. Phrases describe a group;
+        {known.encoder === "none" ? "" : ` (encoder ${known.encoder})`}: examples in a group are alike. Phrases describe a group;
         they are words that are near to it, and not a proof of what it is about.
       </p>
       <p class="legend">
@@ -42,8 +43,8 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
       <section>
         <h2>How the examples were grouped</h2>
         <p>
-          Each <Mixture /> divides all examples into groups. Where groups explain more of the change between the models
-          than groups drawn by chance would, the models differ by what the examples are about. Of each embedding's{" "}
+          Each <Mixture /> divides all examples into groups. Where groups explain more of the {what} than groups drawn by
+          chance would, it depends on what the examples are about. Of each embedding's{" "}
           {format.count(known.dimensions)} numbers, the {format.count(known.kept_dimensions)} combinations that vary most were used;
           they hold {format.share(known.kept_variance)} of the <Variance />.
         </p>
@@ -54,7 +55,7 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
                 <th scope="col">Mixture</th>
                 <th scope="col">Groups</th>
                 <th scope="col">Not empty</th>
-                <th scope="col">Share of the change that they explain</th>
+                <th scope="col">Share of the {what} that they explain</th>
                 <th scope="col">By chance</th>
               </tr>
             </thead>
@@ -72,7 +73,7 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
           </table>
         </div>
         <p class="legend">
-          The share of the <Variance /> of the change from example to example. It has no interval: next to it is the share
+          The share of the <Variance /> of the {what} from example to example. It has no interval: next to it is the share
           expected by chance.
         </p>
       </section>

@@ -6,9 +6,8 @@ import { hashOf } from "./route";
 import { Short } from "./short";
 import type { Store } from "./store";
 import { Term } from "./term";
-import { metricOf } from "./verdict";
+import { metricOf, sinceSentence, WORDS } from "./verdict";
 
-const WORDS: Record<string, string> = { degraded: "worse", improved: "better" };
 const MORE: Record<SinceKind, string> = { worse: "worse", better: "better", new: "new", gone: "gone" };
 
 export function SinceThen({ content, since }: { content: Overview; since: Since }) {
@@ -42,17 +41,12 @@ export function SinceThen({ content, since }: { content: Overview; since: Since 
 export function Changed({ content, since, isBrief }: { content: Overview; since: Since; isBrief?: boolean }) {
   return (
     <>
-      {since.counts.map((one) => {
-        const metric = metricOf(content, one.metric);
-        const whole = since.overall.find((other) => other.metric === one.metric);
-        return (
-          <p key={one.metric}>
-            {whole && overallThen(metric, whole)} Of {format.plural(one.value_compared, "slice")} tested in both runs, {metric.name} is
-            significantly worse than then on {format.count(one.value_worse)} and better on {format.count(one.value_better)}.
-            {!isBrief && <Deltas one={one} />}
-          </p>
-        );
-      })}
+      {since.counts.map((one) => (
+        <p key={one.metric}>
+          {sinceSentence(content, since, one)}
+          {!isBrief && <Deltas one={one} />}
+        </p>
+      ))}
     </>
   );
 }
@@ -72,17 +66,6 @@ function Deltas({ one }: { one: Since["counts"][number] }) {
       {format.count(one.gone)} <Term word="gone">The delta was significant in the earlier run, and is not in this one.</Term>.
     </>
   );
-}
-
-function overallThen(metric: Metric, one: Since["overall"][number]): string {
-  if (one.now.value == null || one.then.value == null) return "";
-  const change = one.value_change;
-  const called = !change
-    ? "not tested"
-    : change.significant
-      ? `significantly ${WORDS[change.direction] ?? "changed"}`
-      : "no significant change";
-  return `Over all examples, ${metric.name} went from ${format.estimate(metric, one.then)} to ${format.estimate(metric, one.now)}: ${called}.`;
 }
 
 /** How one slice changed since an earlier run. */

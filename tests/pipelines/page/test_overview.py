@@ -198,6 +198,10 @@ def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str,
             ]
             biggest = page.locator(".biggest", has_text=f"for the {kind}").inner_text()
             assert f"{100 * max(map(abs, tested)):.1f} points" in biggest
+        page.evaluate("navigator.clipboard.writeText = async text => { window.copied = text }")
+        page.get_by_role("button", name="Copy as text").click()
+        copied = page.evaluate("window.copied")
+        assert f"significantly worse than then on {counts['value_worse']:,}" in copied
         # The view of a slice says the same of it; of one that the document does not compare, that too.
         rows = pq.read_table(results["since"] / "slices.parquet").to_pylist()
         one = next(one for one in changed if one["significant"] and one["value_change"])

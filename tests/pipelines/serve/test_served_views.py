@@ -15,6 +15,7 @@ from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import (
     FORMULA,
     HOSTILE,
+    discovery_result,
     hostile_data,
     hostile_document,
     long_values,
@@ -69,6 +70,9 @@ def test_all_tested_slices_are_filtered_and_walked(
         assert "token" not in page.url
         to_slices(page)
         found(page, len(unexplained), folded=int(table.significant.sum()) - len(unexplained))
+        # Each list of findings counts from one: a row says which it is of.
+        first = page.locator(".virtual .row[aria-rowindex='2'] .label").inner_text()
+        assert first.startswith("finding 1, better")
         # Where no row is left, it says how many there are without the filters that come by themselves.
         page.get_by_label("Text").fill("never-married & masters")
         said = table.slice.str.lower()
@@ -352,3 +356,25 @@ def test_what_was_not_looked_for_is_counted(browser: Browser, tmp_path: Path) ->
         page.get_by_role("link", name="Overview").click()
         page.get_by_role("link", name=f"Show the {(delta > 0).sum():,} slices whose").click()
         page.get_by_text(f"{(delta > 0).sum():,} of {len(delta):,} tested slices").wait_for()
+
+
+def test_a_served_discovery_maps_all_its_groups(browser: Browser, tmp_path: Path) -> None:
+    result = discovery_result(tmp_path)
+    rows = pq.read_table(result / "slices.parquet").num_rows
+    assert len(json.loads((result / "changelist.json").read_text())["slices"]) < rows
+    with serving(result) as served, shown(browser, served, scheme="dark") as page:
+        page.get_by_role("link", name="Clusters").click()
+        page.locator(".map a").first.wait_for()
+        assert page.locator(".map a").count() == rows
+        assert "--examples" not in page.locator("main").inner_text()
+        assert violations(page) == []
+
+
+def test_slices_without_a_test_are_not_called_tested(browser: Browser, tmp_path: Path) -> None:
+    result = search_result(tmp_path, metric="fpr")
+    (tests,) = json.loads((result / "changelist.json").read_text())["testing"]["metrics"]
+    rows = pq.read_table(result / "slices.parquet").num_rows
+    assert tests["tested"] < rows
+    with serving(result) as served, shown(browser, served) as page:
+        to_slices(page)
+        page.get_by_text(f"of {rows:,} slices, {tests['tested']:,} of them tested").wait_for()

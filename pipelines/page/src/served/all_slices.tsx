@@ -102,7 +102,7 @@ function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
   const { answer, beyond, rowAt, seen, failed, isLate } = useRows(wanted);
   const save = async () => download(await postForText("slices.csv", wanted));
   const found = answer && {
-    text: `${counted(answer, totals)}${isLate ? " (being looked up)" : ""}`,
+    text: `${counted(answer, totals, content.tests.find((one) => one.metric === metric.key)?.tested)}${isLate ? " (being looked up)" : ""}`,
     count: answer.shown,
     folded: answer.found && beyond && !filter.inherited ? beyond.inherited - answer.found : 0,
     beyond: answer.found ? 0 : (beyond?.all ?? 0),
@@ -137,12 +137,17 @@ function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
   );
 }
 
-function counted(answer: Answer, totals: Totals): string {
+function counted(answer: Answer, totals: Totals, tested: number | undefined): string {
   const more =
     answer.found > answer.shown
       ? `; the first ${format.count(answer.shown)} are shown, narrow the filters for others`
       : "";
-  return `${format.count(answer.found)} of ${format.plural(totals.slices, "tested slice")}${more}`;
+  // Slices that are too small, or without what the metric counts, are listed and have no test.
+  const all =
+    tested === undefined || tested === totals.slices
+      ? format.plural(totals.slices, "tested slice")
+      : `${format.plural(totals.slices, "slice")}, ${format.count(tested)} of them tested`;
+  return `${format.count(answer.found)} of ${all}${more}`;
 }
 
 /** The filter as the program takes it: what is not bounded is left out. */
