@@ -13,6 +13,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, parts_of_table
 from slicebeam.pipelines.page.tables import packed_tables
@@ -178,9 +179,10 @@ class Queries:
                 f"SELECT {_COLUMNS} FROM slices WHERE id = ? LIMIT 1",  # noqa: S608
                 [number],
             ).fetchall()
-            if not own:
-                raise RefusedError(f"There is no slice {given.slice_id} in the table.", 404)
-            ids = self._near(cursor, dict(zip(_ROW, own[0], strict=True)))
+            if own:
+                ids = self._near(cursor, dict(zip(_ROW, own[0], strict=True)))
+            else:
+                ids = self._above_defined(given.slice_id)
             places = cursor.execute(
                 "SELECT rowid FROM slices WHERE id IN (SELECT unnest(?::UBIGINT[])) "
                 "ORDER BY metric, id",
@@ -214,6 +216,24 @@ class Queries:
             )
         )
         return list(dict.fromkeys(found))
+
+    def _above_defined(self, slice_id: str) -> list[int]:
+        """Return the ids of the slices with one condition less than one that somebody defined.
+
+        The run did not test the slice itself: it is in the document only.
+        """
+        known = {one.json: one.code for one in self.index.conditions.values()}
+        for one in self._document().slices:
+            if one.slice_id == slice_id and isinstance(one.definition, PredicateDefinition):
+                parts = [part.model_dump() for part in one.definition.predicate.all]
+                codes = [known.get(singleton(part).json_text()) for part in parts]
+                wanted = [codes[:at] + codes[at + 1 :] for at in range(len(codes))]
+                return [
+                    self.index.slice_id([code for code in some if code is not None])
+                    for some in wanted
+                    if some and None not in some
+                ]
+        raise RefusedError(f"There is no slice {slice_id} in the table.", 404)
 
     def _document(self) -> SearchChangeList:
         document = self.served.latest().document

@@ -131,6 +131,7 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
             {Object.entries(change.inputs)
               .map(([name, number]) => `${name} = ${shortNumber(number)}`)
               .join(", ")}
+            {"K" in change.inputs && " (of the n examples of the slice that the metric looks at it counts x, of the N in all the data K)"}
           </Fact>
         )}
         {numbers.label && (
