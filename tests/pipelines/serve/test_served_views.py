@@ -341,6 +341,11 @@ def test_the_runs_of_a_folder_say_what_changed(
         page.get_by_role("heading", name=name).wait_for()
         page.locator(".over-runs circle").nth(1).wait_for()
         assert "significantly worse" in page.locator(".since").inner_text()
+        # The words of the chart are legible on a phone too, and none lies outside.
+        chart = page.locator(".over-runs svg").bounding_box()
+        words = [one.bounding_box() for one in page.locator(".over-runs svg text").all()]
+        assert chart is not None
+        assert all(one and one["height"] >= 11 and one["x"] >= chart["x"] for one in words)
         # What a search of columns can't have labelled is not offered.
         assert page.get_by_role("link", name="Labelling").count() == 0
         assert page.get_by_text("Label its examples").count() == 0
