@@ -191,8 +191,10 @@ def views(client: Client, conditions: list[dict[str, str]]) -> list[tuple[str, s
     def window(offset: int = 0, **options: Any) -> dict[str, Any]:
         return {"filter": {"metric": "accuracy", **options}, "tab": "b", "offset": offset}
 
-    some = [conditions[7]["text"], conditions[100]["text"]]
+    some = [conditions[7]["key"], conditions[100]["key"]]
     worst = client.post("slices", window())["rows"]
+    wanted = {"metric": "accuracy", "significant": True, "inherited": False, "level": 3}
+    beyond = {"filter": wanted, "tab": "c"}
     single = client.post("slices", window(level=1))["rows"][0]["slice_id"]
     return [
         ("overview", "page", None),
@@ -200,6 +202,7 @@ def views(client: Client, conditions: list[dict[str, str]]) -> list[tuple[str, s
         ("all slices", "slices", window()),
         ("all slices, row 99,900", "slices", window(99_900)),
         ("significant, not inherited", "slices", window(significant=True, inherited=False)),
+        ("folded, and all", "slices/beyond", beyond),
         ("one condition", "slices", window(conditions=some[:1])),
         ("two conditions", "slices", window(conditions=some)),
         ("text, many conditions", "slices", window(text="value 1 & feature 2")),

@@ -34,7 +34,7 @@ def page_of_file(uri: str, document: ChangeList, examples: Examples) -> str:
     examples : of slices, by their ids
     """
     maps = group_maps(uri, document)
-    with _parts_beside(uri, document) as parts:
+    with parts_beside(uri, document) as parts:
         return _page(document, parts, examples, maps)
 
 
@@ -45,7 +45,8 @@ def page_in_memory(document: ChangeList, slices: pa.Table) -> str:
 
 
 @contextmanager
-def _parts_beside(uri: str, document: ChangeList) -> Iterator[Parts | None]:
+def parts_beside(uri: str, document: ChangeList | None) -> Iterator[Parts | None]:
+    """Yield the table of all slices beside a document of a search; None where there is none."""
     if not isinstance(document, SearchChangeList):
         yield None
         return

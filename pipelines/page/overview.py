@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.since import Difference, Since, SinceSlice
     from slicebeam.pipelines.changelist.slices import Slice
 
-# Of a metric without findings, the slices that are shown in their place.
+# Of a metric without findings, the slices of each direction that are shown in their place.
 _MOST_WORST = 10
 # Slices that changed since an earlier run, of those that the document has: of all kinds together, and
 # what of them is kept for each kind.
@@ -92,16 +92,21 @@ def _since(since: Since) -> dict[str, Any]:
     for kind, of_kind in kinds.items():
         kept[kind] += min(len(of_kind) - kept[kind], _MOST_CHANGED - sum(kept.values()))
     content: dict[str, Any] = {
+        "created_at": since.created_at.isoformat(),
         "summary": since.summary,
+        "overall": [_plain(one) for one in since.overall],
+        "counts": [_plain(one) for one in since.metrics],
         "corrected_for": since.corrected_for,
         "metric": since.metric,
-        "slices": [_since_slice(one) for kind in _KINDS for one in kinds[kind][: kept[kind]]],
+        "slices": [since_slice(one) for kind in _KINDS for one in kinds[kind][: kept[kind]]],
         "more": {kind: len(kinds[kind]) - kept[kind] for kind in _KINDS},
     }
     # Changes of other metrics may have another unit.
-    tested = [one for one in kinds["worse"] + kinds["better"] if one.metric in (None, since.metric)]
-    if tested:
-        content["biggest"] = _since_slice(max(tested, key=_size))
+    content["biggest"] = {
+        kind: since_slice(max(tested, key=_size))
+        for kind in ("worse", "better")
+        if (tested := [one for one in kinds[kind] if one.metric in (None, since.metric)])
+    }
     return content
 
 
@@ -122,7 +127,8 @@ def _size(one: SinceSlice) -> float:
     return 0.0 if change is None or change.value is None else abs(change.value)
 
 
-def _since_slice(one: SinceSlice) -> dict[str, Any]:
+def since_slice(one: SinceSlice) -> dict[str, Any]:
+    """Return how a slice changed as JSON values; `SinceSlice` in ``model.ts`` has its types."""
     shown = one.model_dump(mode="json", exclude_none=True, exclude={"predicate"})
     return {**shown, "name": _whole_name(one.name, one.predicate), "kind": _kind(one)}
 
@@ -171,16 +177,17 @@ def _whole_name(name: str, predicate: Predicate | None) -> str:
 
 
 def _worst(document: ChangeList, metric: str) -> list[str]:
-    """Return the ids of the slices in place of findings: those with a place, the worst first."""
+    """Return the ids of the slices in place of findings, of each direction the first by their place."""
     if any(one.metric == metric for one in document.findings):
         return []
-    placed = [
-        (change.place, one.slice_id)
-        for one in document.slices
-        for change in one.changes
-        if change.metric == metric and change.significant and change.place is not None
-    ]
-    return [slice_id for _, slice_id in sorted(placed)[:_MOST_WORST]]
+    placed: dict[str, list[tuple[int, str]]] = {"degraded": [], "improved": []}
+    for one in document.slices:
+        for change in one.changes:
+            if change.metric != metric or change.place is None or not change.significant:
+                continue
+            if change.direction in placed:
+                placed[change.direction].append((change.place, one.slice_id))
+    return [i for some in placed.values() for _, i in sorted(some)[:_MOST_WORST]]
 
 
 def _notes(document: ChangeList) -> Iterator[str]:

@@ -99,12 +99,14 @@ class Kept:
     tables : of each metric the rows of the same slices, in the same order; see `SCHEMA`
     slices : how many slices the table has
     significant : of each metric, how many of them are significant
+    sides : of each metric, how many of them have a delta below 0, and above
     densities : of each metric what `Density.content` returns
     """
 
     tables: dict[str, pa.Table]
     slices: int = 0
     significant: dict[str, int] = field(default_factory=dict)
+    sides: dict[str, tuple[int, int]] = field(default_factory=dict)
     densities: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -114,6 +116,8 @@ class _Ranked:
 
     rows: int = 0
     significant: int = 0
+    below: int = 0
+    above: int = 0
     places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     tiers: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     bounds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -138,6 +142,8 @@ class _Ranked:
         self.places, self.tiers, self.bounds = places[best], tiers[best], bounds[best]
         self.rows += table.num_rows
         self.significant += int(significant.sum())
+        self.below += int((delta < 0).sum())
+        self.above += int((delta > 0).sum())
         known = delta[np.isfinite(delta)]
         if known.size:
             self.low, self.high = min(self.low, known.min()), max(self.high, known.max())
@@ -178,6 +184,7 @@ def kept_rows(parts: Parts, metrics: Sequence[str], most_rows: int = MOST_ROWS) 
         {name: pa.concat_tables(pieces).combine_chunks() for name, pieces in found.items()},
         max((one.rows for one in ranked.values()), default=0),
         {name: one.significant for name, one in ranked.items()},
+        {name: (one.below, one.above) for name, one in ranked.items()},
         {name: grid.content() for name, grid in grids.items()},
     )
 

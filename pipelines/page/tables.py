@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,15 +18,18 @@ from slicebeam.pipelines.changelist.discovered import (
     PredicateDefinition,
     TextQueryDefinition,
 )
+from slicebeam.pipelines.page.overview import since_slice
 from slicebeam.pipelines.page.payload import Payload
 from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows, kept_rows
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.changelist.since import Since
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.page.rows import Parts
 
@@ -39,6 +43,7 @@ def packed_tables(
     parts: Parts | None,
     examples: Examples,
     maps: Sequence[dict[str, Any]] = (),
+    ambiguous: AbstractSet[str] = frozenset(),
 ) -> tuple[str, Kept]:
     """Return what ``store.ts`` unpacks, and what was kept of the table.
 
@@ -47,6 +52,7 @@ def packed_tables(
     parts : the table of all slices; None where it is not beside the document, which then is all there is
     examples : of slices, by their ids; see `examples.examples_of`
     maps : of a discovery; see `group_map.group_maps`
+    ambiguous : texts of conditions, with long values cut, that several have beyond these tables
     """
     names = [one.key for one in document.metrics]
     kept = Kept({}) if parts is None else kept_rows(parts, names)
@@ -66,15 +72,17 @@ def packed_tables(
         "rows": slices.num_rows,
         "all": max(kept.slices, slices.num_rows),
         "from_table": parts is not None,
-        **_identities(payload, slices, ids),
+        **_identities(payload, slices, ids, ambiguous),
         "metrics": {
             name: {
                 **_metric(payload, table, ids),
                 "significant_in_all": kept.significant.get(name, 0),
+                "sides": kept.sides.get(name),
                 "density": kept.densities.get(name, {}),
             }
             for name, table in tables.items()
         },
+        "since": [] if document.since is None else _since(document.since, set(ids)),
         "details": [_detail(one, examples.get(one.slice_id)) for one in document.slices],
         "shift": None if document.shift is None else document.shift.model_dump(mode="json"),
         "discovery": None
@@ -85,10 +93,12 @@ def packed_tables(
     return payload.packed(content), kept
 
 
-def _identities(payload: Payload, slices: pa.Table, ids: Sequence[str]) -> dict[str, Any]:
+def _identities(
+    payload: Payload, slices: pa.Table, ids: Sequence[str], ambiguous: AbstractSet[str]
+) -> dict[str, Any]:
     """Return the ids, sizes and conditions of slices; of a slice without a predicate its name."""
     known: dict[str, int] = {}
-    conditions: list[dict[str, Any]] = []
+    conditions: list[Singleton] = []
     codes: list[int] = []
     numbers: list[int] = []
     names: dict[int, str] = {}
@@ -105,11 +115,13 @@ def _identities(payload: Payload, slices: pa.Table, ids: Sequence[str]) -> dict[
                 conditions.append(_condition(part))
             codes.append(known[key])
         numbers.append(len(parts))
+    times = Counter(map(str, conditions))
+    several = {text for text, number in times.items() if number > 1} | ambiguous
     # A document that somebody wrote by hand may have other ids.
     odd = {row: one for row, one in enumerate(ids) if not _ID.fullmatch(one)}
     digits = "".join("0" * 16 if row in odd else one for row, one in enumerate(ids))
     return {
-        "conditions": conditions,
+        "conditions": [_shown(one, several) for one in conditions],
         "names": names,
         "odd_ids": odd,
         "ids": payload.column(np.frombuffer(bytes.fromhex(digits), np.uint8)),
@@ -119,13 +131,32 @@ def _identities(payload: Payload, slices: pa.Table, ids: Sequence[str]) -> dict[
     }
 
 
-def _condition(part: dict[str, Any]) -> dict[str, Any]:
+def _since(since: Since, ids: AbstractSet[str]) -> list[dict[str, Any]]:
+    """Return how the slices changed that the page has."""
+    return [since_slice(one) for one in since.slices if one.slice_id in ids]
+
+
+def _condition(part: dict[str, Any]) -> Singleton:
     value = part.get("value")
     held = tuple(value) if isinstance(value, list) else value
-    condition = Singleton(part["field"], part["op"], held)
+    return Singleton(part["field"], part["op"], held)
+
+
+def _shown(condition: Singleton, ambiguous: AbstractSet[str]) -> dict[str, Any]:
+    """Return a condition as the page has it; its JSON names it where its short text does not."""
     text, short = condition.whole_text(), str(condition)
-    given = {"text": text, "field": part["field"], "op": part["op"], "value": value}
-    return given if short == text else {**given, "short": short}
+    value = condition.value
+    given = {
+        "text": text,
+        "field": condition.field,
+        "op": condition.op,
+        "value": list(value) if isinstance(value, tuple) else value,
+    }
+    if short != text:
+        given["short"] = short
+    if short in ambiguous:
+        given["key"] = condition.json_text()
+    return given
 
 
 def _metric(payload: Payload, table: pa.Table, ids: Sequence[str]) -> dict[str, Any]:

@@ -181,6 +181,8 @@ def _title(config: RunConfig) -> str:
         where = {"worse": "is worse than", "better": "is better than", "both": "differs from"}
         named = f"{titles[0]}: where it"
     reference = "before" if config.comparison == "baseline" else "over all examples"
+    if config.alternative == "both" and config.comparison != "baseline":
+        reference = "its overall value" if len(titles) == 1 else "their overall values"
     return f"{named} {where[config.alternative]} {reference}"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
+from slicebeam.pipelines.page.content import parts_beside
 from slicebeam.pipelines.page.group_map import group_maps
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.tables import packed_tables
@@ -27,7 +28,9 @@ def routes(served: ServedOutput) -> list[Route]:
     def page() -> dict[str, Any]:
         now = served.latest()
         maps = group_maps(now.uri, now.document)
-        tables, _ = packed_tables(now.document, None, {}, maps or ())
+        # A map shows all groups, and not only those that the document lists.
+        with parts_beside(now.uri, now.document if maps else None) as parts:
+            tables, _ = packed_tables(now.document, parts, {}, maps or ())
         overview = overview_of(now.document, list(_left_out(now, has_maps=maps is not None)))
         overview["notes"] = [*_replaced(served), *overview["notes"]]
         overview["has_tests"] = served.config.tree is not None

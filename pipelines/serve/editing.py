@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import (
     added,
@@ -94,7 +95,7 @@ class Editing:
                 "number": number,
                 "at": one.at.isoformat(),
                 "op": one.op,
-                "slice": names.get(one.target, one.target),
+                "slice": names.get(one.target) or _name_before(one.before) or one.target,
                 "what": _what(one.after, one.note),
                 "undone": number in gone,
             }
@@ -150,7 +151,11 @@ class Editing:
             name = given.name.strip() or given.where.strip()
             check_name(base.document, name)
             columns = column_types(base.uri, base.document, base.data(counting))
-            definition = predicate_definition(given.where, columns)
+            try:
+                definition = predicate_definition(given.where, columns)
+            except OptionError as error:
+                # The page has a field, and no option.
+                raise RefusedError(str(error).removeprefix("--where: ")) from error
             (one,) = base.counted([DefinedSlice(name, definition)], counting)
             return added(base.document, one)
 
@@ -201,6 +206,14 @@ class Editing:
 
 def _id(base: EditSession, given: _OfSlice) -> str:
     return find_slice(base.document, given.slice_id).slice_id
+
+
+def _name_before(before: Any) -> str:
+    """Return the name of a slice that an edit removed, as it was then."""
+    for one in before if isinstance(before, list) else []:
+        if isinstance(one, dict) and isinstance(one.get("slice"), dict):
+            return str(one["slice"].get("name", ""))
+    return ""
 
 
 def _what(after: Any, note: str | None) -> str:

@@ -30,7 +30,7 @@ class Filter(Given):
     ----------
     metric : its key
     text : words that the conditions hold, apart by ``&``; or the begin of an id
-    conditions : texts of conditions that a slice has
+    conditions : keys of conditions that a slice has, as `IndexedCondition` has them
     inherited : whether slices that one above explains are shown, where they are no findings
     label : what a slice says beside those above it; empty for any
     level : number of conditions; 0 for any
@@ -48,7 +48,7 @@ class Filter(Given):
     inherited: bool = True
     label: Literal["", "new", "refines", "inherited"] = ""
     level: Annotated[int, Field(ge=0, le=10)] = 0
-    least: Annotated[float, Field(ge=0)] = 0
+    least: float = 0
     most: float | None = None
     low: float | None = None
     high: float | None = None
@@ -94,7 +94,7 @@ def where(given: Filter, index: SliceIndex, document: SearchChangeList) -> tuple
         metric = document.metrics[number]
         is_below = (given.direction == "worse") == metric.higher_is_better
         parts.append("delta < 0" if is_below else "delta > 0")
-    parts += [_has_condition(text, index, values) for text in given.conditions]
+    parts += [_has_condition(key, index, values) for key in given.conditions]
     said = _said(given.text, index, document, values)
     return " AND ".join([*parts, *said]), values
 
@@ -110,19 +110,23 @@ def _said(
     own = _named(named, text.lower().strip(), document)
     every = []
     for word in words:
-        codes = [c.code for c in index.conditions.values() if word in c.text.lower()]
-        some = [_has(values, codes, index)]
+        held = [c for c in index.conditions.values() if word in c.text.lower()]
+        some = [_has(values, [c.code for c in held], index)]
         if index.has_texts:
             some.append("contains(lower(slice), ?)")
             values.append(word)
+            # Their text has long values cut.
+            cut = [c.json for c in held if word not in str(singleton(c.part)).lower()]
+            some += ["contains(predicate, ?)"] * len(cut)
+            values += cut
         every.append(f"({' OR '.join(some)})")
     values += named
     yield f"(({' AND '.join(every)}){own})"
 
 
-def _has_condition(text: str, index: SliceIndex, values: list[Any]) -> str:
+def _has_condition(key: str, index: SliceIndex, values: list[Any]) -> str:
     """Return the SQL of slices that have a condition, and add its values."""
-    found = [one for one in index.conditions.values() if one.text == text]
+    found = [one for one in index.conditions.values() if one.key == key]
     parts = [_has(values, [one.code for one in found], index)]
     # Of slices of more conditions, those after the third stand in the predicate only.
     if index.has_texts:

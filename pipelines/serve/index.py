@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +46,15 @@ class IndexedCondition:
     Attributes
     ----------
     code : its number in the table
-    text : as a reader would say it
+    text : as a reader would say it, with all characters of its values
+    key : what filters name it by: its text with long values cut, or `json` where others have the same
     json : as the table has it in the predicates of its slices
     part : field, op and value
     """
 
     code: int
     text: str
+    key: str
     json: str
     part: dict[str, Any]
 
@@ -63,12 +66,14 @@ class Totals:
     Attributes
     ----------
     slices, significant : how many there are
+    sides : how many have a delta below 0, and above
     density : how many there are of each size and delta, as `page.rows.Density.content` returns it
     largest : absolute delta; 0 where none is known
     """
 
     slices: int
     significant: int
+    sides: tuple[int, int]
     density: dict[str, Any]
     largest: float
 
@@ -93,6 +98,8 @@ class SliceIndex:
         self.path = state / f"slices-{_VERSION}-{fingerprint[:16]}.duckdb"
         self.metrics = [one.key for one in document.metrics]
         self.conditions: dict[int, IndexedCondition] = {}
+        # Texts, with long values cut, that several conditions have.
+        self.ambiguous: frozenset[str] = frozenset()
         self.totals: dict[str, Totals] = {}
         self.findings: list[tuple[int, int | None, int | None, int | None]] = []
         self.has_texts = False
@@ -168,13 +175,26 @@ class SliceIndex:
         if connection.execute(setting).fetchall() != [(True,)]:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
-        for code, text in connection.execute("FROM conditions ORDER BY code").fetchall():
-            part = json.loads(text)
-            self.conditions[code] = IndexedCondition(code, str(singleton(part)), text, part)
+        known = connection.execute("FROM conditions ORDER BY code").fetchall()
+        parts = {code: singleton(json.loads(text)) for code, text in known}
+        times = Counter(map(str, parts.values()))
+        self.ambiguous = frozenset(text for text, number in times.items() if number > 1)
+        for code, text in known:
+            short, whole = str(parts[code]), parts[code].whole_text()
+            key = text if short in self.ambiguous else short
+            self.conditions[code] = IndexedCondition(code, whole, key, text, json.loads(text))
+        sides = {
+            self.metrics[number]: (below, above)
+            for number, below, above in connection.execute(
+                "SELECT metric, count_if(delta < 0), count_if(delta > 0) FROM slices GROUP BY metric"
+            ).fetchall()
+        }
         for metric, slices, significant, density, largest in connection.execute(
             "FROM totals"
         ).fetchall():
-            self.totals[metric] = Totals(slices, significant, json.loads(density), largest)
+            held = json.loads(density)
+            own = sides.get(metric, (0, 0))
+            self.totals[metric] = Totals(slices, significant, own, held, largest)
         self.seconds = connection.execute("SELECT seconds FROM built").fetchall()[0][0]
         self.findings = connection.execute(
             "SELECT DISTINCT id, s1, s2, s3 FROM slices WHERE finding > 0 AND level <= 3"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +13,14 @@ from pydantic import Field
 from starlette.responses import Response
 
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, parts_of_table
 from slicebeam.pipelines.page.tables import packed_tables
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.serve.filters import EVERY, Filter, where
 from slicebeam.pipelines.serve.index import SliceIndex
+from slicebeam.pipelines.serve.index_build import singleton
 from slicebeam.pipelines.serve.turns import Turns
 
 if TYPE_CHECKING:
@@ -57,6 +60,13 @@ class Window(Given):
     limit: Annotated[int, Field(ge=0, le=500)] = 100
 
 
+class Beyond(Given):
+    """A filter of which it is asked what it leaves out."""
+
+    filter: Filter
+    tab: Annotated[str, Field(max_length=40)]
+
+
 class OneSlice(Given):
     """A slice, and what it is near to."""
 
@@ -76,6 +86,7 @@ def routes(served: ServedOutput) -> list[Route]:
         reads("/conditions", queries.conditions),
         reads("/totals", queries.totals),
         takes("/slices", Window, queries.window),
+        takes("/slices/beyond", Beyond, queries.beyond),
         takes("/slices.csv", Filter, queries.csv),
         takes("/slice", OneSlice, queries.around),
     ]
@@ -99,7 +110,7 @@ class Queries:
         """Return all conditions that a slice may have."""
         with self.turns.turn(self.index):
             return [
-                {"text": one.text, "field": one.part["field"]}
+                {"text": one.text, "key": one.key, "field": one.part["field"]}
                 for one in self.index.conditions.values()
             ]
 
@@ -118,6 +129,20 @@ class Queries:
             "shown": min(number, MOST_SHOWN),
             "rows": list(map(self._row, found)),
         }
+
+    def beyond(self, given: Beyond) -> dict[str, int]:
+        """Return how many slices a filter would find with those that others explain, or with all.
+
+        ``inherited`` counts with those that a slice above explains, ``all`` also with those that are
+        not significant.
+        """
+        wider = given.filter.model_copy(update={"inherited": True})
+        every = wider.model_copy(update={"significant": False})
+        with self.turns.turn(self.index, given.tab) as cursor:
+            return {
+                "inherited": self._number(cursor, wider),
+                "all": self._number(cursor, every),
+            }
 
     def _keep(self, key: tuple[str, str], number: int) -> None:
         """Keep how many rows a filter finds, for its next window."""
@@ -154,16 +179,18 @@ class Queries:
                 f"SELECT {_COLUMNS} FROM slices WHERE id = ? LIMIT 1",  # noqa: S608
                 [number],
             ).fetchall()
-            if not own:
-                raise RefusedError(f"There is no slice {given.slice_id} in the table.", 404)
-            ids = self._near(cursor, dict(zip(_ROW, own[0], strict=True)))
+            if own:
+                ids = self._near(cursor, dict(zip(_ROW, own[0], strict=True)))
+            else:
+                ids = self._above_defined(given.slice_id)
             places = cursor.execute(
                 "SELECT rowid FROM slices WHERE id IN (SELECT unnest(?::UBIGINT[])) "
                 "ORDER BY metric, id",
                 [ids],
             )
             rows = self._at(cursor, _firsts(places))
-        tables, _ = packed_tables(self._document(), parts_of_table(self._table(rows)), {})
+        parts = parts_of_table(self._table(rows))
+        tables, _ = packed_tables(self._document(), parts, {}, ambiguous=self.index.ambiguous)
         return {"tables": tables}
 
     def _near(self, cursor: duckdb.DuckDBPyConnection, own: dict[str, Any]) -> list[int]:
@@ -189,6 +216,24 @@ class Queries:
             )
         )
         return list(dict.fromkeys(found))
+
+    def _above_defined(self, slice_id: str) -> list[int]:
+        """Return the ids of the slices with one condition less than one that somebody defined.
+
+        The run did not test the slice itself: it is in the document only.
+        """
+        known = {one.json: one.code for one in self.index.conditions.values()}
+        for one in self._document().slices:
+            if one.slice_id == slice_id and isinstance(one.definition, PredicateDefinition):
+                parts = [part.model_dump() for part in one.definition.predicate.all]
+                codes = [known.get(singleton(part).json_text()) for part in parts]
+                wanted = [codes[:at] + codes[at + 1 :] for at in range(len(codes))]
+                return [
+                    self.index.slice_id([code for code in some if code is not None])
+                    for some in wanted
+                    if some and None not in some
+                ]
+        raise RefusedError(f"There is no slice {slice_id} in the table.", 404)
 
     def _document(self) -> SearchChangeList:
         document = self.served.latest().document
@@ -218,9 +263,7 @@ class Queries:
             self._keep(key, number)
             return (places or [])[offset:last], number
         if number is None:
-            counted = cursor.execute(f"SELECT count(*) FROM slices WHERE {clause}", values)  # noqa: S608
-            ((number,),) = counted.fetchall()
-            self._keep(key, number)
+            number = self._number(cursor, given)
         way = "DESC" if given.descends else "ASC"
         order = f"{given.sort} {way} NULLS LAST, rowid"
         if given.sort == "harm":
@@ -230,6 +273,19 @@ class Queries:
             [*values, limit, offset],
         )
         return _firsts(places), number
+
+    def _number(self, cursor: duckdb.DuckDBPyConnection, given: Filter) -> int:
+        """Return how many rows a filter finds."""
+        clause, values = where(given, self.index, self._document())
+        if clause == EVERY:
+            return len(self.index.places(given.metric))
+        key = (clause, repr(values))
+        if key not in self._known:
+            counted = cursor.execute(f"SELECT count(*) FROM slices WHERE {clause}", values)  # noqa: S608
+            ((number,),) = counted.fetchall()
+            self._keep(key, number)
+            return int(number)
+        return self._known[key]
 
     @staticmethod
     def _at(cursor: duckdb.DuckDBPyConnection, places: list[int]) -> list[tuple[Any, ...]]:
@@ -246,10 +302,13 @@ class Queries:
         row = dict(zip(_ROW, values[1:], strict=True))
         codes = [row.pop(name) for name in ("s1", "s2", "s3")]
         row["slice_id"] = f"{row.pop('id'):016x}"
-        row["name"] = row.pop("slice") or " & ".join(
+        text, predicate = row.pop("slice"), row.pop("predicate")
+        if predicate is not None:
+            text = " & ".join(singleton(one).whole_text() for one in json.loads(predicate)["all"])
+        row["name"] = text or " & ".join(
             self.index.conditions[one].text for one in codes if one is not None
         )
-        del row["predicate"], row["parent"]
+        del row["parent"]
         for name in ("p_value", "q_value"):
             # JSON has no infinity: a logarithm below that of any number.
             row[name] = -1e6 if row[name] == float("-inf") else row[name]

@@ -33,6 +33,8 @@ _LISTED = (
 )
 # Runs whose slices are looked up, the newest, and bytes of a table that is read for one slice.
 _MOST_RUNS, _MOST_BYTES = 100, 200 << 20
+# Runs of which the list says what changed.
+_MOST_SINCE = 3
 _VALUES = ("n", "value", "value_low", "value_high", "significant")
 
 
@@ -84,7 +86,23 @@ class Runs:
             )
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return what is known of each run, the newest first; of one that can't be read, why."""
+        """Return what is known of each run, the newest first; of one that can't be read, why.
+
+        The first few say what changed since the run before them, which takes reading them whole.
+        """
+        found = self._by_age()
+        for one in [one for one in found if "overview" in one][:_MOST_SINCE]:
+            try:
+                content = overview_of(self._document(one["name"], with_slices=True), ())
+            except SlicebeamError as error:
+                del one["overview"]
+                one["error"] = str(error)
+                continue
+            if "since" in content:
+                one["overview"]["since"] = {**content["since"], "slices": []}
+        return found
+
+    def _by_age(self) -> list[dict[str, Any]]:
         return sorted(map(self._listed, self.names()), key=_age, reverse=True)
 
     def _listed(self, name: str) -> dict[str, Any]:
@@ -97,7 +115,7 @@ class Runs:
 
     def over(self, given: OverRuns) -> list[dict[str, Any]]:
         """Return a slice's value in each of the newest runs, the oldest first, or why it has none."""
-        newest = [one for one in self.listing() if "overview" in one][:_MOST_RUNS]
+        newest = [one for one in self._by_age() if "overview" in one][:_MOST_RUNS]
         return [self._moment(one, given) for one in reversed(newest)]
 
     def _document(self, name: str, *, with_slices: bool) -> ChangeList:

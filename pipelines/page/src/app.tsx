@@ -50,7 +50,7 @@ export function App({ content, tables }: { content: Content; tables: string }) {
         </nav>
       )}
       {route.view === "overview" ? (
-        <Overview content={content} />
+        <Overview content={content} store={store} />
       ) : store ? (
         <Shown route={route} content={content} store={store} />
       ) : (

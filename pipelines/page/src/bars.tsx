@@ -30,7 +30,11 @@ export function Bars({ rows, metric, isChange }: { rows: Row[]; metric: Metric; 
     .nice(5)
     .range([EDGE, WIDTH - EDGE]);
   const shown = (number: number) => (isChange ? format.difference : format.value)(metric, number);
-  const ticks = x.ticks(4);
+  // No value lies beyond the metric's range.
+  const [least, most] = isChange ? [null, null] : metric.range;
+  const inRange = (at: number) => (least == null || at >= least - 1e-9) && (most == null || at <= most + 1e-9);
+  const ticks = x.ticks(4).filter(inRange);
+  const step = ticks.length > 1 ? (ticks[1] as number) - (ticks[0] as number) : 1;
   return (
     <ol class="bars">
       {rows.map((row) => (
@@ -68,11 +72,11 @@ export function Bars({ rows, metric, isChange }: { rows: Row[]; metric: Metric; 
         <svg height={22}>
           {ticks.map((at) => (
             <text key={at} x={`${(100 * x(at)) / WIDTH}%`} y={15} text-anchor={anchor(x(at))}>
-              {shown(at)}
+              {format.tick(metric, at, step, isChange)}
             </text>
           ))}
         </svg>
-        <p class="numbers" />
+        <p class="numbers">{isChange && format.isShare(metric) ? "points" : ""}</p>
       </li>
     </ol>
   );

@@ -1,5 +1,6 @@
 // What discovery found: the groups of examples, each with the words that describe it.
 import { numbersOf } from "./columns";
+import { isServed } from "./extensions";
 import * as format from "./format";
 import { GroupMap } from "./group_map";
 import { Link } from "./link";
@@ -8,7 +9,7 @@ import { hashOf } from "./route";
 import type { Columns, Detail, Found, Store } from "./store";
 import { Missing } from "./missing";
 import { primary } from "./verdict";
-import { Interval, Q } from "./words";
+import { Embeddings, Interval, Mixture, Q, Variance } from "./words";
 
 export function Clusters({ content, store }: { content: Overview; store: Store }) {
   const found = [...store.details.values()].filter((one): one is Detail & { found: Found } => one.found !== undefined);
@@ -18,14 +19,14 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
   if (!columns || !known) {
     return <Missing title="Clusters">This page has no groups of examples: slicebeam discover finds them.</Missing>;
   }
+  const what = content.comparison === "baseline" ? "change between the models" : `difference in ${metric.name}`;
   return (
     <main>
       <h1 class="view" tabIndex={-1}>Clusters</h1>
       <p>
-        {format.plural(known.evaluation_examples, "example")} were grouped by their embeddings ({known.encoder},{" "}
-        {format.count(known.dimensions)} dimensions, of which {format.count(known.kept_dimensions)} that hold{" "}
-        {format.share(known.kept_variance)} of the variance were used). Phrases describe a group; they are words
-        that are near to it, and not a proof of what it is about.
+        {format.plural(known.evaluation_examples, "example")} were grouped by their <Embeddings />
+        {known.encoder === "none" ? "" : ` (encoder ${known.encoder})`}: examples in a group are alike. Phrases describe a group;
+        they are words that are near to it, and not a proof of what it is about.
       </p>
       <p class="legend">
         The 95% <Interval /> stands in brackets; <Q />.
@@ -40,15 +41,21 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
       ))}
       {!found.length && <p>No group is described: none changed significantly.</p>}
       <section>
-        <h2>Mixtures of the embeddings</h2>
-        <div class="scrolled" tabIndex={0} role="region" aria-label="Mixtures of the embeddings">
+        <h2>How the examples were grouped</h2>
+        <p>
+          Each <Mixture /> divides all examples into groups. Where groups explain more of the {what} than groups drawn by
+          chance would, it depends on what the examples are about. Of each embedding's{" "}
+          {format.count(known.dimensions)} numbers, the {format.count(known.kept_dimensions)} combinations that vary most were used;
+          they hold {format.share(known.kept_variance)} of the <Variance />.
+        </p>
+        <div class="scrolled" tabIndex={0} role="region" aria-label="How the examples were grouped">
           <table>
             <thead>
               <tr>
-                <th scope="col">Feature</th>
+                <th scope="col">Mixture</th>
                 <th scope="col">Groups</th>
                 <th scope="col">Not empty</th>
-                <th scope="col">Share of the variance of the change that they explain</th>
+                <th scope="col">Share of the {what} that they explain</th>
                 <th scope="col">By chance</th>
               </tr>
             </thead>
@@ -65,7 +72,10 @@ export function Clusters({ content, store }: { content: Overview; store: Store }
             </tbody>
           </table>
         </div>
-        <p class="legend">These shares have no interval: the values next to them are those expected by chance.</p>
+        <p class="legend">
+          The share of the <Variance /> of the {what} from example to example. It has no interval: next to it is the share
+          expected by chance.
+        </p>
       </section>
     </main>
   );
@@ -112,7 +122,9 @@ function Cluster({ one, content, store, columns }: Given) {
       {typical ? (
         <blockquote>{typical.fields[0]?.[1]}</blockquote>
       ) : (
-        <p class="legend">A typical example is shown where the page is written with --examples.</p>
+        <p class="legend">
+          {isServed() ? "Its own view shows its examples." : "slicebeam report --examples puts a typical example here."}
+        </p>
       )}
       {overlaps.length > 0 && (
         <p class="legend">
@@ -123,7 +135,7 @@ function Cluster({ one, content, store, columns }: Given) {
               <span key={other.slice_id}>
                 {at > 0 && ", "}
                 <Link to={hashOf("slice", other.slice_id)}>{there === undefined ? other.slice_id : store.nameOf(there)}</Link> (
-                {format.share(other.jaccard)} of both)
+                {format.share(other.jaccard)} of the examples of either)
               </span>
             );
           })}

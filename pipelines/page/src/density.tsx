@@ -55,6 +55,8 @@ export function DensityMap({ density: held, metric, filter, change }: Given) {
         top: yOf(Math.min(filter.high, held.high)),
         bottom: yOf(Math.max(filter.low, held.low)),
       };
+  const { least, most: atMost, low, high: atHigh } = filter;
+  const isFiltered = drawn !== null || least > 0 || atMost < Infinity || low > -Infinity || atHigh < Infinity;
   const sizes = [1, 10, 100, 1000, 10_000, 100_000, 1e6, 1e7].filter((one) => one <= held.most);
   const deltas = [...new Set([held.low, 0, held.high])];
   return (
@@ -95,7 +97,9 @@ export function DensityMap({ density: held, metric, filter, change }: Given) {
           </rect>
         ))}
         {held.low < 0 && held.high > 0 && <line class="expected" x1={LEFT} x2={WIDTH - 10} y1={yOf(0)} y2={yOf(0)} />}
-        <rect class="brush" x={box.left} y={box.top} width={Math.max(0, box.right - box.left)} height={Math.max(0, box.bottom - box.top)} />
+        {isFiltered && (
+          <rect class="brush" x={box.left} y={box.top} width={Math.max(0, box.right - box.left)} height={Math.max(0, box.bottom - box.top)} />
+        )}
         {sizes.map((one) => (
           <text key={one} x={xOf(one)} y={HEIGHT - 20} text-anchor="middle">
             {format.count(one)}

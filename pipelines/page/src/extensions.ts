@@ -2,7 +2,7 @@
 import type { ComponentType } from "preact";
 
 import type { Overview } from "./model";
-import type { Store } from "./store";
+import type { Sides, Store } from "./store";
 
 export interface ViewGiven {
   content: Overview;
@@ -32,8 +32,14 @@ export const views: ServedView[] = [];
 /** What follows in the view of a slice. */
 export const sliceSections: SliceSection[] = [];
 
+/** Whether a program serves the page. */
+export const isServed = () => views.length > 0;
+
 /** Pages above this one, which the list of views begins with. */
 export const above: { title: string; address: string }[] = [];
+
+/** How many of all tested slices have a delta below 0, and above; null while that is not known. */
+export const allSides: { of?: (metric: string) => Promise<Sides | null> } = {};
 
 let reload: () => Promise<void> = async () => {};
 

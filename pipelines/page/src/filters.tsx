@@ -7,10 +7,17 @@ import { type Filter, LABELS } from "./filter";
 import { Short } from "./short";
 import { useEffect, useState } from "preact/hooks";
 
+/** A condition to filter by. */
+export interface Choice {
+  text: string;
+  field: string;
+  /** What the address has. */
+  key: string;
+}
+
 interface Given {
   content: Overview;
-  /** Of a filter by condition: what the address has; the text where there is nothing shorter. */
-  conditions: { text: string; field: string; key?: string }[];
+  conditions: Choice[];
   metric: Metric;
   filter: Filter;
   change: (update: (next: URLSearchParams) => void) => void;
@@ -141,7 +148,7 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
 }
 
 function textOf(conditions: Given["conditions"], key: string): string {
-  return conditions.find((one) => (one.key ?? one.text) === key)?.text ?? key;
+  return conditions.find((one) => one.key === key)?.text ?? key;
 }
 
 interface BoundGiven {
@@ -182,7 +189,7 @@ function ChooseCondition(given: { conditions: Given["conditions"]; add: (text: s
   const [feature, choose] = useState("");
   const { conditions } = given;
   const features = [...new Set(conditions.map((one) => one.field))].sort();
-  const own = conditions.filter((one) => one.field === feature && !given.chosen.includes(one.key ?? one.text));
+  const own = conditions.filter((one) => one.field === feature && !given.chosen.includes(one.key));
   return (
     <>
       <label>
@@ -208,7 +215,7 @@ function ChooseCondition(given: { conditions: Given["conditions"]; add: (text: s
           >
             <option value="">choose</option>
             {own.map((one) => (
-              <option key={one.key ?? one.text} value={one.key ?? one.text} title={one.text}>
+              <option key={one.key} value={one.key} title={one.text}>
                 {format.cut(one.text)}
               </option>
             ))}

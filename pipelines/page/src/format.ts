@@ -63,6 +63,15 @@ export function difference(metric: Metric, number: number): string {
   return minus(number > 0 ? `+${text}` : text);
 }
 
+/** The text of a tick of an axis, as short as the step from one tick to the next allows. */
+export function tick(metric: Metric, at: number, step: number, isDifference: boolean): string {
+  if (!isShare(metric)) return (isDifference ? difference : value)(metric, at);
+  const digits = Math.max(0, -Math.floor(Math.log10(100 * step) + 1e-9));
+  const text = fixed(100 * at, digits);
+  if (!isDifference) return minus(`${text}%`);
+  return minus(Number(text) > 0 ? `+${text}` : text);
+}
+
 /** An interval of values, or why there is none. */
 export function interval(metric: Metric, lo?: number | null, hi?: number | null): string {
   if (lo == null || hi == null) return "no interval is known";

@@ -6,6 +6,7 @@ import * as format from "./format";
 import type { Metric } from "./model";
 import { go, hashOf } from "./route";
 import { type Columns, type GroupMap as Map, isWorse, type Store } from "./store";
+import { Variance } from "./words";
 
 const WIDTH = 600;
 const HEIGHT = 380;
@@ -40,7 +41,7 @@ export function GroupMap({ map, store, columns, metric }: Given) {
       <h2>Map of {map.field}</h2>
       <p class="legend">
         A circle is a group, as large as it has examples. Those whose embeddings are alike lie together; the two axes
-        hold {format.share(map.shown)} of the variance, so what is apart here is apart, and what is together may not be.
+        hold {format.share(map.shown)} of the <Variance /> of the embeddings, so what is apart here is apart, and what is together may not be.
         − is significantly worse, + significantly better.
       </p>
       <svg class="map" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label={`Map of ${map.field}`}>

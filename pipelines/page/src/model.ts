@@ -100,7 +100,7 @@ export interface Overview {
   alternative?: "worse" | "better" | "both";
   findings: Finding[];
   finding_models: FindingModel[];
-  // Of each metric, ids of the slices that are shown where there are no findings, the worst first.
+  // Of each metric, ids of the slices that are shown where there are no findings: the worse, then the better.
   worst: Record<string, string[]>;
   slices: Slice[];
   since?: Since;
@@ -174,8 +174,9 @@ export interface SinceSlice {
   name: string;
   metric?: string;
   status: "new" | "gone" | "stays" | "neither";
-  // Worse and better: significantly; new and gone: it crossed the threshold without a significant change.
-  kind: SinceKind;
+  // Worse and better: significantly; new and gone: it crossed the threshold without a significant change;
+  // null: none of these.
+  kind: SinceKind | null;
   now?: Moment;
   then?: Moment;
   missing?: string;
@@ -186,12 +187,36 @@ export interface SinceSlice {
   value_change?: { difference: Estimate; p_adjusted: number; significant: boolean; direction: string };
 }
 
+/** A metric over all examples of this run and of the earlier one. */
+interface OverallSince {
+  metric: string;
+  now: Estimate;
+  then: Estimate;
+  value_change?: { significant: boolean; direction: string };
+}
+
+/** How many slices of both runs changed significantly, by one metric. */
+interface SinceCounts {
+  metric: string;
+  compared: number;
+  new: number;
+  gone: number;
+  worse: number;
+  better: number;
+  value_compared: number;
+  value_worse: number;
+  value_better: number;
+}
+
 export interface Since {
+  created_at: string;
   summary: string;
+  overall: OverallSince[];
+  counts: SinceCounts[];
   corrected_for: string;
   metric: string;
   // Of the first metric.
-  biggest?: SinceSlice;
+  biggest: { worse?: SinceSlice; better?: SinceSlice };
   slices: SinceSlice[];
   // How many of each kind are not among them.
   more: Record<SinceKind, number>;

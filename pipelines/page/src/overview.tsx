@@ -1,19 +1,21 @@
 // The first view: the verdict, the findings, and what a reader should know of them.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
 import { Bars, Conditions, Phrases, type Row } from "./bars";
 import * as format from "./format";
+import { allSides, isServed } from "./extensions";
 import { Link } from "./link";
 import { hashOf } from "./route";
 import { SinceThen } from "./since";
 import { Term } from "./term";
 import { UpSet } from "./upset";
-import type { Finding, FindingModel, Overview as Content } from "./model";
+import type { Finding, FindingModel, Metric, Overview as Content } from "./model";
+import type { Sides, Store } from "./store";
 import { asText, counted, counts, findingText, firstFinding, gap, held, metricOf, modelText, overall, primary, sliceOf, valueInterval } from "./verdict";
 
 const FIRST = 10;
 
-export function Overview({ content }: { content: Content }) {
+export function Overview({ content, store }: { content: Content; store: Store | null }) {
   const metric = primary(content);
   const worst = firstFinding(content);
   return (
@@ -22,6 +24,7 @@ export function Overview({ content }: { content: Content }) {
         <h1 tabIndex={-1}>{content.title}</h1>
         {content.tests.length > 0 && <p class="verdict">{overall(content, metric)}</p>}
         <p class="verdict">{counts(content, metric) || content.summary}</p>
+        <OtherDirection content={content} metric={metric} store={store} />
         {worst && (
           <section class="worst" aria-label="The worst">
             <h2>Worst</h2>
@@ -50,6 +53,34 @@ export function Overview({ content }: { content: Content }) {
       ))}
       <Facts content={content} />
     </main>
+  );
+}
+
+/** A way to the slices of the direction that the run did not look for, with their number. */
+function OtherDirection({ content, metric, store }: { content: Content; metric: Metric; store: Store | null }) {
+  const [asked, hold] = useState<Sides | null>(null);
+  const tests = content.tests.find((one) => one.metric === metric.key);
+  const isOneSided = content.alternative === "worse" || content.alternative === "better";
+  const isOpen = isOneSided && content.views.includes("slices") && tests !== undefined && !tests.blind;
+  useEffect(() => {
+    // Without a number the way is there all the same.
+    if (isOpen) void allSides.of?.(metric.key).then(hold, () => hold(null));
+  }, [isOpen, metric.key]);
+  if (!isOpen) return null;
+  const other = content.alternative === "worse" ? "better" : "worse";
+  const sides = asked ?? store?.metrics.get(metric.key)?.sides;
+  const isAbove = (other === "better") === metric.higher_is_better;
+  const number = sides && sides[isAbove ? 1 : 0];
+  if (number === 0) return null;
+  const options = new URLSearchParams({ metric: metric.key, direction: other, significant: "no", inherited: "yes", sort: "-harm" });
+  return (
+    <p>
+      <Link to={hashOf("slices", "", options)}>
+        Show the {number == null ? "slices" : format.plural(number, "slice")} whose {metric.name} is {other} than{" "}
+        {content.comparison === "baseline" ? "before" : "overall"}
+      </Link>
+      : this run did not test for it, so go by their intervals.
+    </p>
   );
 }
 
@@ -127,11 +158,13 @@ function noFindings(model: FindingModel): string {
 function Worst({ content, model }: { content: Content; model: FindingModel }) {
   const metric = metricOf(content, model.metric);
   const rows: Row[] = [];
-  for (const id of model.direction === "worse" ? (content.worst[model.metric] ?? []) : []) {
+  const isWorse = model.direction === "worse";
+  for (const id of content.worst[model.metric] ?? []) {
     const slice = sliceOf(content, id);
     const change = slice?.changes.find((one) => one.metric === model.metric);
     const reference = change?.before?.value ?? change?.reference;
     if (!slice || change?.after.value == null || reference == null) continue;
+    if ((change.direction === "degraded") !== isWorse) continue;
     const delta = change.delta ?? {};
     rows.push({
       rank: rows.length + 1,
@@ -141,14 +174,16 @@ function Worst({ content, model }: { content: Content; model: FindingModel }) {
       expected: reference,
       lo: delta.lo == null ? null : reference + delta.lo,
       hi: delta.hi == null ? null : reference + delta.hi,
-      isWorse: change.direction === "degraded",
+      isWorse,
       text: `against ${format.value(metric, reference)} ${change.before ? "before" : "overall"}: ${format.differences(metric, delta.lo, delta.hi)}; ${format.plural(change.n, "example")}`,
     });
   }
   if (!rows.length) return null;
   return (
     <>
-      <p class="legend">The slices that are most certainly worse. The upright line is what each is compared with.</p>
+      <p class="legend">
+        The slices that are most certainly {model.direction}. The upright line is what each is compared with.
+      </p>
       <Bars rows={rows} metric={metric} isChange={false} />
     </>
   );
@@ -250,6 +285,11 @@ function Copy({ content }: { content: Content }) {
         Copy as text
       </button>
       <span role="status">{came}</span>
+      {isServed() && (
+        <span class="legend">
+          This address works in this browser only: <code>slicebeam report</code> writes a page that can be sent.
+        </span>
+      )}
       {isShown && <textarea readOnly aria-label="The overview as text" rows={12} value={text} />}
     </div>
   );

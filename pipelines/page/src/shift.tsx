@@ -6,7 +6,7 @@ import type { Overview, Shift } from "./model";
 import type { Store } from "./store";
 import { Missing } from "./missing";
 import { overall, primary } from "./verdict";
-import { Interval } from "./words";
+import { ConfusionMatrix, FrobeniusError, Interval, Q } from "./words";
 
 const STOPPED = {
   budget: "The budget was spent.",
@@ -29,7 +29,7 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
       <h1 class="view" tabIndex={-1}>Shift</h1>
       <p class="verdict">{overall(content, primary(content))}</p>
       <p>
-        {format.plural(shift.changed.length, "cell")} of the confusion matrix changed significantly.{" "}
+        {format.plural(shift.changed.length, "cell")} of the <ConfusionMatrix /> changed significantly.{" "}
         {shift.corrected_for}
       </p>
       {shift.slices.length > 0 && (
@@ -54,6 +54,7 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
       {changed.length > 0 && (
         <section>
           <h2>What changed</h2>
+          <p class="legend">In points: hundredths of all items, with the {format.share(shift.confidence)} interval; <Q />.</p>
           <ul>
             {changed.map((one, at) => (
               <li key={at}>
@@ -91,8 +92,9 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
           <dd>{STOPPED[shift.stopped]}</dd>
           <dt>Error</dt>
           <dd>
-            The Frobenius error of the new matrix is below {shift.frobenius_bound.toPrecision(2)}, with a confidence of{" "}
-            {format.share(shift.confidence)}.
+            With a confidence of {format.share(shift.confidence)}, each cell of the new matrix is within{" "}
+            {(100 * shift.frobenius_bound).toPrecision(2)} points of what a call for every item would give: the{" "}
+            <FrobeniusError /> is below {shift.frobenius_bound.toPrecision(2)}.
           </dd>
         </dl>
       </section>

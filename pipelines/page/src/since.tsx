@@ -4,27 +4,25 @@ import { Link } from "./link";
 import type { Estimate, Metric, Moment, Overview, Since, SinceKind, SinceSlice } from "./model";
 import { hashOf } from "./route";
 import { Short } from "./short";
+import type { Store } from "./store";
 import { Term } from "./term";
-import { metricOf } from "./verdict";
+import { metricOf, sinceSentence, WORDS } from "./verdict";
 
-const WORDS: Record<string, string> = { degraded: "worse", improved: "better" };
 const MORE: Record<SinceKind, string> = { worse: "worse", better: "better", new: "new", gone: "gone" };
 
 export function SinceThen({ content, since }: { content: Overview; since: Since }) {
   return (
     <section class="since">
-      <h2>Since the earlier run</h2>
-      <p>{since.summary}</p>
-      {since.biggest && <Biggest content={content} since={since} one={since.biggest} />}
+      <h2>Since the earlier run of {format.date(since.created_at)}</h2>
+      <Changed content={content} since={since} />
+      <Biggest content={content} since={since} />
       {since.slices.length > 0 && (
         <p class="legend">
-          <Term word="value">The metric on the slice.</Term>, <Term word="delta">The value on the slice minus what it is
-          compared with in the same run: all examples, or the earlier model on the same slice.</Term>,{" "}
-          <Term word="new">The delta is significant in this run, and was not in the earlier one.</Term>,{" "}
-          <Term word="gone">The delta was significant in the earlier run, and is not in this one.</Term>,{" "}
+          Below, <Term word="value">The metric on the slice.</Term> and{" "}
           <Term word="q">
             The p-value of the test that nothing changed, after the correction for all compared slices.
-          </Term>
+          </Term>{" "}
+          are of the slice.
         </p>
       )}
       <Part content={content} since={since} kinds={["worse", "better"]} title="that changed significantly" />
@@ -39,7 +37,92 @@ export function SinceThen({ content, since }: { content: Overview; since: Since 
   );
 }
 
-function Biggest({ content, since, one }: { content: Overview; since: Since; one: SinceSlice }) {
+/** What changed over all examples, and on how many slices, of each metric. */
+export function Changed({ content, since, isBrief }: { content: Overview; since: Since; isBrief?: boolean }) {
+  return (
+    <>
+      {since.counts.map((one) => (
+        <p key={one.metric}>
+          {sinceSentence(content, since, one)}
+          {!isBrief && <Deltas one={one} />}
+        </p>
+      ))}
+    </>
+  );
+}
+
+function Deltas({ one }: { one: Since["counts"][number] }) {
+  return (
+    <>
+      {" "}
+      The{" "}
+      <Term word="delta">
+        The value on the slice minus what it is compared with in the same run: all examples, or the earlier model on the
+        same slice.
+      </Term>{" "}
+      is significantly worse than then on {format.count(one.worse)} and better on {format.count(one.better)};{" "}
+      {format.count(one.new)} {one.new === 1 ? "is" : "are"}{" "}
+      <Term word="new">The delta is significant in this run, and was not in the earlier one.</Term> and{" "}
+      {format.count(one.gone)} <Term word="gone">The delta was significant in the earlier run, and is not in this one.</Term>.
+    </>
+  );
+}
+
+/** How one slice changed since an earlier run. */
+export function SliceSince({ content, store, id }: { content: Overview; store: Store; id: string }) {
+  const { since } = content;
+  if (!since) return null;
+  const known = store.since.get(id) ?? [];
+  return (
+    <section class="since">
+      <h2>Since the earlier run of {format.date(since.created_at)}</h2>
+      {known.map((one) => (
+        <p key={one.metric}>{sentence(metricOf(content, one.metric ?? since.metric), one)}</p>
+      ))}
+      {known.length > 0 ? (
+        <p class="legend">{since.corrected_for}</p>
+      ) : (
+        <p>
+          The document says nothing of this slice: it lists slices that changed significantly, that became or ceased to be
+          significant, and those that both runs report.
+        </p>
+      )}
+    </section>
+  );
+}
+
+function sentence(metric: Metric, one: SinceSlice): string {
+  const own = one.value_change;
+  const parts = [`${metric.name} then: ${moment(metric, one.then, one.missing)}; now: ${moment(metric, one.now, one.missing)}.`];
+  if (own) parts.push(`${verdict("The value", own)}: ${tested(metric, own.difference, own.p_adjusted)}.`);
+  if (one.difference?.value != null) {
+    parts.push(`${verdict("The delta", one)}: ${tested(metric, one.difference, one.p_adjusted)}.`);
+  }
+  if (!own && one.difference?.value == null) parts.push("The change was not tested.");
+  if (one.status === "new") parts.push("The delta is significant now, and was not then.");
+  if (one.status === "gone") parts.push("The delta was significant then, and is not now.");
+  return parts.join(" ");
+}
+
+function verdict(what: string, change: { significant: boolean; direction: string }): string {
+  return change.significant
+    ? `${what} is significantly ${WORDS[change.direction] ?? "changed"}`
+    : `${what} did not change significantly`;
+}
+
+/** The biggest significant change for the worse, and that for the better. */
+export function Biggest({ content, since, base = "" }: BiggestGiven) {
+  return (
+    <>
+      {(["worse", "better"] as const).map((kind) => {
+        const one = since.biggest[kind];
+        return one && <BiggestOf key={kind} content={content} since={since} one={one} base={base} />;
+      })}
+    </>
+  );
+}
+
+function BiggestOf({ content, since, one, base }: Required<BiggestGiven> & { one: SinceSlice }) {
   const metric = metricOf(content, since.metric);
   const own = one.value_change?.significant ? one.value_change.difference : undefined;
   const change = own ?? one.difference;
@@ -50,18 +133,25 @@ function Biggest({ content, since, one }: { content: Overview; since: Since; one
       : "";
   return (
     <p class="biggest">
-      The biggest significant change:{" "}
+      The biggest significant change for the {one.kind}:{" "}
       {one.now ? (
-        <Link to={hashOf("slice", one.slice_id)}>
+        <Link to={`${base}${hashOf("slice", one.slice_id)}`}>
           <Short text={one.name} />
         </Link>
       ) : (
         <Short text={one.name} />
       )}
-      {" "}is {one.kind}: {own ? metric.name : `its delta of ${metric.name}`} changed by{" "}
-      <b>{format.difference(metric, change.value)}</b> ({format.differences(metric, change.lo, change.hi)}){ends}.
+      , where {own ? metric.name : `the delta of ${metric.name}`} changed by <b>{format.difference(metric, change.value)}</b> (
+      {format.differences(metric, change.lo, change.hi)}){ends}.
     </p>
   );
+}
+
+interface BiggestGiven {
+  content: Overview;
+  since: Since;
+  /** The address of the page that has the slice; empty for this one. */
+  base?: string;
 }
 
 interface PartGiven {
@@ -72,7 +162,7 @@ interface PartGiven {
 }
 
 function Part({ content, since, kinds, title }: PartGiven) {
-  const shown = since.slices.filter((one) => kinds.includes(one.kind));
+  const shown = since.slices.filter((one) => one.kind && kinds.includes(one.kind));
   if (!shown.length) return null;
   const left = kinds.filter((kind) => since.more[kind] > 0);
   const all = shown.length + left.reduce((sum, kind) => sum + since.more[kind], 0);
@@ -134,7 +224,7 @@ function Row({ one, metric }: { one: SinceSlice; metric: Metric }) {
 function tested(metric: Metric, change: Estimate | undefined, q: number | undefined): string {
   if (change?.value == null) return "not tested";
   const text = `${format.difference(metric, change.value)} (${format.differences(metric, change.lo, change.hi)})`;
-  return `${text}, ${q == null ? "not tested" : `q ${q.toPrecision(2)}`}`;
+  return `${text}, ${q == null ? "not tested" : `q ${format.probability(format.log(q))}`}`;
 }
 
 function what(one: SinceSlice): string[] {

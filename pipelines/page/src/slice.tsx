@@ -8,6 +8,7 @@ import { hashOf } from "./route";
 import { Missing } from "./missing";
 import { Short } from "./short";
 import { Findings } from "./shared_examples";
+import { SliceSince } from "./since";
 import type { Columns, Detail, Store } from "./store";
 import { primary } from "./verdict";
 import { Delta, Impact, Interval, P, Q, Refines } from "./words";
@@ -55,6 +56,7 @@ export function SliceView({ content, store, id }: { content: Overview; store: St
       {content.metrics.map((metric) => (
         <Measured key={metric.key} content={content} store={store} row={row} metric={metric} detail={detail} />
       ))}
+      <SliceSince content={content} store={store} id={id} />
       {detail && detail.same_examples_as.length > 0 && (
         <section>
           <h2>The same examples</h2>
@@ -129,6 +131,7 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
             {Object.entries(change.inputs)
               .map(([name, number]) => `${name} = ${shortNumber(number)}`)
               .join(", ")}
+            {"K" in change.inputs && " (of the n examples of the slice that the metric looks at it counts x, of the N in all the data K)"}
           </Fact>
         )}
         {numbers.label && (

@@ -122,7 +122,7 @@ export function Row({ shown, index, largest, metric }: { shown: Shown; index: nu
           <Short text={shown.name} />
         </Link>{" "}
         <span class="label">
-          {[finding ? `finding ${finding}` : "", numbers.label].filter(Boolean).join(", ")}
+          {[finding ? `finding ${finding}${isWorse(metric, delta) ? "" : ", better"}` : "", numbers.label].filter(Boolean).join(", ")}
         </span>
       </div>
       <div role="cell" class="number">

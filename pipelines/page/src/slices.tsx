@@ -3,16 +3,13 @@ import { useMemo } from "preact/hooks";
 
 import { numbersOf } from "./columns";
 import { csv, download } from "./csv";
-import { DensityMap } from "./density";
 import { type Filter, filtered, filterOf } from "./filter";
-import { Filters } from "./filters";
+import { FilteredSlices } from "./filtered_slices";
 import * as format from "./format";
 import type { Metric, Overview } from "./model";
-import { go, hashOf } from "./route";
-import { Row, SliceTable } from "./slice_table";
+import { Row } from "./slice_table";
 import type { Columns, NumberName, Store } from "./store";
 import { metricOf, primary } from "./verdict";
-import { Delta, Interval, Q, Refines } from "./words";
 
 export function Slices({ content, store, options }: { content: Overview; store: Store; options: URLSearchParams }) {
   const metric = metricOf(content, options.get("metric") ?? primary(content).key);
@@ -43,72 +40,36 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
   const conditions = useMemo(() => store.conditions.map((one, code) => ({ ...one, key: store.keyOf(code) })), [store]);
   const counted = useMemo(() => countedWithout(store, columns, metric, filter, rows.length), [store, columns, filter, rows]);
   const largest = useMemo(() => largestDelta(columns), [columns]);
-  const under = store.rowOf(filter.under);
-  const change = (update: (next: URLSearchParams) => void) => {
-    const next = new URLSearchParams(query);
-    update(next);
-    go(hashOf("slices", "", next), true);
-  };
-  const none = counted.all > 0 && (
-    <>
-      {format.plural(counted.all, "slice")} without “significant only” and with those that a slice above explains.{" "}
-      <button
-        type="button"
-        onClick={() =>
-          change((next) => {
-            next.set("significant", "no");
-            next.set("inherited", "yes");
-          })
-        }
-      >
-        Show {counted.all === 1 ? "it" : "them"}
-      </button>
-    </>
-  );
   return (
-    <main class="wide">
-      <h1 class="view" tabIndex={-1}>Slices</h1>
-      <Filters
-        content={content}
-        conditions={conditions}
-        metric={metric}
-        filter={filter}
-        change={change}
-        under={under === undefined ? filter.under : store.nameOf(under)}
-      />
-      <p class="found">
-        <span role="status">
-          {found(store, columns, filter, rows.length)}
-          {rows.length > 0 && counted.folded > rows.length &&
-            `; ${format.count(counted.folded - rows.length)} more are folded, as a more general slice explains them`}
-        </span>{" "}
-        <button type="button" disabled={!rows.length} onClick={() => download(csv(store, columns, metric.key, rows))}>
-          Download as CSV
-        </button>
-      </p>
-      <p class="legend">
-        <Delta /> with its 95% <Interval />; <Q />; what a slice <Refines />.
-      </p>
-      <p class="only-print">Only visible rows are printed; the CSV file has all.</p>
-      <SliceTable content={content} metric={metric} filter={filter} change={change} count={rows.length} rows={rows} none={none}>
-        {(at) => {
-          const row = rows[at] as number;
-          const number = (name: NumberName) => columns.numbers[name][row] as number;
-          const shown = {
-            id: store.ids[row] as string,
-            name: store.nameOf(row),
-            n: store.n[row] as number,
-            delta: number("delta"),
-            low: number("ci_low"),
-            high: number("ci_high"),
-            finding: columns.finding[row] as number,
-            numbers: numbersOf(columns, metric, row),
-          };
-          return <Row key={row} shown={shown} index={at + 2} largest={largest} metric={metric} />;
-        }}
-      </SliceTable>
-      <DensityMap density={columns.density} metric={metric} filter={filter} change={change} />
-    </main>
+    <FilteredSlices
+      content={content}
+      store={store}
+      conditions={conditions}
+      metric={metric}
+      filter={filter}
+      query={query}
+      found={{ text: found(store, columns, filter, rows.length), count: rows.length, ...counted }}
+      printed="Only visible rows are printed; the CSV file has all."
+      save={() => download(csv(store, columns, metric.key, rows))}
+      density={columns.density}
+      rows={rows}
+    >
+      {(at) => {
+        const row = rows[at] as number;
+        const number = (name: NumberName) => columns.numbers[name][row] as number;
+        const shown = {
+          id: store.ids[row] as string,
+          name: store.nameOf(row),
+          n: store.n[row] as number,
+          delta: number("delta"),
+          low: number("ci_low"),
+          high: number("ci_high"),
+          finding: columns.finding[row] as number,
+          numbers: numbersOf(columns, metric, row),
+        };
+        return <Row key={row} shown={shown} index={at + 2} largest={largest} metric={metric} />;
+      }}
+    </FilteredSlices>
   );
 }
 
@@ -124,13 +85,13 @@ function found(store: Store, columns: Columns, filter: Filter, rows: number): st
   return `${format.count(rows)} of ${format.plural(all, "significant slice")}${more}`;
 }
 
-/** How many rows there would be with those that others explain, and with those that are not significant, too. */
-function countedWithout(store: Store, columns: Columns, metric: Metric, filter: Filter, rows: number): { folded: number; all: number } {
+/** How many rows more there would be with those that others explain; of no row, how many with all. */
+function countedWithout(store: Store, columns: Columns, metric: Metric, filter: Filter, rows: number): { folded: number; beyond: number } {
   const count = (other: Filter) => filtered(store, columns, metric, other).length;
   const isBounded = filter.significant || !filter.inherited;
   return {
-    folded: rows && !filter.inherited ? count({ ...filter, inherited: true }) : 0,
-    all: !rows && isBounded ? count({ ...filter, significant: false, inherited: true }) : 0,
+    folded: rows && !filter.inherited ? count({ ...filter, inherited: true }) - rows : 0,
+    beyond: !rows && isBounded ? count({ ...filter, significant: false, inherited: true }) : 0,
   };
 }
 

@@ -1,5 +1,5 @@
 // The slices that the page holds, unpacked: columns of numbers, and the sections of the document.
-import type { Change, Discovery, Estimate, Metric, Shift } from "./model";
+import type { Change, Discovery, Estimate, Metric, Shift, SinceSlice } from "./model";
 
 type Numbers = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
 interface Place {
@@ -18,6 +18,8 @@ export interface Condition {
   text: string;
   // With long values and lists cut, where there are such; a document names slices by it.
   short?: string;
+  // What an address names it by where its short text is that of several.
+  key?: string;
   field: string;
   op: string;
   value: unknown;
@@ -47,6 +49,8 @@ const NUMBERS = [
 const TEXTS = ["label", "test", "reason"] as const;
 export type NumberName = (typeof NUMBERS)[number];
 
+export type Sides = [below: number, above: number];
+
 export interface Columns {
   // Of p and q the decimal logarithm; NaN is what is not known.
   numbers: Record<NumberName, Float32Array>;
@@ -57,6 +61,8 @@ export interface Columns {
   finding: Uint8Array;
   // How many slices of the whole table are significant.
   allSignificant: number;
+  // How many slices of the whole table have a delta below 0, and above; absent where there is no table.
+  sides: Sides | null;
   density: Density | undefined;
 }
 
@@ -110,6 +116,7 @@ interface Content {
   lengths: Place;
   codes: Place;
   metrics: Record<string, Record<string, unknown>>;
+  since: SinceSlice[];
   details: Detail[];
   shift: Shift | null;
   discovery: Discovery | null;
@@ -164,6 +171,8 @@ export class Store {
   readonly codes: Uint32Array;
   readonly metrics = new Map<string, Columns>();
   readonly details = new Map<string, Detail>();
+  /** What changed since an earlier run, of the slices that the document says it of. */
+  readonly since = new Map<string, SinceSlice[]>();
   readonly shift: Shift | null;
   readonly discovery: Discovery | null;
   readonly maps: GroupMap[];
@@ -171,7 +180,7 @@ export class Store {
   readonly #names: Record<string, string>;
   readonly #rowOf = new Map<string, number>();
   #rowOfKey: Map<string, number> | undefined;
-  #codes: Map<string, number> | undefined;
+  #codeOfKey: Map<string, number> | undefined;
 
   constructor(content: Content, bytes: Uint8Array) {
     this.rows = content.rows;
@@ -192,6 +201,7 @@ export class Store {
     this.ids = idsOf(column(bytes, content.ids) as Uint8Array, this.rows, content.odd_ids);
     this.ids.forEach((id, row) => this.#rowOf.set(id, row));
     for (const [name, held] of Object.entries(content.metrics)) this.metrics.set(name, columnsOf(bytes, held));
+    for (const one of content.since) this.since.set(one.slice_id, [...(this.since.get(one.slice_id) ?? []), one]);
     for (const one of content.details) this.details.set(one.slice_id, one);
   }
 
@@ -219,30 +229,15 @@ export class Store {
     return one?.short ?? one?.text ?? "";
   }
 
-  /** What a condition is called in an address: its short text, or its code where others have the same. */
+  /** What a condition is called in an address: its short text, or its JSON where several have this text. */
   keyOf(code: number): string {
-    this.#codes ??= this.#keys();
-    const key = this.#short(code);
-    return this.#codes.get(key) === code ? key : String(code);
+    return this.conditions[code]?.key ?? this.#short(code);
   }
 
   /** The code of a condition that an address names; -1 where the page has no such condition. */
   codeOf(key: string): number {
-    this.#codes ??= this.#keys();
-    const code = this.#codes.get(key) ?? (/^\d+$/.test(key) && Number(key) < this.conditions.length ? Number(key) : -1);
-    return code;
-  }
-
-  #keys(): Map<string, number> {
-    const codes = new Map<string, number>();
-    const several = new Set<string>();
-    for (let code = 0; code < this.conditions.length; code++) {
-      const key = this.#short(code);
-      if (codes.has(key)) several.add(key);
-      codes.set(key, code);
-    }
-    for (const key of several) codes.delete(key);
-    return codes;
+    this.#codeOfKey ??= new Map(this.conditions.map((_, code) => [this.keyOf(code), code]));
+    return this.#codeOfKey.get(key) ?? -1;
   }
 
   /** The row of the slice of these conditions, if the page has it. */
@@ -305,6 +300,7 @@ function columnsOf(bytes: Uint8Array, held: Record<string, unknown>): Columns {
     parent: column(bytes, held["parent"] as Place) as Int32Array,
     finding: column(bytes, held["finding"] as Place) as Uint8Array,
     allSignificant: held["significant_in_all"] as number,
+    sides: held["sides"] as Sides | null,
     density: density.cells ? density : undefined,
   };
 }

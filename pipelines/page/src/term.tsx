@@ -1,10 +1,11 @@
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 
 /** A word with its meaning, which appears on hover and focus and goes with Escape. */
 export function Term({ word, children }: { word: string; children: ComponentChildren }) {
   const [isHidden, hide] = useState(false);
-  const id = `term-${word}`;
+  // The same word may stand in a page more than once.
+  const id = useId();
   return (
     <span class={isHidden ? "term hidden" : "term"} onMouseLeave={() => hide(false)}>
       <dfn

@@ -1,6 +1,6 @@
 // The result in sentences: what a reader has to know first, on the page and in a mail.
 import * as format from "./format";
-import type { Finding, Metric, Overview, Slice } from "./model";
+import type { Finding, Metric, Overview, Since, Slice } from "./model";
 
 export function metricOf(overview: Overview, key: string): Metric {
   return (
@@ -40,6 +40,28 @@ export function overall(overview: Overview, metric: Metric): string {
     ? `${format.value(metric, change.before.value as number)} (counted, so without an interval)`
     : format.estimate(metric, change.before);
   return `${metric.name} went from ${before} to ${now}: ${changed}, over ${n}.`;
+}
+
+export const WORDS: Record<string, string> = { degraded: "worse", improved: "better" };
+
+/** What changed since an earlier run by a metric: over all examples, and on how many slices. */
+export function sinceSentence(overview: Overview, since: Since, one: Since["counts"][number]): string {
+  const metric = metricOf(overview, one.metric);
+  const whole = since.overall.find((other) => other.metric === one.metric);
+  const change = whole?.value_change;
+  const called = !change
+    ? "not tested"
+    : change.significant
+      ? `significantly ${WORDS[change.direction] ?? "changed"}`
+      : "no significant change";
+  const overall =
+    whole?.now.value == null || whole.then.value == null
+      ? ""
+      : `Over all examples, ${metric.name} went from ${format.estimate(metric, whole.then)} to ${format.estimate(metric, whole.now)}: ${called}. `;
+  return (
+    `${overall}Of ${format.plural(one.value_compared, "slice")} tested in both runs, ${metric.name} is significantly ` +
+    `worse than then on ${format.count(one.value_worse)} and better on ${format.count(one.value_better)}.`
+  );
 }
 
 /** How many slices are significantly worse and better, of how many tested. */
@@ -144,7 +166,11 @@ export function asText(overview: Overview): string {
       lines.push(`${one.rank}. ${name}${phrases.length ? `: ${phrases.join(", ")}` : ""}`, `   ${findingText(overview, one)}`);
     }
   }
-  if (overview.since) lines.push("", overview.since.summary);
+  const { since } = overview;
+  if (since) {
+    lines.push("", `Since the earlier run of ${format.date(since.created_at)}:`);
+    lines.push(...since.counts.map((one) => sinceSentence(overview, since, one)));
+  }
   lines.push("", `Data: ${overview.dataset.name}, ${format.plural(overview.dataset.n, "example")}`);
   if (overview.dataset.label) lines.push(`Label: ${overview.dataset.label}`);
   lines.push(`Models: ${overview.models.map((one) => modelText(overview, one)).join(", ")}`);

@@ -36,3 +36,31 @@ export const Delta = () => (
 export const Impact = () => (
   <Term word="impact">Delta times the number of examples: how much the slice adds to the overall value.</Term>
 );
+
+export const ConfusionMatrix = () => (
+  <Term word="confusion matrix">
+    A table of how often each answer was given to the items of each label: the diagonal holds the right answers.
+  </Term>
+);
+
+export const FrobeniusError = () => (
+  <Term word="Frobenius error">
+    The square root of the sum of the squared errors of all cells. No cell is off by more.
+  </Term>
+);
+
+export const Embeddings = () => (
+  <Term word="embeddings">
+    Numbers that stand for an example, such that examples that are alike have numbers that are alike.
+  </Term>
+);
+
+export const Mixture = () => (
+  <Term word="mixture">
+    A division of the examples into groups by their embeddings; the feature's name ends with the largest number of groups.
+  </Term>
+);
+
+export const Variance = () => (
+  <Term word="variance">How much numbers differ from one another: the mean squared distance from their mean.</Term>
+);

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.page.content import page_in_memory
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.python.python_runs import Report
 from tests.pipelines.page.in_browser import opened, violations
@@ -103,7 +105,7 @@ def test_the_keyboard_reaches_everything(browser: Browser, results: dict[str, Pa
             page.keyboard.press("Tab")
             reached.append(page.evaluate("document.activeElement.textContent"))
             if reached[-1] == "expected":
-                tip = page.locator("#term-expected")
+                tip = page.locator("dfn:focus + [role=tooltip]")
                 assert tip.is_visible()
                 page.keyboard.press("Escape")
                 assert not tip.is_visible()
@@ -159,7 +161,11 @@ def test_no_markup_of_a_stranger_runs(browser: Browser, results: dict[str, Path]
 def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str, Path]) -> None:
     since = json.loads((results["since"] / "changelist.json").read_text())["since"]
     with opened(browser, results["since"]) as page:
-        assert since["summary"] in page.locator(".since").inner_text()
+        (counts,) = since["metrics"]
+        said = page.locator(".since").inner_text()
+        assert f"is significantly worse than then on {counts['value_worse']:,}" in said
+        assert f"Of {counts['value_compared']:,} slices tested in both runs" in said
+        assert f"worse than then on {counts['worse']:,} and better on {counts['better']:,}" in said
         changed = [one for one in since["slices"] if kind_of(one)]
         shown = 0
         for number, kinds in enumerate((("worse", "better"), ("new", "gone"))):
@@ -180,16 +186,36 @@ def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str,
                 assert (kinds[0] == "worse") == (cells[0].split()[-1] in ("worse", "better"))
                 assert f"n = {one['now']['n']:,}" in cells[3]
                 for cell, test in ((cells[4], one["value_change"]), (cells[5], one)):
-                    assert float(cell.split("q ")[1]) == pytest.approx(test["p_adjusted"], rel=0.06)
+                    shown_q = float(cell.split("q ")[1].replace("\N{MINUS SIGN}", "-"))
+                    assert shown_q == pytest.approx(test["p_adjusted"], rel=0.06)
                     assert f"{abs(100 * test['difference']['value']):.1f} points" in cell
         assert shown == len(changed) > 10
-        tested = [
-            one["value_change"]["difference"]["value"]
-            for one in changed
-            if kind_of(one) in ("worse", "better")
-        ]
-        biggest = max(map(abs, tested))
-        assert f"{100 * biggest:.1f} points" in page.locator(".biggest").inner_text()
+        for kind in ("worse", "better"):
+            tested = [
+                (own if (own := one["value_change"])["significant"] else one)["difference"]["value"]
+                for one in changed
+                if kind_of(one) == kind
+            ]
+            biggest = page.locator(".biggest", has_text=f"for the {kind}").inner_text()
+            assert f"{100 * max(map(abs, tested)):.1f} points" in biggest
+        page.evaluate("navigator.clipboard.writeText = async text => { window.copied = text }")
+        page.get_by_role("button", name="Copy as text").click()
+        copied = page.evaluate("window.copied")
+        assert f"significantly worse than then on {counts['value_worse']:,}" in copied
+        # The view of a slice says the same of it; of one that the document does not compare, that too.
+        rows = pq.read_table(results["since"] / "slices.parquet").to_pylist()
+        one = next(one for one in changed if one["significant"] and one["value_change"])
+        known = {each["slice_id"] for each in since["slices"]}
+        other = next(each for each in rows if each["slice_id"] not in known)
+        page.evaluate("id => { location.hash = `slice/${id}` }", one["slice_id"])
+        page.get_by_text("slice_id").wait_for()
+        said = page.locator(".since").inner_text()
+        assert f"n = {one['then']['n']:,}" in said
+        assert f"n = {one['now']['n']:,}" in said
+        assert f"{100 * abs(one['value_change']['difference']['value']):.1f} points" in said
+        assert "The delta is significantly " in said
+        page.evaluate("id => { location.hash = `slice/${id}` }", other["slice_id"])
+        page.get_by_text("The document says nothing of this slice").wait_for()
 
 
 def kind_of(one: dict[str, Any]) -> str:
@@ -225,6 +251,57 @@ def test_every_kind_of_change_has_its_place(results: dict[str, Path]) -> None:
     assert content["more"] == {"worse": 50, "better": 5, "new": 35, "gone": 0}
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_without_findings_each_direction_has_its_own_slices(
+    browser: Browser, results: dict[str, Path], tmp_path: Path, scheme: str
+) -> None:
+    document = read_search(str(results["baseline"] / "changelist.json"), "")
+    slices = pq.read_table(results["baseline"] / "slices.parquet")
+    direction = {one.slice_id: one.changes[0].direction for one in document.slices}
+    bare = document.model_copy(update={"findings": ()})
+    (tmp_path / "report.html").write_text(page_in_memory(bare, slices), "utf-8")
+    with opened(browser, tmp_path, scheme=scheme) as page:
+        assert set(direction.values()) == {"improved"}
+        worse = page.locator("section", has=page.locator("h2", has_text="degraded"))
+        assert worse.locator(".bars").count() == 0
+        better = page.locator("section", has=page.locator("h2", has_text="improved"))
+        assert better.locator(".bars a").count() == 10
+        assert "most certainly better" in better.inner_text()
+        # Ticks of an axis stand apart, and none lies where no value can.
+        for axis in page.locator(".bars .axis").all():
+            boxes = sorted(
+                (box["x"], box["x"] + box["width"])
+                for tick in axis.locator("text").all()
+                if (box := tick.bounding_box())
+            )
+            assert len(boxes) > 2
+            assert all(end < begin for (_, end), (begin, _) in pairwise(boxes))
+            assert all(
+                0 <= float(one.rstrip("%")) <= 100
+                for one in axis.locator("text").all_text_contents()
+            )
+        assert violations(page) == []
+    with opened(browser, results["baseline"]) as page:
+        for axis in page.locator(".bars .axis").all():
+            ticks = [tick.bounding_box() for tick in axis.locator("text").all()]
+            places = sorted((one["x"], one["x"] + one["width"]) for one in ticks if one)
+            assert all(end < begin for (_, end), (begin, _) in pairwise(places))
+
+
+def test_what_was_not_looked_for_is_a_click_away(
+    browser: Browser, results: dict[str, Path]
+) -> None:
+    rows = pq.read_table(results["overall"] / "slices.parquet")
+    better = [one for one in rows["delta"].to_pylist() if one is not None and one > 0]
+    with opened(browser, results["overall"]) as page:
+        page.get_by_role("link", name=f"Show the {len(better):,} slices whose Accuracy is").click()
+        page.get_by_text(f"{len(better):,} of {rows.num_rows:,} slices in this page").wait_for()
+        assert page.locator(".virtual .what a").count() > 0
+    # Where both directions were looked for, both lists are there.
+    with opened(browser, results["baseline"]) as page:
+        assert page.get_by_role("link", name="Show the ").count() == 0
+
+
 @pytest.mark.parametrize("name", ["overall", "hostile"])
 def test_a_notebook_shows_the_page_in_a_frame(
     browser: Browser, results: dict[str, Path], name: str
@@ -245,7 +322,7 @@ def test_a_notebook_shows_the_page_in_a_frame(
     reach = "(() => { try { return String(parent.document) } catch { return 'refused' } })()"
     assert page.frames[1].evaluate(reach) == "refused"
     # All views are there, though the frame has no address.
-    frame.get_by_role("link", name="Slices").click()
+    frame.get_by_role("link", name="Slices", exact=True).click()
     frame.locator(".virtual .what a").first.click()
     frame.get_by_text("Show it among its neighbours").click()
     frame.locator(".lattice .focus").wait_for()

@@ -36,6 +36,7 @@ VIEWS = {
     "hostile data": ["#slices", "#slice/SLICE", "#lattice/SLICE"],
     "discovery": ["#clusters", "#slice/SLICE", "#slices"],
     "shift": ["#shift", "#overview"],
+    "since": ["#slice/SLICE"],
 }
 EVERY = [(name, view) for name, views in VIEWS.items() for view in views]
 
@@ -148,7 +149,7 @@ def test_a_table_without_significant_slices_does_not_open_empty(
     assert pc.sum(rows["significant"]).as_py() == 0
     with opened(browser, results["nothing"]) as page:
         assert "0 significantly worse" in page.locator("header").inner_text()
-        page.get_by_role("link", name="Slices").click()
+        page.get_by_role("link", name="Slices", exact=True).click()
         assert shown_count(page) == rows.num_rows > 0
         page.get_by_label("significant only").check()
         text = page.locator("main").inner_text()
@@ -416,6 +417,11 @@ def test_a_discovery_shows_its_groups(browser: Browser, results: dict[str, Path]
             assert shown.locator("blockquote").inner_text() in [
                 example["display"]["text"] for example in one["found"]["examples"]
             ]
+        for word in ("embeddings", "mixture", "variance"):
+            term = page.locator("dfn", has_text=word).first
+            term.focus()
+            assert page.locator(f"#{term.get_attribute('aria-describedby')}").is_visible()
+        assert "Share of the change between the models" in page.locator("main").inner_text()
 
 
 def test_the_map_has_a_circle_for_each_group(browser: Browser, results: dict[str, Path]) -> None:
@@ -446,7 +452,15 @@ def test_a_shift_shows_its_matrices(browser: Browser, results: dict[str, Path]) 
         changed = page.locator("td.changed")
         assert changed.count() == len(shift["changed"]) > 0  # type: ignore[index]
         assert all("changed" in text for text in changed.all_inner_texts())
-        assert "The budget was spent." in page.locator("main").inner_text()
+        said = page.locator("main").inner_text()
+        assert "The budget was spent." in said
+        # What the error means stands in a sentence, and each word of the field is explained.
+        bound = 100 * shift["frobenius_bound"]  # type: ignore[index]
+        assert f"each cell of the new matrix is within {bound:.2g} points" in said
+        for word in ("Frobenius error", "confusion matrix"):
+            term = page.locator("dfn", has_text=word)
+            term.focus()
+            assert page.locator(f"#{term.get_attribute('aria-describedby')}").is_visible()
 
 
 def test_examples_are_those_of_the_slice(browser: Browser, results: dict[str, Path]) -> None:

@@ -135,10 +135,12 @@ def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
     )
     rows = pq.read_table(ADULT).to_pylist()
     assert new["size"]["n"] == sum(one["age"] >= 60 and one["sex"] == "Female" for one in rows)
-    for where, said in (("agee >= 60", "did you mean 'age'"), ("age >", "--where")):
+    for where, said in (("agee >= 60", "did you mean 'age'"), ("age >", "'age >' is not a")):
         assert said in asks(page, 400)("edits/define", revision=4, name="x", where=where)["error"]
     ask("edits/remove", revision=4, slice_id=slice_id)
     listed = page.get("/api/edits").json()
+    # What was removed still has its name.
+    assert listed["edits"][0]["slice"] == hostile
     assert [one["op"] for one in listed["edits"]] == [
         "remove_slice",
         "add_slice",

@@ -15,8 +15,11 @@ from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import (
     FORMULA,
     HOSTILE,
+    discovery_result,
     hostile_data,
     hostile_document,
+    long_values,
+    next_night,
     search_result,
 )
 from tests.pipelines.serve.served_outputs import Served, serving, shown
@@ -51,8 +54,9 @@ def to_slices(page: Page) -> None:
     page.locator(".virtual .what a").first.wait_for()
 
 
-def found(page: Page, number: int) -> None:
-    page.get_by_text(f"{number:,} of 3,363 tested slices", exact=True).wait_for()
+def found(page: Page, number: int, *, folded: int = 0) -> None:
+    more = f"; {folded:,} more are folded, as a more general slice explains them" if folded else ""
+    page.get_by_text(f"{number:,} of 3,363 tested slices{more}", exact=True).wait_for()
 
 
 def test_all_tested_slices_are_filtered_and_walked(
@@ -65,7 +69,23 @@ def test_all_tested_slices_are_filtered_and_walked(
         # The token is out of the address, the history and what the page sends.
         assert "token" not in page.url
         to_slices(page)
-        found(page, len(unexplained))
+        found(page, len(unexplained), folded=int(table.significant.sum()) - len(unexplained))
+        # Each list of findings counts from one: a row says which it is of.
+        first = page.locator(".virtual .row[aria-rowindex='2'] .label").inner_text()
+        assert first.startswith("finding 1, better")
+        # Where no row is left, it says how many there are without the filters that come by themselves.
+        page.get_by_label("Text").fill("never-married & masters")
+        said = table.slice.str.lower()
+        all_said = said.str.contains("never-married") & said.str.contains("masters")
+        assert not (all_said & table.significant & (table.label != "inherited")).any()
+        page.get_by_text(f"{all_said.sum()} slice").get_by_role("button", name="Show").click()
+        found(page, int(all_said.sum()))
+        page.get_by_label("Text").fill("")
+        # A size below zero bounds nothing, and is no error.
+        page.get_by_text("Size and delta", exact=True).click()
+        page.get_by_label("n from").fill("-5")
+        found(page, len(table))
+        page.get_by_label("n from").fill("")
         page.get_by_label("significant only").uncheck()
         page.get_by_label("with those that a slice above explains").check()
         found(page, len(table))
@@ -267,3 +287,99 @@ def test_a_folder_of_runs(
         page.get_by_role("heading", name="3 runs").wait_for()
         context.close()
         assert wrong == []
+
+
+def test_long_values_that_begin_alike_are_told_apart(browser: Browser, tmp_path: Path) -> None:
+    result = long_values(tmp_path)
+    rows = pq.read_table(result / "slices.parquet").to_pandas()
+    assert len(set(rows.slice)) < len(rows)
+    with serving(result) as served, shown(browser, served) as page:
+        to_slices(page)
+        page.get_by_label("significant only").uncheck()
+        page.get_by_label("with those that a slice above explains").check()
+        page.get_by_text(f"{len(rows)} of {len(rows)} tested slices", exact=True).wait_for()
+        assert len(set(page.locator(".what a").all_inner_texts())) == len(rows)
+        for end in "abcd":
+            page.get_by_label("Feature").select_option("url")
+            option = page.get_by_label("Value").locator(f'option[title$="/{end}"]')
+            page.get_by_label("Value").select_option(option.get_attribute("value"))
+            page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
+            assert page.locator(".what a").inner_text().endswith(f"/{end}")
+            assert page.locator(".what a span").get_attribute("title").endswith(f"/path/{end}")  # type: ignore[union-attr]
+            # The address names it, also after a reload.
+            page.reload()
+            page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
+            page.locator(".chosen button").click()
+        page.get_by_label("Text").fill("/path/b")
+        page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Download as CSV").click()
+        assert "/path/b" in Path(download.value.path()).read_text("utf-8-sig")
+
+
+@pytest.mark.parametrize(("width", "scheme"), VIEWS[:2])
+def test_the_runs_of_a_folder_say_what_changed(
+    browser: Browser, tmp_path: Path, days: Path, width: int, scheme: str
+) -> None:
+    newest = next_night(tmp_path / "nights", days)
+    since = json.loads((newest / "changelist.json").read_text())["since"]
+    with serving(tmp_path / "nights") as served:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.goto(served.address)
+        part = page.get_by_role("region", name=f"{newest.name}: since the earlier run")
+        part.wait_for()
+        (counts,) = since["metrics"]
+        assert f"worse than then on {counts['value_worse']:,} and better on" in part.inner_text()
+        assert page.locator("section.since").count() == 1
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        # One click leads to the slice that changed most: what it was, and its value over the runs.
+        worst = part.locator(".biggest", has_text="for the worse").get_by_role("link")
+        name = worst.inner_text()
+        worst.click()
+        page.get_by_role("heading", name=name).wait_for()
+        page.locator(".over-runs circle").nth(1).wait_for()
+        assert "significantly worse" in page.locator(".since").inner_text()
+        # The words of the chart are legible on a phone too, and none lies outside.
+        chart = page.locator(".over-runs svg").bounding_box()
+        words = [one.bounding_box() for one in page.locator(".over-runs svg text").all()]
+        assert chart is not None
+        assert all(one and one["height"] >= 11 and one["x"] >= chart["x"] for one in words)
+        # What a search of columns can't have labelled is not offered.
+        assert page.get_by_role("link", name="Labelling").count() == 0
+        assert page.get_by_text("Label its examples").count() == 0
+        assert violations(page) == []
+        context.close()
+
+
+def test_what_was_not_looked_for_is_counted(browser: Browser, tmp_path: Path) -> None:
+    result = search_result(tmp_path)
+    delta = pq.read_table(result / "slices.parquet").to_pandas().delta
+    with serving(result) as served, shown(browser, served) as page:
+        to_slices(page)
+        page.get_by_role("link", name="Overview").click()
+        page.get_by_role("link", name=f"Show the {(delta > 0).sum():,} slices whose").click()
+        page.get_by_text(f"{(delta > 0).sum():,} of {len(delta):,} tested slices").wait_for()
+
+
+def test_a_served_discovery_maps_all_its_groups(browser: Browser, tmp_path: Path) -> None:
+    result = discovery_result(tmp_path)
+    rows = pq.read_table(result / "slices.parquet").num_rows
+    assert len(json.loads((result / "changelist.json").read_text())["slices"]) < rows
+    with serving(result) as served, shown(browser, served, scheme="dark") as page:
+        page.get_by_role("link", name="Clusters").click()
+        page.locator(".map a").first.wait_for()
+        assert page.locator(".map a").count() == rows
+        assert "--examples" not in page.locator("main").inner_text()
+        assert violations(page) == []
+
+
+def test_slices_without_a_test_are_not_called_tested(browser: Browser, tmp_path: Path) -> None:
+    result = search_result(tmp_path, metric="fpr")
+    (tests,) = json.loads((result / "changelist.json").read_text())["testing"]["metrics"]
+    rows = pq.read_table(result / "slices.parquet").num_rows
+    assert tests["tested"] < rows
+    with serving(result) as served, shown(browser, served) as page:
+        to_slices(page)
+        page.get_by_text(f"of {rows:,} slices, {tests['tested']:,} of them tested").wait_for()

@@ -3,20 +3,18 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { textsOf } from "../columns";
 import { download } from "../csv";
-import { DensityMap } from "../density";
 import { type Filter, filterOf } from "../filter";
-import { Filters } from "../filters";
+import { FilteredSlices } from "../filtered_slices";
+import type { Choice } from "../filters";
 import * as format from "../format";
-import { views, type ViewGiven } from "../extensions";
+import { allSides, views, type ViewGiven } from "../extensions";
 import type { Metric, Overview } from "../model";
-import { go, hashOf } from "../route";
 import { Slices } from "../slices";
-import { Row, type Shown, SliceTable } from "../slice_table";
-import type { Density, NumberName, Store } from "../store";
+import { Row, type Shown } from "../slice_table";
+import type { Density, NumberName, Sides, Store } from "../store";
 import { metricOf, primary } from "../verdict";
-import { Delta, Interval, Q, Refines } from "../words";
 import { get, post, postForText, Refusal } from "./api";
-import { useIndex, Waiting } from "./index_status";
+import { type IndexStatus, useIndex, Waiting } from "./index_status";
 
 type Held = Record<NumberName, number | null> & {
   slice_id: string;
@@ -33,15 +31,22 @@ interface Answer {
   rows: Held[];
 }
 
+/** How many rows wider filters would find. */
+interface Beyond {
+  inherited: number;
+  all: number;
+}
+
 interface Totals {
   slices: number;
   significant: number;
+  sides: Sides;
   largest: number;
   density: Partial<Density>;
 }
 
 interface Known {
-  conditions: { text: string; field: string }[];
+  conditions: Choice[];
   totals: Record<string, Totals>;
 }
 
@@ -94,80 +99,55 @@ function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
   const hasSignificant = totals.significant > 0;
   const filter = useMemo(() => filterOf(new URLSearchParams(query), hasSignificant), [query, hasSignificant]);
   const wanted = useMemo(() => asked(filter, metric), [filter, metric]);
-  const { answer, rowAt, seen, failed, isLate } = useRows(wanted);
-  const change = (update: (next: URLSearchParams) => void) => {
-    const next = new URLSearchParams(query);
-    update(next);
-    go(hashOf("slices", "", next), true);
-  };
+  const { answer, beyond, rowAt, seen, failed, isLate } = useRows(wanted);
   const save = async () => download(await postForText("slices.csv", wanted));
-  const under = store.rowOf(filter.under);
+  const found = answer && {
+    text: `${counted(answer, totals, content.tests.find((one) => one.metric === metric.key)?.tested)}${isLate ? " (being looked up)" : ""}`,
+    count: answer.shown,
+    folded: answer.found && beyond && !filter.inherited ? beyond.inherited - answer.found : 0,
+    beyond: answer.found ? 0 : (beyond?.all ?? 0),
+  };
   return (
-    <main class="wide">
-      <h1 class="view" tabIndex={-1}>Slices</h1>
-      <Filters
-        content={content}
-        conditions={known.conditions}
-        metric={metric}
-        filter={filter}
-        change={change}
-        under={under === undefined ? filter.under : store.nameOf(under)}
-      />
-      <p class="found">
-        <span role="status">
-          {failed ||
-            (answer
-              ? `${format.count(answer.found)} of ${format.plural(totals.slices, "tested slice")}` +
-                (answer.found > answer.shown
-                  ? `; the first ${format.count(answer.shown)} are shown, narrow the filters for others`
-                  : "")
-              : "The slices are being looked up.")}
-          {answer && isLate && " (being looked up)"}
-        </span>{" "}
-        <button type="button" disabled={!answer?.found} onClick={() => void save()}>
-          Download as CSV
-        </button>
-      </p>
-      <p class="legend">
-        <Delta /> with its 95% <Interval />; <Q />; what a slice <Refines />.
-      </p>
-      <p class="only-print">The rows in sight are printed; the CSV file has the first 100,000.</p>
-      {answer && (
-        <SliceTable
-          content={content}
-          metric={metric}
-          filter={filter}
-          change={change}
-          count={answer.shown}
-          rows={answer}
-          seen={seen}
-        >
-          {(at) => {
-            const held = rowAt(at);
-            return held ? (
-              <Row
-                key={at}
-                shown={shownOf(held, store, metric)}
-                index={at + 2}
-                largest={totals.largest || 1}
-                metric={metric}
-              />
-            ) : (
-              <div key={at} role="row" class="row" aria-rowindex={at + 2}>
-                <div role="cell">…</div>
-              </div>
-            );
-          }}
-        </SliceTable>
-      )}
-      <DensityMap
-        density={totals.density.cells ? (totals.density as Density) : undefined}
-        metric={metric}
-        filter={filter}
-        change={change}
-      />
-    </main>
+    <FilteredSlices
+      content={content}
+      store={store}
+      conditions={known.conditions}
+      metric={metric}
+      filter={filter}
+      query={query}
+      found={found ?? undefined}
+      problem={failed}
+      printed="The rows in sight are printed; the CSV file has the first 100,000."
+      save={() => void save()}
+      density={totals.density.cells ? (totals.density as Density) : undefined}
+      rows={answer}
+      seen={seen}
+    >
+      {(at) => {
+        const held = rowAt(at);
+        return held ? (
+          <Row key={at} shown={shownOf(held, store, metric)} index={at + 2} largest={totals.largest || 1} metric={metric} />
+        ) : (
+          <div key={at} role="row" class="row" aria-rowindex={at + 2}>
+            <div role="cell">…</div>
+          </div>
+        );
+      }}
+    </FilteredSlices>
   );
+}
+
+function counted(answer: Answer, totals: Totals, tested: number | undefined): string {
+  const more =
+    answer.found > answer.shown
+      ? `; the first ${format.count(answer.shown)} are shown, narrow the filters for others`
+      : "";
+  // Slices that are too small, or without what the metric counts, are listed and have no test.
+  const all =
+    tested === undefined || tested === totals.slices
+      ? format.plural(totals.slices, "tested slice")
+      : `${format.plural(totals.slices, "slice")}, ${format.count(tested)} of them tested`;
+  return `${format.count(answer.found)} of ${all}${more}`;
 }
 
 /** The filter as the program takes it: what is not bounded is left out. */
@@ -199,6 +179,7 @@ function shownOf(held: Held, store: Store, metric: Metric): Shown {
 /** The rows that satisfy a filter, fetched window by window when they come in sight. */
 function useRows(filter: Record<string, unknown>) {
   const [answer, hold] = useState<Answer | null>(null);
+  const [beyond, widen] = useState<Beyond | null>(null);
   const [failed, say] = useState("");
   const [isLate, wait] = useState(false);
   const [, count] = useState(0);
@@ -220,7 +201,13 @@ function useRows(filter: Record<string, unknown>) {
             fetched.current = new Set([0]);
             say("");
             wait(false);
+            widen(null);
             hold(now);
+            void post<Beyond>("slices/beyond", { filter, tab: `${TAB} beyond` }, stop.signal).then(
+              (wider) => !stop.signal.aborted && widen(wider),
+              // The rows are there without it.
+              () => undefined,
+            );
           },
           (error: unknown) => {
             if (stop.signal.aborted || (error instanceof Refusal && error.status === 409)) return;
@@ -252,7 +239,11 @@ function useRows(filter: Record<string, unknown>) {
     }
   };
   const rowAt = (at: number) => held.current.get(Math.floor(at / WINDOW))?.[at % WINDOW];
-  return { answer, rowAt, seen, failed, isLate };
+  return { answer, beyond, rowAt, seen, failed, isLate };
 }
 
+allSides.of = async (metric) => {
+  const status = await get<IndexStatus>("index");
+  return status.state === "ready" ? ((await get<Known["totals"]>("totals"))[metric]?.sides ?? null) : null;
+};
 views.push({ name: "slices", isWide: true, component: AllSlices });

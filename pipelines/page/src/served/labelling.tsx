@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { documentChanged, sliceSections, type ViewGiven, views } from "../extensions";
 import * as format from "../format";
 import { Link } from "../link";
+import type { Overview } from "../model";
 import { hashOf } from "../route";
 import type { Detail, Store } from "../store";
 import { get, post } from "./api";
@@ -208,8 +209,13 @@ function words(detail: Detail | undefined): string {
   return detail?.attribution?.text ?? detail?.found?.phrases[0]?.text ?? detail?.name ?? "";
 }
 
-function ToLabelling({ store, id }: { store: Store; id: string }) {
-  if (!store.details.has(id)) return null;
+/** Labels estimate what a discovery says of its groups: their examples are found by its embeddings. */
+function canLabel(content: Overview): boolean {
+  return content.views.includes("clusters");
+}
+
+function ToLabelling({ content, store, id }: { content: Overview; store: Store; id: string }) {
+  if (!canLabel(content) || !store.details.has(id)) return null;
   return (
     <p>
       <Link to={hashOf("labelling", id)}>Label its examples</Link>, to see whether words describe it.
@@ -220,7 +226,7 @@ function ToLabelling({ store, id }: { store: Store; id: string }) {
 views.push({
   name: "labelling",
   title: "Labelling",
-  isHere: (content) => !content.views.includes("shift"),
+  isHere: canLabel,
   component: Labelling,
 });
 sliceSections.push({ component: ToLabelling });

@@ -64,7 +64,9 @@ function Drawn({ moments, metric }: { moments: Moment[]; metric: Metric }) {
   const y = scaleLinear()
     .domain([Math.min(...ends), Math.max(...ends)])
     .nice(4)
-    .range([HEIGHT - 30, 10]);
+    .range([HEIGHT - 30, 16]);
+  const ticks = y.ticks(4);
+  const step = ticks.length > 1 ? (ticks[1] as number) - (ticks[0] as number) : 1;
   const x = (at: number) => LEFT + ((at + 0.5) * (WIDTH - LEFT)) / moments.length;
   // A line joins neighbours only: a run without a value leaves a gap.
   const path = moments
@@ -80,11 +82,11 @@ function Drawn({ moments, metric }: { moments: Moment[]; metric: Metric }) {
           role="img"
           aria-label={`${metric.name} of this slice in ${format.plural(known.length, "run")}; the table below has the numbers`}
         >
-          {y.ticks(4).map((tick) => (
+          {ticks.map((tick) => (
             <g key={tick}>
               <line class="grid" x1={LEFT} x2={WIDTH} y1={y(tick)} y2={y(tick)} />
               <text x={LEFT - 8} y={y(tick) + 5} text-anchor="end">
-                {format.value(metric, tick)}
+                {format.tick(metric, tick, step, false)}
               </text>
             </g>
           ))}

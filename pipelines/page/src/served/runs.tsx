@@ -1,6 +1,7 @@
 // The runs in a folder, the newest first.
 import * as format from "../format";
-import type { Overview } from "../model";
+import type { Overview, Since } from "../model";
+import { Biggest, Changed } from "../since";
 import { counts, overall, primary } from "../verdict";
 
 export interface Run {
@@ -28,6 +29,7 @@ export function Runs({ runs }: { runs: Run[] }) {
                 <p>
                   {overall(overview, primary(overview))} {counts(overview, primary(overview))}
                 </p>
+                {overview.since && <SinceThen name={name} overview={overview} since={overview.since} />}
               </>
             ) : (
               <p role="alert">This run can't be read: {error}</p>
@@ -36,5 +38,16 @@ export function Runs({ runs }: { runs: Run[] }) {
         ))}
       </ol>
     </main>
+  );
+}
+
+/** What changed since the run before it. */
+function SinceThen({ name, overview, since }: { name: string; overview: Overview; since: Since }) {
+  return (
+    <section class="since" aria-label={`${name}: since the earlier run`}>
+      <h3>Since the run of {format.date(since.created_at)}</h3>
+      <Changed content={overview} since={since} isBrief />
+      <Biggest content={overview} since={since} base={`runs/${encodeURIComponent(name)}/`} />
+    </section>
   );
 }
