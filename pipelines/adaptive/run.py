@@ -32,7 +32,7 @@ from slicebeam.pipelines.adaptive.scoring import (
 )
 from slicebeam.pipelines.adaptive.text_models import TextModel, text_model
 from slicebeam.pipelines.adaptive.topics import displayed, with_ancestors
-from slicebeam.pipelines.adaptive.tree import ID, TestTree
+from slicebeam.pipelines.adaptive.tree import ID, TRAINED, TestTree
 from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree
 from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, PaidAnswers, TopicOutcome
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
@@ -71,8 +71,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 TESTS, TOPICS = "tests.parquet", "topics.yaml"
-# The column of a tree that says whether a test was exported as training data.
-TRAINED = "training"
 EXPECTED, RESULT, OLD_RESULT = "expected", "result", "baseline_result"
 _METRIC = "error_rate"
 
@@ -287,7 +285,7 @@ def _published(
         )
     slices = [
         {
-            "name": displayed(topic),
+            "name": displayed(topic) + (" (trained)" if topic in scored.trained else ""),
             "predicate": {
                 "all": [{"field": topic_column(topic.count("/")), "op": "==", "value": topic}]
             },

@@ -61,3 +61,12 @@ class AdaptiveTests(Part):
         description="of the slices of the document, in their order"
     )
     paid: tuple[PaidAnswers, ...] = ()
+
+    def trained_text(self) -> str:
+        """Return what it means that topics were trained on; empty where none was."""
+        if not any(one.trained for one in self.topics):
+            return ""
+        return (
+            "(trained): tests of the topic, or of one below it, were exported as training data, so that it "
+            "proves little about others."
+        )
