@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -73,6 +73,12 @@ if TYPE_CHECKING:
 TESTS, TOPICS = "tests.parquet", "topics.yaml"
 EXPECTED, RESULT, OLD_RESULT = "expected", "result", "baseline_result"
 _METRIC = "error_rate"
+
+
+class _TopicsConfig(CheckConfig):
+    """Options of the check of topics, in which a model may fail every test."""
+
+    may_always_err: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -314,7 +320,9 @@ def _published(
     }
     if config.baseline_model is not None:
         options |= {"baseline_prediction": OLD_RESULT, "alternative": "both"}
-    check = validated(CheckConfig, {name: one for name, one in options.items() if one is not None})
+    check = validated(
+        _TopicsConfig, {name: one for name, one in options.items() if one is not None}
+    )
 
     def publish(
         _: CheckConfig,

@@ -91,10 +91,8 @@ def export_training(config: ExportTrainingConfig, note: Callable[[str], None]) -
     data = read_rows(file, config.text, config.label, len(failing), config.seed, others)
     if not data.labels:
         raise FileError(f"--data {config.data}: no row has both a text and a label")
-    known = said_in_tree(tree, is_pair=len(config.text) == 2)
-    for text, found in data.labels_of.items():
-        known[text] = known.get(text, set()) | found
-    chosen = labelled(failing, tuple(data.labels), known, left_out)
+    in_tree = said_in_tree(tree, {one.text for one in failing} | others)
+    chosen = labelled(failing, tuple(data.labels), in_tree, data.labels_of, left_out)
     if not chosen:
         raise InputError(
             f"no failing test of {config.tree} says which label is right ({reasons(left_out)})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.pipelines.adaptive.expectations import (
@@ -19,12 +20,12 @@ from slicebeam.pipelines.adaptive.expectations import (
     inputs_of,
     parse_expectation,
 )
-from slicebeam.pipelines.adaptive.scoring import scorable_tests
+from slicebeam.pipelines.adaptive.scoring import NEEDED, scorable_tests
 from slicebeam.pipelines.adaptive.tree import ID, IMPUTED
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from slicebeam.pipelines.adaptive.text_models import Text
     from slicebeam.pipelines.adaptive.tree import TestTree
@@ -54,23 +55,22 @@ class FailingTest:
     is_guess: bool
 
 
-def said_in_tree(tree: TestTree, *, is_pair: bool) -> dict[Text, set[str]]:
-    """Return the outputs that tests expect, by their inputs; without guesses.
-
-    Parameters
-    ----------
-    is_pair : whether inputs are pairs of texts
-    """
+def said_in_tree(tree: TestTree, texts: Collection[Text]) -> dict[Text, set[str]]:
+    """Return the outputs that tests expect for some inputs; without guesses."""
     guesses = tree.table.filter(pc.equal(tree.table["labeler"], IMPUTED))[ID]
     tests = scorable_tests(tree).table
-    tests = tests.filter(pc.invert(pc.is_in(tests[ID], guesses.combine_chunks())))
+    firsts = pa.array({one if isinstance(one, str) else one[0] for one in texts}, pa.string())
+    kept = pc.and_(
+        pc.is_in(tests["input"], firsts),
+        pc.invert(pc.is_in(tests[ID], guesses.combine_chunks())),
+    )
     said: dict[Text, set[str]] = {}
-    names = ("input", "second_input", "expectation", "value")
-    for text, second, expectation, value in zip(
-        *(tests[name].to_pylist() for name in names), strict=True
-    ):
-        if parse_expectation(expectation).kind.name == OUTPUTS:
-            said.setdefault((text, second) if is_pair else text, set()).add(value)
+    for row in tests.filter(kept).select(list(NEEDED)).to_pylist():
+        if parse_expectation(row["expectation"]).kind.name == OUTPUTS:
+            # Which of the two it is depends on the inputs that are looked up.
+            for text in (row["input"], (row["input"], row["second_input"])):
+                if text in texts:
+                    said.setdefault(text, set()).add(row["value"])
     return said
 
 
@@ -83,7 +83,8 @@ def compared_inputs(test: FailingTest) -> list[Text]:
 def labelled(
     failing: Sequence[FailingTest],
     labels: Sequence[str],
-    known: Mapping[Text, set[str]],
+    in_tree: Mapping[Text, set[str]],
+    in_data: Mapping[Text, set[str]],
     left_out: Counter[str],
 ) -> list[tuple[FailingTest, str]]:
     """Return the tests that say which label is right, with it.
@@ -91,11 +92,13 @@ def labelled(
     Parameters
     ----------
     labels : of the training data
-    known : labels of texts
+    in_tree, in_data : labels of texts by the tests of the tree, and by the training data
     left_out : to which the others are added, by the reason
     """
     said: list[tuple[FailingTest, str]] = []
-    by_text: dict[Text, set[str]] = {}
+    by_text = {text: set(found) for text, found in in_tree.items()}
+    known = {text: in_tree.get(text, set()) | found for text, found in in_data.items()}
+    known = {**in_tree, **known}
     for one in failing:
         label, reason = _label(one, labels, known)
         if label:

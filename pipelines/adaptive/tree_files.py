@@ -84,10 +84,12 @@ def read_tree(path: str) -> TestTree:
     own = tuple(_OLDER.get(name, name) if is_older else name for name in names)
     own = (ID, *own[1:])
     lines = header.count(b"\n") or 1
+    # What was read is not compressed any more.
+    plain = path.removesuffix(".gz")
     blocks = (
         list(
             read_csv_blocks(
-                path, column_names=own, skip_rows=lines, open_file=lambda _: io.BytesIO(data)
+                plain, column_names=own, skip_rows=lines, open_file=lambda _: io.BytesIO(data)
             )
         )
         if len(data) > len(header)

@@ -52,7 +52,15 @@ EvalConfig = Annotated[
 
 
 class RunConfig(MetricsConfig):
-    """Options of every command that tests slices."""
+    """Options of every command that tests slices.
+
+    Attributes
+    ----------
+    may_always_err : whether no prediction has to equal any label: the program itself wrote both, so that
+        it is no matter of spelling
+    """
+
+    may_always_err: ClassVar[bool] = False
 
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         **MetricsConfig.choices,

@@ -116,6 +116,7 @@ def encode(
         [fact["classes"] for fact in facts],
         encoding.outcome,
         is_positive_named=config.positive_class is not None,
+        may_always_err=config.may_always_err,
     )
 
     def over(stage: str, function: Function) -> list[Found]:

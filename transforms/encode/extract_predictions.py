@@ -416,9 +416,17 @@ def _distinct(array: pa.Array) -> list[Any] | None:
 
 
 def check_classes(
-    seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome, *, is_positive_named: bool
+    seen: Iterable[dict[str, list[Any] | None]],
+    outcome: Outcome,
+    *,
+    is_positive_named: bool,
+    may_always_err: bool = False,
 ) -> list[Any]:
     """Return all classes of the label, after checking that predictions speak of the same ones.
+
+    Parameters
+    ----------
+    may_always_err : whether no prediction has to equal any label
 
     Raises
     ------
@@ -449,7 +457,7 @@ def check_classes(
         if predictor is None or side not in merged:
             continue
         name = predictor.column or predictor.model
-        if values is None or not values & labels:
+        if not may_always_err and (values is None or not values & labels):
             shown = "too many values to list" if values is None else _some(values)
             hint = (
                 "is it a score? give it as --score"
