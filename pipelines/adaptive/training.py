@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,9 +121,8 @@ def reasons(left_out: Mapping[str, int]) -> str:
 
 
 def _refuse_overwriting(config: ExportTrainingConfig, data: str) -> None:
-    to = storage_path(config.to, "--to")
     for what, path in (("--data", data), ("the tree", config.tree)):
-        if to == storage_path(path):
+        if _is_same_file(config.to, path):
             raise OptionError(f"--to {config.to} is {what} itself; name another file")
     wanted = file_format(data, config.format)
     try:
@@ -135,6 +135,13 @@ def _refuse_overwriting(config: ExportTrainingConfig, data: str) -> None:
             f"--to {config.to} is a name of {named}, and --data {config.data} is {wanted}; the file is "
             "written in the format of the data, so name it so"
         )
+
+
+def _is_same_file(to: str, other: str) -> bool:
+    one, another = storage_path(to, "--to"), storage_path(other)
+    if isinstance(one, Path) and isinstance(another, Path):
+        return one.resolve() == another.resolve()
+    return one == another
 
 
 def _failing_tests(
@@ -195,6 +202,9 @@ def _failing_in_run(config: ExportTrainingConfig) -> pa.Table:
             f"--changelist {config.changelist} is no result of a test tree; name that of slicebeam adapt run"
         )
     path = file_of(uri, document, TESTS)
+    for one in (path, path.parent / TESTS):
+        if _is_same_file(config.to, str(one)):
+            raise OptionError(f"--to {config.to} belongs to --changelist; name another file")
     try:
         with open_input(path) as stream:
             table = pq.read_table(stream, columns=[ID, "topic", *NEEDED, RESULT])

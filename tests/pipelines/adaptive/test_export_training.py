@@ -362,6 +362,7 @@ def test_pairs(scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     tests.append(Test("/P", "one", second_input="d", **same))  # type: ignore[arg-type]
     tree = tmp_path / "tree.csv"
     write_tree(TestTree.of_tests(tests), str(tree))
+    # Each test fails, which is nothing that could be misspelt.
     assert adapt_run(tree, tmp_path / "out", "--model", "export_models:pairs") == 0
     data, to = tmp_path / "data.csv", tmp_path / "more.csv"
     frame = training_rows().dropna().assign(other="x")
@@ -405,6 +406,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "none fails": (["--topic", "/Only good"], "no test in /Only good fails by"),
     "says nothing": (["--topic", "/N"], "no failing test of {tree} says which label is right"),
     "itself": (["--to", "{data}"], "is --data itself; name another file"),
+    "another name": (["--to", "folder/../data.parquet"], "is --data itself; name another file"),
+    "of the run": (["--to", "{tests}"], "belongs to --changelist; name another file"),
     "tree": (["--to", "{tree}"], "is the tree itself; name another file"),
     "format": (["--to", "more.csv"], "is a name of csv, and --data {data} is parquet"),
     "delimiter": (["--delimiter", "tab"], "--delimiter is for CSV"),
@@ -443,6 +446,7 @@ def test_wrong_input(
     _write_parquet(training_rows(), data)
     before = data.read_bytes(), tree.read_bytes()
     names = {"data": str(data), "tree": str(tree), "other": str(another_run)}
+    names["tests"] = str(scored / "out" / "tests.parquet")
     options, message = WRONG[case]
     given = [one.format(**names) for one in options]
     code = export(tree, scored, data, tmp_path / "more.parquet", *given)
