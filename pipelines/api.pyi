@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
 from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
+from slicebeam.pipelines.adaptive.training import TrainingExport
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
@@ -923,6 +924,48 @@ class adapt:
         topics : Suggest topics below `topic`, instead of tests.
         output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
         allow_http : Send keys over http:// to other machines, where others can read them.
+        progress : print progress and notes on stderr
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def export_training(
+        tree: StrPath,
+        /,
+        *,
+        changelist: StrPath,
+        data: StrPath,
+        label: str,
+        to: StrPath,
+        text: str | Sequence[str] = ("text",),
+        topic: str | Sequence[str] = (),
+        format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
+        delimiter: str = ",",
+        seed: int = 0,
+        progress: bool = False,
+    ) -> TrainingExport:
+        """Write failing tests, mixed one to one with rows of the training data, to train on.
+
+        The file has the format, the columns and the types of the data; what tests have no value for is null. Tests that say no label are left out and counted. Exported tests are marked in the tree, so that slicebeam adapt run says which topics were trained on.
+
+        Parameters
+        ----------
+        tree : Test tree: a CSV file of AdaTest.
+        changelist : ChangeList (any revision), or its folder for the last revision.
+        data : Training data: a file of Parquet, CSV (.gz), JSON Lines or TFRecord.
+        label : Column of the labels in `data`.
+        to : File to write, in the format of `data`.
+        text : Column of the texts in `data`; of pairs both columns. One or several. By default text.
+        topic : Topic whose failing tests to export, such as /Negation. One or several. By default the whole tree.
+        format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
+        delimiter : Character between the values of a CSV file, such as ';' or tab.
+        seed : Random seed.
         progress : print progress and notes on stderr
 
         Raises

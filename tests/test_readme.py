@@ -29,7 +29,11 @@ PAGES = tuple(
     )
 )
 # Pages whose blocks go on with what earlier ones wrote.
-ONE_AFTER_ANOTHER = ("README.md", "docs/how-to/discover.md", "docs/how-to/report.md", TUTORIAL)
+TRAINING = "docs/how-to/train-on-tests.md"
+ONE_AFTER_ANOTHER = (
+    *("README.md", "docs/how-to/discover.md", "docs/how-to/report.md", TRAINING),
+    TUTORIAL,
+)
 
 # Commands that the tests do not run: how they begin, and why.
 INSTALLS = "installs packages, as .ci/run does in environments of its own"
@@ -130,15 +134,33 @@ def _is_quick(page: str, commands: list[str]) -> bool:
     ],
 )
 def test_commands_work_as_pasted(
-    page: str, commands: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str,
+    commands: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The commands of a block, one after another; a comment gives an exit code that is not 0."""
+    monkeypatch.setenv("COLUMNS", "118")
     for name in ("examples", "pipelines"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     with ExitStack() as stack:
         for command in commands:
             _run(command, stack, monkeypatch)
+    if page == TRAINING:
+        # The shares depend on the version of scikit-learn, what is fixed and broken does not.
+        shown = {
+            one for block in _blocks("text") if block.page == page for one in _topics(block.text)
+        }
+        assert len(shown) > 10
+        assert shown <= _topics(capsys.readouterr().out)
+
+
+def _topics(text: str) -> set[str]:
+    """What becomes of topics, in the lines of a table."""
+    found = re.findall(r"((?:fixed|broken|failing|passing)\*? +/.*)", text)
+    return {" ".join(one.split()) for one in found}
 
 
 def _run(command: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def _published(
         )
     slices = [
         {
-            "name": displayed(topic),
+            "name": displayed(topic) + (" (trained)" if topic in scored.trained else ""),
             "predicate": {
                 "all": [{"field": topic_column(topic.count("/")), "op": "==", "value": topic}]
             },

@@ -25,7 +25,7 @@ from slicebeam.pipelines.adaptive.scoring import (
 )
 from slicebeam.pipelines.adaptive.text_models import TextModel, text_model
 from slicebeam.pipelines.adaptive.topics import with_ancestors
-from slicebeam.pipelines.adaptive.tree import ID, TestTree
+from slicebeam.pipelines.adaptive.tree import ID, TRAINED, TestTree
 from slicebeam.pipelines.changelist.adaptive import PaidAnswers
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.run.stage import Stage
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.storage.storage import StoragePath
 
-# The column of a tree that says whether a test was exported as training data.
-TRAINED = "training"
 EXPECTED, PASSED, OLD_PASSED = "expected", "passed", "baseline_passed"
 
 

@@ -6,7 +6,13 @@ written, and decoded only to be shown.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
+
+from slicebeam.metrics.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SUGGESTIONS = "/__suggestions__"
 
@@ -64,3 +70,23 @@ def displayed(topic: str) -> str:
     ('/Price/Taxes & fees', '/Vocabulary+POS', '/')
     """
     return unquote(topic) or "/"
+
+
+def as_written(given: str, topics: Iterable[str]) -> str:
+    """Return a topic that a user names by ``--topic`` as the tree writes it; an unknown one as given.
+
+    Raises
+    ------
+    OptionError
+        It is no topic.
+
+    Examples
+    --------
+    >>> as_written("/Price/Taxes & fees/", ["/Price/Taxes%20%26%20fees"])
+    '/Price/Taxes%20%26%20fees'
+    """
+    topic = "" if given == "/" else given.rstrip("/")
+    if not is_topic(topic):
+        raise OptionError(f"--topic {given!r} is no topic; write it as /Price/Taxes")
+    spelt = {displayed(one): one for one in topics}
+    return topic if topic in spelt.values() else spelt.get(topic, topic)

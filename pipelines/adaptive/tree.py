@@ -36,6 +36,8 @@ ADATEST = ("topic", "input", "output", "label", "labeler", "description")
 # What AdaTest has no column for: they are in a file only where a test needs them.
 EXTRA = ("expectation", "value", "second_input")
 COLUMNS = (ID, *ADATEST, *EXTRA)
+# The column of a file that says whether a test was exported as training data.
+TRAINED = "training"
 
 TOPIC_MARKER = "topic_marker"
 PASS, FAIL, OFF_TOPIC = "pass", "fail", "off_topic"

@@ -8,6 +8,7 @@ and labels that are not known are kept. Everything is text; what is empty stays 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -84,10 +85,12 @@ def read_tree(path: str) -> TestTree:
     own = tuple(_OLDER.get(name, name) if is_older else name for name in names)
     own = (ID, *own[1:])
     lines = header.count(b"\n") or 1
+    # What was read is not compressed any more.
+    plain = path.removesuffix(".gz")
     blocks = (
         list(
             read_csv_blocks(
-                path, column_names=own, skip_rows=lines, open_file=lambda _: io.BytesIO(data)
+                plain, column_names=own, skip_rows=lines, open_file=lambda _: io.BytesIO(data)
             )
         )
         if len(data) > len(header)
@@ -206,7 +209,7 @@ def _of_older(table: pa.Table) -> pa.Table:
 def write_tree(tree: TestTree, path: str) -> None:
     """Write a tree as CSV, atomically: rows as they were read, unless something in them changed.
 
-    Missing topic markers are added; suggestions are not saved.
+    A name that ends in ``.gz`` is gzip. Missing topic markers are added; suggestions are not saved.
 
     Raises
     ------
@@ -214,6 +217,8 @@ def write_tree(tree: TestTree, path: str) -> None:
         The file can't be written.
     """
     data = to_csv(tree)
+    if path.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
     target = storage_path(path)
     with storage_errors(target, "write"), written_whole(target) as stream:
         stream.write(data)

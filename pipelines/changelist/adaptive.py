@@ -72,3 +72,12 @@ class AdaptiveTests(Part):
         description="topics of which no test could be scored, with the number of tests that were to be",
     )
     paid: tuple[PaidAnswers, ...] = ()
+
+    def trained_text(self) -> str:
+        """Return what it means that topics were trained on; empty where none was."""
+        if not any(one.trained for one in self.topics):
+            return ""
+        return (
+            "(trained): tests of the topic, or of one below it, were exported as training data, so that it "
+            "proves little about others."
+        )

@@ -344,6 +344,19 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             runs="slicebeam.pipelines.adaptive.suggestions.suggest:suggest",
             shows="slicebeam.pipelines.show.suggestions:show_suggestions",
         ),
+        "export-training": CommandSpec(
+            group="Files",
+            help="Write failing tests, mixed one to one with rows of the training data, to train on.\n\n"
+            "The file has the format, the columns and the types of the data; what tests have no value for is "
+            "null. Tests that say no label are left out and counted. Exported tests are marked in the tree, so "
+            "that slicebeam adapt run says which topics were trained on.",
+            example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
+            "--label label --to more.parquet",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.adapt_training:ExportTrainingConfig",),
+            runs="slicebeam.pipelines.adaptive.training:export_training",
+            shows="slicebeam.pipelines.show.adaptive:show_exported",
+        ),
         "import-checklist": CommandSpec(
             group="Files",
             help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"

@@ -237,7 +237,9 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
 def _typed(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the command line would have them."""
     fields = declared(model)
-    first = "data" if fields.get("data") and fields["data"].is_required else "changelist"
+    argument = next((name for name, one in fields.items() if one.option.is_argument), None)
+    is_data = "data" in fields and fields["data"].is_required
+    first = argument or ("data" if is_data else "changelist")
     typed = {}
     for name, value in given.items():
         if name not in fields:

@@ -35,6 +35,7 @@ from typing import Any, Literal, TypeAlias
 
 from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
 from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
+from slicebeam.pipelines.adaptive.training import TrainingExport
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
 from slicebeam.pipelines.attribution.session import Sampled
 from slicebeam.pipelines.changelist.discovered import Edit
@@ -64,10 +65,11 @@ def keywords(name: str) -> list[OptionField]:
 def first_argument(name: str) -> str:
     """Return the argument of a function that stands before its keywords."""
     fields = declared(command_spec(name).options[0])
+    argument = next((one.name for one in fields.values() if one.option.is_argument), None)
+    if argument is not None:
+        return argument
     data = fields.get("data")
-    if data is not None and data.is_required:
-        return "data"
-    return next((one.name for one in fields.values() if one.option.is_argument), "changelist")
+    return "data" if data is not None and data.is_required else "changelist"
 
 
 def signature(name: str) -> inspect.Signature:

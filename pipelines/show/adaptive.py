@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+    from slicebeam.pipelines.adaptive.training import TrainingExport
     from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.adapt import ImportChecklistConfig
+    from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
     from slicebeam.pipelines.run.published import Published
 
 _MOST_TOPICS = 20
@@ -161,8 +163,8 @@ def _notes(adaptive: AdaptiveTests, topics: Sequence[TopicOutcome]) -> list[str]
         if len(adaptive.models) == 2
         else f"A topic with those below it fails from {adaptive.fails_from:.0%} of its tests on."
     )
-    if any(one.trained for one in adaptive.topics):
-        lines.append("(trained): tests of the topic were exported as training data.")
+    if trained := adaptive.trained_text():
+        lines.append(trained)
     for one in adaptive.paid:
         price = "" if one.spent is None else f", {one.spent:,.2f} {one.currency} in all"
         lines.append(
@@ -180,3 +182,20 @@ def show_imported(found: ImportedSuite, config: ImportChecklistConfig) -> None:
         sys.stdout.write(
             f"{found.tests:,} tests in {found.topics:,} topics\n{harmless(found.tree)}\n"
         )
+
+
+def show_exported(found: TrainingExport, config: ExportTrainingConfig) -> None:
+    """Print what was exported, and what was not."""
+    if config.as_json:
+        sys.stdout.write(json_line(asdict(found)) + "\n")
+        return
+    if config.quiet:
+        return
+    topics = len(found.topics)
+    lines = [
+        f"{found.tests:,} failing tests of {topics:,} topics and {found.rows:,} rows of {config.data}",
+        *(f"not exported: {number:,} tests: {reason}" for reason, number in found.left_out.items()),
+        f"Marked as trained on: {found.tree}",
+        found.path,
+    ]
+    sys.stdout.write("".join(f"{harmless(line)}\n" for line in lines))

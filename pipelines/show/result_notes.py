@@ -80,6 +80,8 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
             f"{search.strategy} strategy does not visit all slices."
         )
     lines += document.dataset.drift
+    if document.adaptive is not None and (trained := document.adaptive.trained_text()):
+        lines.append(trained)
     lines += testing.warnings
     if testing.expected_false is not None:
         lines.append(

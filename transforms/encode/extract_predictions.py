@@ -416,7 +416,10 @@ def _distinct(array: pa.Array) -> list[Any] | None:
 
 
 def check_classes(
-    seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome, *, is_positive_named: bool
+    seen: Iterable[dict[str, list[Any] | None]],
+    outcome: Outcome,
+    *,
+    is_positive_named: bool,
 ) -> list[Any]:
     """Return all classes of the label, after checking that predictions speak of the same ones.
 

@@ -19,7 +19,7 @@ from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
 from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, Yield, draw, scored, yields
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
 from slicebeam.pipelines.adaptive.text_models import text_model
-from slicebeam.pipelines.adaptive.topics import displayed, is_topic
+from slicebeam.pipelines.adaptive.topics import as_written, displayed
 from slicebeam.pipelines.adaptive.tree import ID, TOPIC_MARKER, Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.transforms.storage.storage import make_folder, storage_path
@@ -70,7 +70,7 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
         An endpoint or the storage failed; what was paid is in the ledger.
     """
     tree = read_tree(config.tree)
-    topic = _topic(config.topic, tree)
+    topic = as_written(config.topic, tree.topics())
     if storage_path(config.suggestions, "--output") == storage_path(config.tree):
         raise OptionError(f"--output {config.suggestions} is the tree itself; name another file")
     pairs = bool((tree.column("second_input") != "").any())
@@ -87,15 +87,6 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
     if config.topics:
         return _topics(config, context, proposers)
     return _tests(config, context, proposers, target, note)
-
-
-def _topic(given: str, tree: TestTree) -> str:
-    """Return the focus topic as the tree writes it."""
-    topic = "" if given == "/" else given.rstrip("/")
-    if not is_topic(topic):
-        raise OptionError(f"--topic {given!r} is no topic; write it as /Price/Taxes")
-    spelt = {displayed(one): one for one in tree.topics()}
-    return topic if topic in spelt.values() else spelt.get(topic, topic)
 
 
 def _proposers(
