@@ -208,6 +208,11 @@ class MetricsConfig(ModelsConfig):
         return new or old or self.cuts_models
 
     @property
+    def has_known_classes(self) -> bool:
+        """Whether predictions are of the label's classes, also where none ever equals it."""
+        return False
+
+    @property
     def cuts_models(self) -> bool:
         """Whether --threshold replaces the classes that models have of their own."""
         return self.threshold != 0.5 and bool(self.model or self.baseline_model)

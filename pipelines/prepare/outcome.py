@@ -42,6 +42,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         needs=needs,
         weight=config.weight,
         cuts_models=config.cuts_models,
+        has_known_classes=config.has_known_classes,
     )
     common = ""
     if outcome.uses_classes:

@@ -69,6 +69,7 @@ class Outcome:
     weight : column of the examples' weights
     cuts_models : whether the threshold is for probabilities of models, too, which have classes of
         their own
+    has_known_classes : whether predictions are of the label's classes, also where none ever equals it
     """
 
     label: str | None
@@ -80,6 +81,7 @@ class Outcome:
     needs: Needs = field(default_factory=Needs)
     weight: str | None = None
     cuts_models: bool = False
+    has_known_classes: bool = False
 
     @property
     def uses_classes(self) -> bool:
@@ -449,7 +451,7 @@ def check_classes(
         if predictor is None or side not in merged:
             continue
         name = predictor.column or predictor.model
-        if values is None or not values & labels:
+        if values is None or not (values & labels or outcome.has_known_classes):
             shown = "too many values to list" if values is None else _some(values)
             hint = (
                 "is it a score? give it as --score"
