@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,7 @@ import pytest
 
 from slicebeam.pipelines import api
 from slicebeam.pipelines.adaptive.expectations import expected_of
-from slicebeam.pipelines.adaptive.tree_files import read_tree
+from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.results import discovery_result, shift_result
 
@@ -49,6 +50,7 @@ def table(folder: Path) -> Path:
     rng = np.random.default_rng(11)
     n = 1_200
     place = rng.choice(PLACES, n)
+    place[100:200], place[300:400] = PLACES[0], PLACES[1]
     label = rng.choice(["good", "bad", "[no output]"], n, p=[0.45, 0.45, 0.1])
     share = np.select([place == PLACES[0], place == PLACES[1]], [0.5, 0.4], 0.05)
     other = np.where(label == "good", "bad", "good")
@@ -65,7 +67,7 @@ def table(folder: Path) -> Path:
             "old": np.where(rng.random(n) < 0.1, other, label),
         }
     )
-    # The same texts in other places, with the same labels and answers.
+    # The same texts in both of the places, with the same labels and answers.
     same = ["text", "label", "new", "old"]
     frame.loc[100:199, same] = frame.loc[300:399, same].to_numpy()
     frame.loc[::97, "text"] = None
@@ -204,6 +206,12 @@ def test_a_search_becomes_tests_that_fail_as_recorded(
     assert {one["topic"]: one["failing"] for one in made["topics"]} == {
         topic: number for topic, number in failing.items() if topic != "/found"
     }
+    # Of more tests than fail the others pass, and a second topic has some of the first.
+    assert adapt(found / "one", tmp_path / "many.csv", "--examples", "200", "--quiet") == 0
+    many = by_hand(frame, document, 200, [wrong])
+    inputs = [text for rows in many.values() for text in frame["text"][rows]]
+    assert [test.input for test in read_tests(tmp_path / "many.csv")] == inputs
+    assert len(set(inputs)) < len(inputs)
     assert adapt(scored, tmp_path / "again.csv") == 2
     assert "is of slicebeam adapt run: its slices are topics of" in capsys.readouterr().err
 
@@ -237,6 +245,12 @@ def test_of_an_update_the_broken_ones_come_first_and_appending_makes_no_doubles(
     assert own_row in written
     assert len(tests) == 1 + made.tests
 
+    # What a person moved, or wrote in another way, is known as well.
+    moved, rewritten = [test for test in tests.values() if test.topic != "/mine"][:2]
+    mine = read_tree(str(tree)).change([moved.id], topic="/mine").remove([rewritten.id])
+    write_tree(mine.add([replace(rewritten, id="own", label="off_topic")]), str(tree))
+    written = tree.read_bytes()
+
     assert adapt(found / "two", tree, *options, "--json") == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["tests"], sum(one["known"] for one in again["topics"])) == (0, made.tests)
@@ -249,7 +263,8 @@ def test_of_an_update_the_broken_ones_come_first_and_appending_makes_no_doubles(
     assert len(after) == len(tests) + more["tests"]
     assert len({(test.topic, test.input) for test in after}) == len(after)
     other = by_hand(frame, document, 8, [now & ~then, now & then], seed=5)
-    assert {test.input for test in after if test.topic.startswith("/nightly")} == {
+    nightly = {test.input for test in after if test.topic.startswith("/nightly")}
+    assert nightly | {moved.input} == {
         text for rows in (expected, other) for some in rows.values() for text in frame["text"][some]
     }
 
