@@ -8,6 +8,7 @@ and labels that are not known are kept. Everything is text; what is empty stays 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,11 @@ def read_tree(path: str) -> TestTree:
     blocks = (
         list(
             read_csv_blocks(
-                path, column_names=own, skip_rows=lines, open_file=lambda _: io.BytesIO(data)
+                # What was gzip is not any more.
+                path.removesuffix(".gz"),
+                column_names=own,
+                skip_rows=lines,
+                open_file=lambda _: io.BytesIO(data),
             )
         )
         if len(data) > len(header)
@@ -197,7 +202,7 @@ def _of_older(table: pa.Table) -> pa.Table:
 def write_tree(tree: TestTree, path: str) -> None:
     """Write a tree as CSV, atomically: rows as they were read, unless something in them changed.
 
-    Missing topic markers are added; suggestions are not saved.
+    Missing topic markers are added; suggestions are not saved. ``.gz`` is gzip, as it is read.
 
     Raises
     ------
@@ -205,6 +210,8 @@ def write_tree(tree: TestTree, path: str) -> None:
         The file can't be written.
     """
     data = to_csv(tree)
+    if path.endswith(".gz"):
+        data = gzip.compress(data, mtime=0)
     target = storage_path(path)
     with storage_errors(target, "write"), written_whole(target) as stream:
         stream.write(data)
