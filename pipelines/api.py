@@ -1,7 +1,8 @@
 """The commands as functions of Python.
 
-Their keywords are the options of the commands, with ``_`` for ``-``; ``api.pyi`` has the
-signatures, which `signatures` generates from the fields of the options.
+Their keywords are the options of the commands, with ``_`` for ``-``; a command that
+is a word of Python has ``_`` behind its name. ``api.pyi`` has the signatures, which `signatures`
+generates from the fields of the options.
 """
 
 from __future__ import annotations
@@ -10,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS
 from slicebeam.pipelines.python.python_runs import Report, run, run_document
-from slicebeam.pipelines.python.signatures import docstring, first_argument, signature
+from slicebeam.pipelines.python.signatures import (
+    docstring,
+    first_argument,
+    function_name,
+    signature,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +31,7 @@ def _function(name: str) -> Callable[..., Any]:
             return run(name, first, options)
         return run_document(name, first, options, argument)
 
-    function.__name__ = function.__qualname__ = name.rsplit(maxsplit=1)[-1].replace("-", "_")
+    function.__name__ = function.__qualname__ = function_name(name)
     function.__doc__ = docstring(name)
     function.__signature__ = signature(name)  # type: ignore[attr-defined]
     return function
@@ -34,7 +40,7 @@ def _function(name: str) -> Callable[..., Any]:
 def _group(name: str) -> type:
     """Return the class whose functions are the commands within a command: `edit.rename`."""
     functions = {
-        one.replace("-", "_"): staticmethod(_function(f"{name} {one}")) for one in SUBCOMMANDS[name]
+        function_name(one): staticmethod(_function(f"{name} {one}")) for one in SUBCOMMANDS[name]
     }
     return type(name, (), {"__doc__": COMMANDS[name].help, "__module__": __name__, **functions})
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.from_slices.make_tests import SliceTests
 from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.adaptive.training import TrainingExport
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
@@ -966,6 +967,54 @@ class adapt:
         format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
         delimiter : Character between the values of a CSV file, such as ';' or tab.
         seed : Random seed.
+        progress : print progress and notes on stderr
+
+        Raises
+        ------
+        InputError
+            An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+        EngineError
+            The engine, an API or the storage (`StorageError`) failed.
+        """
+
+    @staticmethod
+    def from_(
+        changelist: StrPath,
+        /,
+        *,
+        to: StrPath,
+        data: StrPath | Sequence[StrPath] = (),
+        text: str | Sequence[str] = (),
+        slice: str | Sequence[str] = (),
+        model: StrPath | None = None,
+        baseline_model: StrPath | None = None,
+        encoder: str | None = None,
+        seed: int = 0,
+        append: bool = False,
+        topic: str = "/found",
+        examples: int = 10,
+        allow_http: bool = False,
+        progress: bool = False,
+    ) -> SliceTests:
+        """Make topics of the slices that a run found, with their failing examples as tests.
+
+        A test expects the label of its example. The examples that the model gets wrong come first, of two models those that the update broke.
+
+        Parameters
+        ----------
+        changelist : a ChangeList, or its folder for the last revision
+        to : Test tree to write.
+        data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        text : Column of the texts that are the inputs of the model; two for pairs. One or several. By default that of a discovery, or the only column of free text.
+        slice : Slice (id, the beginning of one, or name) to make a topic of. One or several. By default the findings; of a discovery all slices.
+        model : Confirms the model in the ChangeList. Loading it runs the code in it.
+        baseline_model : Confirms the old model in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+        seed : Random seed.
+        append : Add to the tree in `to`, if there is one, the tests that it has not.
+        topic : Topic below which those of the slices are.
+        examples : Maximum number of tests of each slice.
+        allow_http : Send keys over http:// to other machines, where others can read them.
         progress : print progress and notes on stderr
 
         Raises

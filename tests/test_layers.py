@@ -67,6 +67,7 @@ ORDER = (
     "pipelines/show",
     "pipelines/page",
     "pipelines/serve",
+    "pipelines/adaptive/from_slices",
     "pipelines/commands",
     "pipelines/python",
     "pipelines/api.py",

@@ -357,6 +357,17 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             runs="slicebeam.pipelines.adaptive.training:export_training",
             shows="slicebeam.pipelines.show.adaptive:show_exported",
         ),
+        "from": CommandSpec(
+            group="Files",
+            help="Make topics of the slices that a run found, with their failing examples as tests.\n\n"
+            "A test expects the label of its example. The examples that the model gets wrong come first, of "
+            "two models those that the update broke.",
+            example="slicebeam adapt from out --text review --to tests.csv",
+            main=_DOCUMENT,
+            models=("slicebeam.pipelines.config.adapt_from:AdaptFromConfig",),
+            runs="slicebeam.pipelines.adaptive.from_slices.make_tests:make_tests",
+            shows="slicebeam.pipelines.adaptive.from_slices.make_tests:show_tests",
+        ),
         "import-checklist": CommandSpec(
             group="Files",
             help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,17 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.define.examples import open_examples
+from slicebeam.pipelines.define.measuring import split_of
 from slicebeam.pipelines.page.overview import shown_slices
+from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.define.examples import Examples
@@ -29,6 +33,8 @@ _LONGEST = 2_000
 # What is worth a look first, of one model and of two; "better" findings of two models begin with fixed ones.
 _WRONG, _RIGHT = "wrong", "right"
 _BROKEN, _FIXED, _BOTH_WRONG, _BOTH_RIGHT = "broken", "fixed", "both wrong", "both right"
+# Of an example that the model, of two the new one, gets wrong.
+FAILING = (_BROKEN, _BOTH_WRONG, _WRONG)
 
 
 def examples_of(
@@ -59,24 +65,85 @@ def examples_of(
     """
     if not isinstance(document, SearchChangeList):
         raise OptionError("--examples: the document of a shift has no findings to show examples of")
+    if document.discovery is not None and not data:
+        return {one.slice_id: list(_of_document(one, number)) for one in described(document)}
     wanted = set(shown_slices(document))
     slices = [one for one in document.slices if one.slice_id in wanted]
-    if document.discovery is not None and not data:
-        described = [one for one in document.slices if one.found is not None]
-        return {one.slice_id: list(_of_document(one, number)) for one in described}
     for path in data or document.dataset.uri:
         if not isinstance(storage_path(path, "--data"), Path):
             raise OptionError(
                 f"--examples: {path} is not on this machine; name a copy that is with --data"
             )
-    examples = open_examples(uri, document, data or None)
+    ranked = RankedExamples.of(open_examples(uri, document, data or None), document)
     better = {one.slice_id for one in document.findings if one.direction == "better"}
-    roles = roles_of(examples, document)
-    order = np.argsort(splitmix64(examples.hashes), kind="stable")
     return {
-        one.slice_id: _read(examples, document, one, number, roles, order, one.slice_id in better)
-        for one in slices
+        one.slice_id: _read(ranked, one, number, is_better=one.slice_id in better) for one in slices
     }
+
+
+def described(document: SearchChangeList) -> list[Slice]:
+    """Return the slices that a discovery described, in their order; none of other documents."""
+    return [one for one in document.slices if one.found is not None]
+
+
+@dataclass(frozen=True)
+class RankedExamples:
+    """The examples of a document, in the order in which those of a slice are worth a look.
+
+    Attributes
+    ----------
+    roles : of each example, whether the models are right; None where no class is predicted
+    order : int64 [n], random and for one seed always the same
+    tested : bool [n], those that did not shape the groups of a discovery
+    """
+
+    examples: Examples
+    roles: NDArray[np.str_] | None
+    order: IntArray
+    tested: BoolArray
+
+    @classmethod
+    def of(cls, examples: Examples, document: SearchChangeList, seed: int = 0) -> RankedExamples:
+        """Return them; ``seed`` is of the order, 0 to 2³² - 1."""
+        order = np.argsort(splitmix64(examples.hashes ^ np.uint64(seed << 32)), kind="stable")
+        return cls(examples, roles_of(examples, document), order, tested_examples(examples))
+
+    def tiers(self, one: Slice, first: Sequence[str], option: str) -> list[IntArray]:
+        """Return the positions of a slice's examples: those of each of the first roles, and the others.
+
+        Parameters
+        ----------
+        first : roles that are worth a look first; they are nothing where no class is predicted
+        option : that asks for examples, for the errors
+
+        Raises
+        ------
+        InputError
+            The slice has another number of examples in the document.
+        """
+        member = self.examples.members_of(one.definition) & self.tested
+        held = int(member.sum())
+        if held != one.size.n:
+            raise InputError(
+                f"{option}: {one.name} has {held:,} examples in this data and {one.size.n:,} in the "
+                "document; name the data that the document is about with --data"
+            )
+        places = self.order[member[self.order]]
+        if self.roles is None:
+            return [places]
+        roles = self.roles[places]
+        rest = places[~np.isin(roles, list(first))]
+        return [*(places[roles == role] for role in first), rest]
+
+
+def tested_examples(examples: Examples) -> BoolArray:
+    """Return which examples were tested: of a discovery that looks at losses, a part shaped its groups."""
+    split, source = split_of(examples.known), examples.source
+    if split is None:
+        return np.ones(source.rows, bool)
+    read = [split.id_column or source.schema.names[0]]
+    chunks = (chunk for part in source.splits for chunk in read_split(source, part, read))
+    return np.concatenate([~split.is_discovery(chunk) for chunk in chunks])
 
 
 def _of_document(one: Slice, number: int) -> Iterator[dict[str, Any]]:
@@ -93,30 +160,14 @@ def _of_document(one: Slice, number: int) -> Iterator[dict[str, Any]]:
 
 
 def _read(
-    examples: Examples,
-    document: SearchChangeList,
-    one: Slice,
-    number: int,
-    roles: NDArray[np.str_] | None,
-    order: NDArray[np.int64],
-    is_better: bool,
+    ranked: RankedExamples, one: Slice, number: int, *, is_better: bool
 ) -> list[dict[str, Any]]:
-    member = examples.members_of(one.definition)
-    held = int(member.sum())
-    if held != one.size.n:
-        raise InputError(
-            f"--examples: {one.name} has {held:,} examples in this data and {one.size.n:,} in the "
-            "document; name the data that the document is about with --data"
-        )
-    places = order[member[order]]
-    if roles is not None:
-        first = (_FIXED, _RIGHT) if is_better else (_BROKEN, _BOTH_WRONG, _WRONG)
-        rank = np.select([roles[places] == role for role in first], range(len(first)), len(first))
-        places = places[np.argsort(rank, kind="stable")]
-    places = places[:number]
+    examples, roles = ranked.examples, ranked.roles
+    first = (_FIXED, _RIGHT) if is_better else FAILING
+    places = np.concatenate(ranked.tiers(one, first, "--examples"))[:number]
     table = examples.rows(places)
     shown = {name: table.column(name).to_pylist() for name in table.column_names}
-    for name in _outcome_columns(document):
+    for name in _outcome_columns(examples.known.document):
         shown[name] = examples.column(name).take(pa.array(places)).to_pylist()
     ids = [None] * len(places)
     if examples.id_field is not None:

@@ -7,6 +7,7 @@ know the keywords, their types and what they mean. Run it after an option was ch
 from __future__ import annotations
 
 import inspect
+import keyword
 import re
 import subprocess
 import sys
@@ -34,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.from_slices.make_tests import SliceTests
 from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.adaptive.training import TrainingExport
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped
@@ -46,6 +48,16 @@ from slicebeam.pipelines.tfma.export import Exported
 
 StrPath: TypeAlias = str | os.PathLike[str]
 """
+
+
+def function_name(name: str) -> str:
+    """Return what the function of a command is called, of one within a command in its class.
+
+    >>> function_name("adapt import-checklist"), function_name("adapt from")
+    ('import_checklist', 'from_')
+    """
+    own = name.rsplit(maxsplit=1)[-1].replace("-", "_")
+    return f"{own}_" if keyword.iskeyword(own) else own
 
 
 def keywords(name: str) -> list[OptionField]:
@@ -157,8 +169,7 @@ def _default(field: OptionField) -> Any:
 
 
 def _function(name: str, indent: str) -> str:
-    own = name.rsplit(maxsplit=1)[-1].replace("-", "_")
-    head = f"def {own}(\n    {first_argument(name)}: {_first_type(name)},\n    /,\n    *,"
+    head = f"def {function_name(name)}(\n    {first_argument(name)}: {_first_type(name)},\n    /,\n    *,"
     lines = [head]
     for one in keywords(name):
         default = "" if _is_required(one) else f" = {_default(one)!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.confirmation import Confirmed
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.serve.served import ServedOutput
 
 _KEPT = "fingerprints.json"
-_MODELS = ("model", "baseline_model")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class DataChecker:
         kept = self._kept()
         if kept.get("of") == key:
             return str(kept["fingerprint"])
-        found = _made_again(self.served, document, files)
+        served = self.served
+        found = fingerprint_again(served.uri, document, files, served.config.confirmed)
         with written_whole(self.served.state / _KEPT) as stream:
             stream.write(json.dumps({"of": key, "fingerprint": found}).encode())
         return found
@@ -93,15 +94,31 @@ class DataChecker:
         return found if isinstance(found, dict) else {}
 
 
-def _made_again(served: ServedOutput, document: SearchChangeList, files: Sequence[str]) -> str:
-    """Encode the data as the run of a document did, and return its fingerprint."""
+def fingerprint_again(
+    uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
+) -> str:
+    """Encode data as the run of a document did, and return its fingerprint.
+
+    Parameters
+    ----------
+    files : of the data
+    confirmed : the entries of the document that the user confirms
+
+    Raises
+    ------
+    InputError
+        The data is not of this kind, or a model of the document is not confirmed.
+    EngineError
+        The engine or the storage failed.
+    """
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.building import fingerprint_of
 
-    earlier = document.provenance.config
-    named = {name: getattr(served.config, name) for name in _MODELS}
-    refuse_unconfirmed(served.uri, earlier, named)
+    # It is encoded on this machine, whatever engine the run had.
+    engine_here = {"runner_config": "direct", "runner_option": ()}
+    earlier = {**document.provenance.config, **engine_here}
+    refuse_unconfirmed(uri, earlier, asdict(confirmed))
     with (
         tempfile.TemporaryDirectory(prefix="slicebeam-") as folder,
         start_engine("direct", ()) as engine,
@@ -111,8 +128,6 @@ def _made_again(served: ServedOutput, document: SearchChangeList, files: Sequenc
             "data": tuple(files),
             "output": str(Path(folder) / "out"),
             "work_dir": None,
-            "runner_config": "direct",
-            "runner_option": (),
         }
         prepare, config = _step(document.provenance.command, options)
         work = WorkFolder(Path(folder) / "work")

@@ -18,7 +18,6 @@ from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.pipelines.serve.data_check import DataChecker
 from slicebeam.pipelines.serve.table_slices import table_slice
-from slicebeam.transforms.encode.sources import read_split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,13 +183,13 @@ class SliceExamples:
         if checked.is_same is False:
             raise RefusedError(checked.said, 409)
         from slicebeam.pipelines.define.examples import open_examples
-        from slicebeam.pipelines.page.examples import roles_of
+        from slicebeam.pipelines.page.examples import roles_of, tested_examples
 
         config = self.served.config
         examples = open_examples(now.uri, document, config.data or None, config.confirmed)
         order: IntArray = np.argsort(splitmix64(examples.hashes), kind="stable")
         self._members.clear()
-        roles, tested = roles_of(examples, document), _tested(examples)
+        roles, tested = roles_of(examples, document), tested_examples(examples)
         self._opened = _Opened(document, examples, roles, order, tested, checked)
         return self._opened
 
@@ -217,18 +216,6 @@ class SliceExamples:
                 return one.name, one.definition, one.size.n
         found = table_slice(self.served.latest().uri, opened.document, given.slice_id)
         return found.name, found.definition, found.n
-
-
-def _tested(examples: Examples) -> BoolArray:
-    """Return which examples were tested: of a discovery that looks at losses, a part shaped its groups."""
-    from slicebeam.pipelines.define.measuring import split_of
-
-    split, source = split_of(examples.known), examples.source
-    if split is None:
-        return np.ones(source.rows, bool)
-    read = [split.id_column or source.schema.names[0]]
-    chunks = (chunk for part in source.splits for chunk in read_split(source, part, read))
-    return np.concatenate([~split.is_discovery(chunk) for chunk in chunks])
 
 
 def _outcome(document: SearchChangeList) -> dict[str, str]:

@@ -137,6 +137,15 @@ def check_topics(output: Path, expected: pd.DataFrame) -> dict[str, Any]:
     return document
 
 
+def test_a_tree_that_both_models_fail_altogether(tmp_path: Path) -> None:
+    tests = [Test("/A", f"a good text {at}", output="neg", label="pass") for at in range(3)]
+    write_tree(TestTree.of_tests(tests), str(tmp_path / "tree.csv"))
+    models = ("--model", "own_models:words", "--baseline-model", "own_models:same")
+    assert adapt(tmp_path / "tree.csv", tmp_path / "out", *models, "--quiet") == 0
+    (topic,) = json.loads((tmp_path / "out" / "changelist.json").read_text())["adaptive"]["topics"]
+    assert (topic["failures"], topic["failures_before"], topic["rule"]) == (3, 3, "failing")
+
+
 def test_a_tree_of_adatest_by_two_models(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

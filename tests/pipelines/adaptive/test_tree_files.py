@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import sys
 from pathlib import Path
@@ -232,3 +233,11 @@ def test_a_topic_without_a_slash_is_at_the_root(tmp_path: Path) -> None:
         f"{path}: rows at the root since their topic does not begin with a slash: 1; the first is 'Rooms'",
     )
     assert b"1,Rooms,a,b,pass\n" in to_csv(tree)
+
+
+def test_what_is_written_as_gzip_is_read_again(tmp_path: Path) -> None:
+    tree, path = read_tree(str(HOTELS)), str(tmp_path / "tree.csv.gz")
+    write_tree(tree, path)
+    with gzip.open(path) as stream:
+        assert stream.read() == to_csv(tree)
+    assert list(read_tree(path).rows()) == list(tree.with_markers().rows())

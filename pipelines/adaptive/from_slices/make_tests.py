@@ -1,0 +1,256 @@
+"""``slicebeam adapt from``: slices of a run become topics of a test tree, and examples of them tests."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import ColumnError, FileError, InputError, SlicebeamError
+from slicebeam.pipelines.adaptive.from_slices.slice_tests import TestMaker
+from slicebeam.pipelines.adaptive.from_slices.slice_topics import topics_of
+from slicebeam.pipelines.adaptive.topics import displayed
+from slicebeam.pipelines.adaptive.tree import Test, TestTree
+from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree, write_tree
+from slicebeam.pipelines.changelist.edits import find_slice
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.changelist.revisions import base_of
+from slicebeam.pipelines.define.examples import open_examples
+from slicebeam.pipelines.page.examples import RankedExamples, described
+from slicebeam.pipelines.page.overview import shown_slices
+from slicebeam.pipelines.serve.data_check import fingerprint_again
+from slicebeam.pipelines.show.terminal_text import harmless, json_line
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.config.adapt_from import AdaptFromConfig
+    from slicebeam.pipelines.define.examples import Examples
+
+_NAMED = "slicebeam adapt from"
+# What two tests of the same have in common.
+_SAME = ("topic", "input", "second_input")
+
+
+@dataclass(frozen=True)
+class SliceTopic:
+    """The topic of a slice.
+
+    Attributes
+    ----------
+    topic : as it is written in the tree, percent-encoded
+    tests : that were added
+    failing : those of them that the model of the run fails; None where no class is predicted
+    known : tests that the tree had already
+    """
+
+    topic: str
+    slice_id: str
+    tests: int
+    failing: int | None
+    known: int
+
+
+@dataclass(frozen=True)
+class SliceTests:
+    """The tests that were made of a run.
+
+    Attributes
+    ----------
+    tree : the file that they are in
+    tests : that were added
+    topics : of the slices, in the order of the run
+    """
+
+    tree: str
+    tests: int
+    topics: tuple[SliceTopic, ...]
+
+
+def make_tests(config: AdaptFromConfig, note: Callable[[str], None]) -> SliceTests:
+    """Write tests of the slices of a run into a tree, and return what was added.
+
+    Raises
+    ------
+    InputError
+        The document, the data or the tree is wrong, or no test can be made of it.
+    EngineError
+        The engine or the storage failed.
+    """
+    exists = storage_path(config.to, "--to").exists()
+    if exists and not config.append:
+        raise FileError(f"--to {config.to} exists; add to it with --append, or name a new file")
+    tree = read_tree(config.to) if exists else TestTree.of_tests(())
+    for said in tree.source.notes if isinstance(tree.source, TreeSource) else ():
+        note(said)
+    uri = base_of(config.changelist, _NAMED)
+    document = read_search(uri, _NAMED)
+    _refuse(uri, document)
+    slices = _chosen(config, document)
+    if not slices:
+        kept = f"{config.to} stays as it is" if exists else "no tree is written"
+        note(f"{uri} has no findings, so that {kept}; --slice names a slice to make tests of")
+        return SliceTests(config.to, 0, ())
+    topics = topics_of(document, config.topic)
+    examples = open_examples(uri, document, config.data or None, config.confirmed)
+    try:
+        _check_data(uri, config, examples, note)
+        texts = _text_columns(uri, config, examples, note)
+        ranked = RankedExamples.of(examples, document, config.seed)
+        if ranked.roles is None:
+            note(
+                "no column of predicted classes is known, so that the tests are random examples of the "
+                "slices, failing or not"
+            )
+        maker = TestMaker(document, ranked, texts, config.examples)
+        made = {one.slice_id: maker.tests(one, topics[one.slice_id]) for one in slices}
+    finally:
+        examples.close()
+    for line in _shortages(config, slices, made):
+        note(line)
+    every = [test for tests in made.values() for test, _ in tests]
+    new = _new(tree, every)
+    write_tree(tree.add(test for test in every if test.id in new), config.to)
+    found = []
+    for slice_id, tests in made.items():
+        added = [fails for test, fails in tests if test.id in new]
+        failing = None if ranked.roles is None else sum(map(bool, added))
+        known = len(tests) - len(added)
+        found.append(SliceTopic(topics[slice_id], slice_id, len(added), failing, known))
+    return SliceTests(config.to, len(new), tuple(found))
+
+
+def _refuse(uri: str, document: SearchChangeList) -> None:
+    """Refuse a document whose slices have no examples that a test can be made of."""
+    if document.adaptive is not None:
+        raise InputError(
+            f"{uri} is of slicebeam adapt run: its slices are topics of {document.adaptive.tree}, which has "
+            "their tests already"
+        )
+    if document.dataset.label_field is None or not document.dataset.classes:
+        raise InputError(
+            f"{uri} has no labels that are classes, and a test needs the output that is right; run the search "
+            "with --label and --prediction of classes, or write the tests by hand"
+        )
+
+
+def _chosen(config: AdaptFromConfig, document: SearchChangeList) -> list[Slice]:
+    """Return the slices that the user names, or those that the page shows."""
+    if config.slice:
+        named = [find_slice(document, one) for one in config.slice]
+        return list({one.slice_id: one for one in named}.values())
+    if document.discovery is not None and (found := described(document)):
+        return found
+    by_id = {one.slice_id: one for one in document.slices}
+    return [by_id[one] for one in shown_slices(document)]
+
+
+def _check_data(
+    uri: str, config: AdaptFromConfig, examples: Examples, note: Callable[[str], None]
+) -> None:
+    """Refuse data that is not what a document is about, by its fingerprint.
+
+    That of a discovery needs all embeddings: the texts of its examples are compared instead.
+    """
+    document = examples.known.document
+    if document.discovery is not None:
+        return
+    files = expand_paths(config.data or document.dataset.uri)
+    try:
+        found = fingerprint_again(uri, document, files, config.confirmed)
+    except SlicebeamError as error:
+        note(f"whether the data is still that of the run could not be checked: {error}")
+        return
+    if found != document.dataset.fingerprint:
+        raise InputError(
+            f"{' '.join(config.data or document.dataset.uri)} is no longer the data that {uri} is about (it has "
+            "another fingerprint); name that data with --data, or run the search again"
+        )
+
+
+def _text_columns(
+    uri: str, config: AdaptFromConfig, examples: Examples, note: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Return the columns of the inputs: one, or two of pairs."""
+    source, document = examples.source, examples.known.document
+    for name in config.text:
+        kind = source.column_type(name, "--text")
+        if not _is_text(kind):
+            raise ColumnError(f"--text {name} is a column of {kind}; name a column of texts")
+    if config.text:
+        return config.text
+    if document.discovery is not None and document.discovery.text_field is not None:
+        return (document.discovery.text_field,)
+    free = [one.name for one in document.dataset.left_out if one.name in source.schema.names]
+    free = [name for name in free if _is_text(source.schema.field(name).type)]
+    if len(free) == 1:
+        note(f"the inputs are the column {free[0]!r}; --text names another one")
+        return (free[0],)
+    if free:
+        raise ColumnError(
+            f"several columns may be the inputs ({', '.join(free)}); name it with --text"
+        )
+    raise ColumnError(
+        f"no column of {' '.join(config.data or document.dataset.uri)} is free text, which tests are made of; "
+        f"name a column with --text, or test the slices on new data: slicebeam check --changelist {uri}"
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
+
+
+def _shortages(
+    config: AdaptFromConfig,
+    slices: Sequence[Slice],
+    made: Mapping[str, Sequence[tuple[Test, bool | None]]],
+) -> Iterator[str]:
+    """Yield what topics lack: words, and tests."""
+    wordless = sum(one.found is not None and not one.found.phrases for one in slices)
+    if wordless:
+        yield (
+            f"topics that have the name of a cluster, since it has no phrases: {wordless:,}; slicebeam "
+            "discover describes as many slices as --slices says, where there are texts"
+        )
+    short = sum(len(tests) < config.examples for tests in made.values())
+    if short:
+        yield (
+            f"topics with fewer than {config.examples:,} tests, since their slices have no more different "
+            f"inputs with a label: {short:,}"
+        )
+
+
+def _new(tree: TestTree, tests: Sequence[Test]) -> set[str]:
+    """Return the ids of the tests that a tree has neither by their id nor by topic and inputs."""
+    known = tree.known(test.id for test in tests)
+    in_topics = pc.is_in(
+        tree.table["topic"], pa.array(list({test.topic for test in tests}), pa.string())
+    )
+    own = tree.table.filter(in_topics).select(_SAME)
+    same = set(zip(*(own[name].to_pylist() for name in _SAME), strict=True))
+    return {
+        test.id
+        for test in tests
+        if test.id not in known and tuple(getattr(test, name) for name in _SAME) not in same
+    }
+
+
+def show_tests(made: SliceTests, config: AdaptFromConfig) -> None:
+    """Print the topics, and where they are."""
+    if config.as_json:
+        sys.stdout.write(json_line(asdict(made)) + "\n")
+    elif not config.quiet and made.topics:
+        lines = [f"{made.tests:,} new tests in {len(made.topics):,} topics"]
+        for one in made.topics:
+            failing = "" if one.failing is None else f", {one.failing:,} failing"
+            known = f", {one.known:,} in the tree already" if one.known else ""
+            lines.append(f"  {displayed(one.topic)}: {one.tests:,} tests{failing}{known}")
+        sys.stdout.write(harmless("\n".join([*lines, made.tree])) + "\n")
