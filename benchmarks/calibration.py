@@ -28,6 +28,7 @@ from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
 from benchmarks.calibration_designs import ADULT, Each, Result, in_turn
 from slicebeam.metrics.counting.lattice import Lattice, contains
+from slicebeam.metrics.kinds import Correction
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
@@ -280,8 +281,8 @@ def _null_data() -> NullData:
     return NullData(lattice, keys, np.bincount(members.ravel()), members)
 
 
-def _prioritised(seeds: range, *, within_batch: bool) -> int:
-    """Return in how many permutations a search by priority calls any slice.
+def _prioritised(seeds: range, *, within_batch: bool, correction: Correction) -> int:
+    """Return in how many permutations the default search by priority calls any slice.
 
     ``within_batch`` corrects for the slices of the same iteration only, though these were chosen by
     their parents' p-values.
@@ -297,14 +298,15 @@ def _prioritised(seeds: range, *, within_batch: bool) -> int:
         p[large] = designs.accuracy_p(data.sizes[large], x[large], NULL_ROWS, K, "worse")
         known = SearchState(NULL_SMALLEST)
         steps = Priority(
-            lattice, iterations=NULL_ITERATIONS, max_candidates=60, keep_refining=False
+            lattice, iterations=NULL_ITERATIONS, max_candidates=60, prune_significant=False
         )
         while (proposal := steps.next(known)) is not None:
             at = np.minimum(np.searchsorted(data.keys, proposal.candidates), data.keys.size - 1)
             exists = data.keys[at] == proposal.candidates
             known.add(proposal.candidates, np.where(exists, data.sizes[at], 0))
-            place = np.searchsorted(known.keys, proposal.candidates[exists])
-            known.p[place] = p[at[exists]]
+            some = at[exists]
+            delta = x[some] / data.sizes[some] - K / NULL_ROWS
+            known.learn(data.keys[some], p[some], delta=delta)
             tested = known.sizes >= NULL_SMALLEST
             if within_batch:
                 tested &= contains(proposal.candidates, known.keys)
@@ -314,7 +316,7 @@ def _prioritised(seeds: range, *, within_batch: bool) -> int:
             else:
                 visited = Visited(known.keys, known.sizes)
                 tests = tests_per_level(lattice, visited, NULL_ROWS, NULL_SMALLEST)
-            q = adjusted(known.p[tested], levels, tests, "fwer-level", len(tests))
+            q = adjusted(known.p[tested], levels, tests, correction, len(tests))
             known.significant[tested] = q <= 0.05
         found += bool(known.significant.any())
     return found
@@ -326,13 +328,16 @@ def priority_selection(
     *,
     slack: float = 0.0,
     within_batch: bool = False,
+    correction: Correction = "fwer-level",
 ) -> Result:
     """Family-wise rate at .05 of a search that goes where p-values are low."""
     step = min(permutations, 50)
     chunks = [
         range(begin, min(begin + step, permutations)) for begin in range(0, permutations, step)
     ]
-    found = sum(each(partial(_prioritised, within_batch=within_batch), chunks))
+    found = sum(
+        each(partial(_prioritised, within_batch=within_batch, correction=correction), chunks)
+    )
     return Result(
         f"{found / permutations:.4f} of {permutations:,}", found / permutations <= 0.06 + slack
     )

@@ -27,6 +27,7 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.show.terminal import Terminal
+from tests.planted import planted_triple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
 ROLES = ("row_id", "score", "prediction_old", "score_old")
+_SHAPES = (
+    *((10_000, 50), (50_000, 40), (150_000, 50), (47_655, 65)),
+    *((30_000, 80), (300_000, 30), (1_000_000, 30)),
+)
 # What the script's own imports, done before the clock starts, take of what a run is estimated to.
 _CASES: dict[str, dict[str, Any]] = {
     "accuracy": {"prediction": "prediction"},
@@ -96,7 +101,14 @@ def main() -> None:
     """Print estimates and measurements."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--copies", default="1,16,64")
-    copies = [int(one) for one in parser.parse_args().copies.split(",")]
+    parser.add_argument(
+        "--shapes", action="store_true", help="synthetic tables by --strategy batch"
+    )
+    arguments = parser.parse_args()
+    if arguments.shapes:
+        _shapes()
+        return
+    copies = [int(one) for one in arguments.copies.split(",")]
     print(
         "| search | examples | CPU s est. | CPU s | ratio | tested est. | tested | bytes est. | bytes |"
     )
@@ -110,6 +122,30 @@ def main() -> None:
             for case in _CASES:
                 print(_row(case, *_case(case, data, folder)))
             data.unlink()
+
+
+def _shapes() -> None:
+    """Print what counting and testing every conjunction is estimated to take, and what it took."""
+    print(
+        "| rows | features | conjunctions | CPU s est. | CPU s | ratio |\n|---|---|---|---|---|---|"
+    )
+    with tempfile.TemporaryDirectory(prefix="slicebeam-") as name:
+        data = Path(name) / "data.parquet"
+        for rows, features in _SHAPES:
+            pq.write_table(
+                pa.table(planted_triple(3, rows, features, least=2, most=rows).columns), data
+            )
+            options = {"data": (str(data),), "label": "label", "prediction": "prediction"}
+            config = search_config(options | {"strategy": "batch", "output": f"{name}/out"})
+            with Engine(runner_config("direct", ())) as engine:
+                facts = plan_search(config, engine).facts
+            *_, costs = measured(config)
+            estimated, taken = facts["batch_seconds"], costs["iteration-1"]
+            print(
+                f"| {rows:,} | {features} | {facts['conjunctions']:,} | {estimated:.1f} | "
+                f"{taken:.1f} | {estimated / taken:.2f} |",
+                flush=True,
+            )
 
 
 def _case(case: str, data: Path, folder: Path) -> tuple[Any, Any]:

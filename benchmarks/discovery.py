@@ -67,11 +67,7 @@ class Setting:
     least: float | None
 
 
-SETTINGS = (
-    Setting(0.0, "all", 0.92),
-    Setting(1.0, "70 %", 0.85),
-    Setting(10.0, "70 %", None),
-)
+SETTINGS = (Setting(0.0, "all", 0.92), Setting(1.0, "70 %", 0.85), Setting(10.0, "70 %", None))
 
 
 def cpu() -> float:

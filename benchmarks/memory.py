@@ -72,22 +72,12 @@ class Case:
 
 
 CASES = (
-    Case(
-        "few rows, very many values",
-        200_000,
-        3,
-        3000,
-        ("--top-values", "3000"),
-    ),
+    Case("few rows, very many values", 200_000, 3, 3000, ("--top-values", "3000")),
     Case("120 numbers, L=2", 20_000, 120, 0, ("--max-cross-size", "2")),
     Case("120 numbers, L=3", 20_000, 120, 0, ("--max-cross-size", "3")),
     Case("2M x 14, L=3", 2_000_000, 14, 12, ()),
     Case(
-        "200 replicates, L=2",
-        20_000,
-        14,
-        12,
-        ("--max-cross-size", "2", "--test", "bootstrap-rows"),
+        "200 replicates, L=2", 20_000, 14, 12, ("--max-cross-size", "2", "--test", "bootstrap-rows")
     ),
 )
 

@@ -11,8 +11,13 @@ data stands for Safe Driving, of which it has the shape only: 47,655 rows, 58 nu
 categorical ones. A candidate is a slice that is not empty; significant slices found are the top-most
 ones, as in the paper. The curves are lists of x and y in the JSON, ready to be drawn.
 
-The library refuses a p-value where more than one replicate has no example of the slice: that is so
-for nearly all slices of one or two examples. It takes ten minutes, mostly synthetic data.
+Replicates are drawn, so that each count is the median of ten seeds, with the smallest and the largest: the command runs
+every strategy with the first seed, and only batch with the others, whose p-values the strategies are replayed with. Bins
+have values of the data as edges, as in the paper.
+
+The library refuses a p-value where more than one replicate has no example of the slice: that is so for nearly all slices
+of one or two examples. The paper has no such rule: a row has the batch run without it. It takes a quarter of an hour,
+mostly synthetic data.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import argparse
 import json
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,11 +38,13 @@ from whole_runs import ADULT, OLD, Run, apart, machine, make_data, measure
 
 from slicebeam.metrics.counting.lattice import Lattice, contains
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.search.strategies import Priority, SearchState
+from slicebeam.metrics.significance import paper
+from slicebeam.pipelines.cli import run as run_command
+from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,7 +56,14 @@ if TYPE_CHECKING:
 
 ELECTRICITY = Path(__file__).parents[1] / "examples" / "electricity" / "electricity_scored.parquet"
 ALPHA, LEVELS, ITERATIONS = 0.01, 3, 5
-CURVE_CANDIDATES, RANDOM_ORDERS = 2000, 8
+CURVE_CANDIDATES, SEEDS = 2000, 10
+# Slices that the iterative strategy refines: the paper's A.2.3.
+SMALLEST = (1, 50, 100)
+OF_STRATEGY = {
+    "batch": ("--strategy", "batch"),
+    "iterative": ("--strategy", "iterative", "--prune-significant"),
+    "priority": ("--strategy", "priority", "--prune-significant"),
+}
 # Configurations of priority: shares of batch's candidates, and K where the paper had no batch.
 CONFIGURATIONS = ((0.1, 2500), (0.2, 5000), (0.4, 10_000), (0.6, 20_000))
 CENSUS_ROWS, CENSUS_TIMES = 3918, (0.25, 1, 4, 16)
@@ -74,6 +89,8 @@ PAPER: dict[str, dict[str, tuple[float, ...]]] = {
     },
     "synthetic": {"priority 1": (10_532, 369, 1_190_000, 442)},
 }
+# How many candidates fewer with each smallest slice than with the one before.
+PAPER_SMALLEST = {50: -0.583, 100: -0.334}
 # At how many candidates 90 % of the slices are found: by p-value, and in both other orders.
 PAPER_UNTIL = {"electricity": ("14,000", "20,000"), "census": ("< 12,000", "25,000")}
 LABELS = {"electricity": "class", "census": "income", "synthetic": "label"}
@@ -154,12 +171,16 @@ def found(output: Path) -> int:
     return top_most(results.lattice, results.keys[results.significant]).size
 
 
+def of_paper(data: str) -> list[str]:
+    """Return the options of every run of a data set."""
+    options = ["--test", "paper", "--max-cross-size", str(LEVELS), "--exact-edges", "--quiet"]
+    return [*options, "--label", LABELS[data.partition("-")[0]], "--prediction", "prediction"]
+
+
 def searched(name: str, data: str, options: list[str], folder: Path) -> dict[str, Any]:
     """Return what a run of the command cost, in a process of its own."""
     apart(write_data, data, folder)
-    common = ["--test", "paper", "--max-cross-size", str(LEVELS), "--quiet"]
-    common += ["--label", LABELS[data.partition("-")[0]], "--prediction", "prediction"]
-    run = Run(name, data, (*common, *options), np.inf, np.inf)
+    run = Run(name, data, (*of_paper(data), *options), np.inf, np.inf)
     cpu, _, megabytes = measure(run, folder)
     published = folder / f"out-{name}" / "changelist.json"
     iterations = json.loads(published.read_text("utf-8"))["search"]["iterations"]
@@ -181,7 +202,7 @@ def tables(name: str, folder: Path) -> Rows:
     rows: Rows = []
     for run in PAPER["electricity"]:
         strategy, _, number = run.partition(" ")
-        options, most = ["--strategy", strategy, "--save-slices", saved], None
+        options, most = [*OF_STRATEGY[strategy], "--save-slices", saved], None
         if number:
             share, most = CONFIGURATIONS[int(number) - 1]
             if name != "synthetic":
@@ -208,6 +229,31 @@ class Ordered(Priority):
         return waiting[np.lexsort((waiting, self.order(waiting)))]
 
 
+def batch(name: str, folder: Path, seed: int = 0, *, keeps_undefined: bool = False) -> Results:
+    """Test every slice in this process, with a seed, and with any number of undefined replicates or few."""
+    write_data(name, folder)
+    output = folder / f"out-{name}-seed{seed}{'-undefined' * keeps_undefined}"
+    arguments = ["search", *of_paper(name), "--data", str(folder / f"{name}.parquet"), "--seed"]
+    arguments += [str(seed), "--output", str(output), *OF_STRATEGY["batch"]]
+    before = paper.UNDEFINED_SHARE
+    paper.UNDEFINED_SHARE = 1.0 if keeps_undefined else before
+    try:
+        code = run_command([*arguments, "--save-slices", "tested"])
+    finally:
+        paper.UNDEFINED_SHARE = before
+    if code:
+        raise SystemExit(f"{name}, seed {seed}: the command failed")
+    return read_results(output)
+
+
+def undefined_kept(name: str, folder: Path) -> dict[str, int]:
+    """Return how many significant slices the paper's rule finds, and how many of them are tiny."""
+    whole = batch(name, folder, keeps_undefined=True)
+    top = top_most(whole.lattice, whole.keys[whole.significant])
+    sizes = whole.sizes[np.searchsorted(whole.keys, top)]
+    return {"significant": top.size, "of_two_or_fewer": int(np.count_nonzero(sizes <= 2))}
+
+
 class Replay(NamedTuple):
     """What a search over known results knew in the end, and lists with an entry an iteration."""
 
@@ -217,19 +263,20 @@ class Replay(NamedTuple):
     estimates: list[list[float]]
 
 
-def replay(whole: Results, steps: Priority) -> Replay:
+def replay(whole: Results, steps: Priority | Iterative, min_size: int = 1) -> Replay:
     """Search with the p-values of a run that tested every slice.
 
     Replicate weights are hashes of the examples, so that a slice has the same p-value whichever
     strategy visits it.
     """
-    done = Replay(SearchState(min_size=1), [], [], [])
+    done = Replay(SearchState(min_size=min_size), [], [], [])
     known = done.known
     while (proposal := steps.next(known)) is not None:
         at = np.minimum(np.searchsorted(whole.keys, proposal.candidates), whole.keys.size - 1)
         exists = whole.keys[at] == proposal.candidates
         known.add(proposal.candidates, np.where(exists, whole.sizes[at], 0))
-        known.learn(proposal.candidates[exists], whole.p[at[exists]])
+        p = np.where(whole.sizes[at] < min_size, np.nan, whole.p[at])
+        known.learn(proposal.candidates[exists], p[exists])
         known.significant = known.p <= ALPHA
         if done.candidates:
             done.estimates.append([proposal.expected, int(exists.sum())])
@@ -240,7 +287,7 @@ def replay(whole: Results, steps: Priority) -> Replay:
 
 def check_replay(whole: Results, ran: Results, most: int) -> None:
     """Stop unless a replay visits, and calls, exactly the slices that the command did."""
-    how = {"iterations": ITERATIONS, "max_candidates": most, "keep_refining": False}
+    how = {"iterations": ITERATIONS, "max_candidates": most, "prune_significant": True}
     known = replay(whole, Priority(whole.lattice, **how)).known
     exist = known.sizes > 0
     ours = known.keys[exist], known.significant[exist]
@@ -257,26 +304,61 @@ def candidates_until(done: Replay, share: float) -> float:
     return float(np.interp(wanted, y[after - 1 : after + 1], x[after - 1 : after + 1]))
 
 
-def curves(name: str, folder: Path, most: list[int]) -> dict[str, Any]:
-    """Return significant slices against candidates for three orders of the queue (Figure 3)."""
-    # What `tables` ran, with so many candidates an iteration, is replayed first.
-    whole = read_results(folder / f"out-{name}-batch")
+def counts(whole: Results, most: list[int]) -> dict[str, tuple[int, int]]:
+    """Return candidates and significant slices of each strategy, with so many candidates an iteration."""
+    lattice = whole.lattice
+    how: dict[str, Any] = {"iterations": ITERATIONS, "prune_significant": True}
+    steps: dict[str, Priority | Iterative] = {
+        "iterative": Iterative(lattice, prune_significant=True)
+    }
     for number, one in enumerate(most, 1):
-        check_replay(whole, read_results(folder / f"out-{name}-priority{number}"), one)
+        steps[f"priority {number}"] = Priority(lattice, max_candidates=one, **how)
+    found = {"batch": (whole.keys.size, top_most(lattice, whole.keys[whole.significant]).size)}
+    for name, one in steps.items():
+        done = replay(whole, one)
+        found[name] = done.candidates[-1], done.significant[-1]
+    return found
+
+
+def by_seed(name: str, folder: Path, most: list[int]) -> dict[str, Any]:
+    """Return what differs from seed to seed: counts of each run, candidates by N_min, and the curves."""
+    wholes = [batch(name, folder, seed) for seed in range(SEEDS)]
+    # What `tables` ran, with so many candidates an iteration, is replayed first.
+    for number, one in enumerate(most, 1):
+        check_replay(wholes[0], read_results(folder / f"out-{name}-priority{number}"), one)
+    some = [counts(whole, most) for whole in wholes]
+    smallest = [
+        [
+            replay(whole, Iterative(whole.lattice, prune_significant=True), least).candidates[-1]
+            for whole in wholes
+        ]
+        for least in SMALLEST
+    ]
+    return {
+        "counts": {run: [one[run] for one in some] for run in some[0]},
+        "smallest": smallest,
+        "curves": curves(wholes),
+    }
+
+
+def curves(wholes: list[Results]) -> dict[str, Any]:
+    """Return significant slices against candidates for three orders of the queue (Figure 3)."""
 
     def by_random(seed: int) -> Order:
         return lambda keys: hash64(seed, 0, keys.view(np.uint64))
 
-    how = {"iterations": 10**6, "max_candidates": CURVE_CANDIDATES, "keep_refining": False}
-    lattice = whole.lattice
-    random = [Ordered(lattice, by_random(seed), **how) for seed in range(RANDOM_ORDERS)]
-    queues = [Priority(lattice, **how)], [Ordered(lattice, lattice.cross_sizes, **how)], random
+    how = {"iterations": 10**6, "max_candidates": CURVE_CANDIDATES, "prune_significant": True}
+    queues: dict[str, Callable[[int, Lattice], Priority]] = {
+        "p-value": lambda _, lattice: Priority(lattice, **how),
+        "breadth first": lambda _, lattice: Ordered(lattice, lattice.cross_sizes, **how),
+        "random": lambda seed, lattice: Ordered(lattice, by_random(seed), **how),
+    }
     curve: dict[str, Any] = {}
-    for order, steps in zip(("p-value", "breadth first", "random"), queues, strict=True):
-        some = [replay(whole, one) for one in steps]
+    for order, queue in queues.items():
+        some = [replay(whole, queue(seed, whole.lattice)) for seed, whole in enumerate(wholes)]
         x = np.unique([0, *(number for done in some for number in done.candidates)]).tolist()
         y = np.stack([np.interp(x, [0, *d.candidates], [0, *d.significant]) for d in some])
-        curve[order] = {"candidates": x, "significant": y.mean(axis=0).tolist()}
+        curve[order] = {"candidates": x, "significant": np.median(y, axis=0).tolist()}
         curve[order] |= {"low": y.min(axis=0).tolist(), "high": y.max(axis=0).tolist()}
         curve[order]["until_90_percent"] = [candidates_until(done, 0.9) for done in some]
         curve[order]["estimates"] = some[0].estimates
@@ -288,7 +370,7 @@ def cost_against_rows(folder: Path, most: int) -> Rows:
     costs = []
     for data in (f"census-x{times}" for times in CENSUS_TIMES):
         for strategy in ("batch", "iterative", "priority"):
-            options = ["--strategy", strategy, "--save-slices", "significant"]
+            options = [*OF_STRATEGY[strategy], "--save-slices", "significant"]
             options += ["--max-candidates", str(most)] if strategy == "priority" else []
             cost = searched("rows", data, options, folder)
             rows = pq.read_metadata(folder / f"{data}.parquet").num_rows
@@ -300,14 +382,19 @@ def cost_against_rows(folder: Path, most: int) -> Rows:
 def records(folder: Path, only: tuple[str, ...] = tuple(PAPER)) -> dict[str, Any]:
     """Run everything, and return it as it stands in the JSON."""
     folder.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {"tables": {}, "curves": {}}
+    record: dict[str, Any] = {"tables": {}, "curves": {}, "undefined": {}, "smallest": {}}
     pairs: list[list[float]] = []
     for name in only:
         rows = record["tables"][name] = tables(name, folder)
         most = [row["max_candidates"] for row in rows[2:]]
         # No slice of the synthetic data is empty, so that there is nothing to estimate.
         if name != "synthetic":
-            record["curves"][name] = apart(curves, name, folder, most)
+            record["undefined"][name] = apart(undefined_kept, name, folder)
+            seeds = apart(by_seed, name, folder, most)
+            record["curves"][name] = seeds["curves"]
+            record["smallest"][name] = seeds["smallest"]
+            for row in rows:
+                row["by_seed"] = seeds["counts"][row["run"]]
             pairs += [pair for row in rows[2:] for pair in row["estimates"]]
             pairs += record["curves"][name]["p-value"]["estimates"]
         if name == "census":
@@ -322,6 +409,26 @@ def _text(value: float | str | None) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the median, and in brackets the smallest and the largest value where they differ."""
+    middle, low, high = float(np.median(values)), min(values), max(values)
+    return f"{middle:,.0f}" if low == high else f"{middle:,.0f} ({low:,.0f} to {high:,.0f})"
+
+
+def smallest_lines(name: str, found: list[list[int]]) -> list[str]:
+    """Return the table of the iterative strategy with several smallest sizes (A.2.3)."""
+    medians = [float(np.median(candidates)) for candidates in found]
+    fell = ["", *(f"{after / before - 1:+.1%}" for before, after in pairwise(medians))]
+    rows = [
+        [least, spread(candidates), change, f"{PAPER_SMALLEST[least]:+.1%}" if change else ""]
+        for least, candidates, change in zip(SMALLEST, found, fell, strict=True)
+    ]
+    return _table(
+        f"| {name}: smallest slice | candidates of iterative | change | paper's, Electricity |",
+        rows,
+    )
 
 
 def _table(header: str, rows: list[list[Any]]) -> list[str]:
@@ -341,19 +448,26 @@ def markdown(record: dict[str, Any]) -> str:
         keys = ("run", "max_candidates", "candidates", "significant", *cost)
         cells = [[row[key] for key in keys] for row in rows]
         for cell, row in zip(cells, rows, strict=True):
+            if "by_seed" in row:
+                cell[2:4] = (spread(some) for some in zip(*row["by_seed"], strict=True))
             cell += [row["paper"].get(key, "did not finish") for key in FIGURES]
         lines += [f"### {name}", "", *_table(header, cells)]
+        if kept := record["undefined"].get(name):
+            lines.append(
+                f"Without the rule about undefined replicates the first batch run finds {kept['significant']:,}, "
+                f"{kept['of_two_or_fewer']:,} of them of at most two examples.\n"
+            )
         cells = []
         for order, curve in record["curves"].get(name, {}).items():
             x, y, until = (curve[k] for k in ("candidates", "significant", "until_90_percent"))
-            span = f" ({min(until):,.0f} to {max(until):,.0f})" if len(until) > 1 else ""
             early = np.interp(np.array([0.1, 0.2, 0.4, 0.6, 0.8]) * x[-1], x, y).tolist()
-            cells.append([order, f"{np.mean(until):,.0f}{span}", f"{y[-1]:,.0f} of {x[-1]:,}"])
+            cells.append([order, spread(until), f"{y[-1]:,.0f} of {x[-1]:,}"])
             cells[-1] += [f"{number:,.0f}" for number in early]
             cells[-1].insert(2, PAPER_UNTIL[name][order != "p-value"])
         header = f"| {name}: order | 90 % at candidates | paper's | in all, of candidates "
         header += "| at 10 % | 20 % | 40 % | 60 % | 80 % |"
         lines += _table(header, cells) if cells else []
+        lines += smallest_lines(name, record["smallest"][name]) if cells else []
     if costs := record.get("cost_against_rows"):
         cells = [[row[key] for key in ("rows", "run", "candidates", *cost)] for row in costs]
         lines += _table(f"| census, rows | run | candidates | {words}", cells)

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.search.slices_table import SCHEMA
+from slicebeam.pipelines.serve.served import state_folder
 from slicebeam.transforms.encode.predicates import Singleton
 
 ROOT = Path(__file__).parents[1]
@@ -252,7 +253,7 @@ def measured(server: subprocess.Popen[str], folder: Path, began: float) -> bool:
                 building = max(building, peak(one.pid))
         time.sleep(0.2)
     assert status["state"] == "ready", status
-    index = next((folder / ".serve").glob("slices-*"))
+    index = next(state_folder(folder).glob("slices-*"))
     print(
         f"index: {status['seconds']:.0f} s, {index.stat().st_size >> 20:,} MB, of "
         f"{(folder / 'slices.parquet').stat().st_size >> 20:,} MB; "

@@ -378,8 +378,7 @@ def pool(report: Report, _runs: int) -> None:
     from slicebeam.pipelines.show.terminal import Terminal
 
     report.head(
-        "A pool of a million items, 10,000 answers",
-        *("method", "CPU s of the run", "bar", ""),
+        "A pool of a million items, 10,000 answers", *("method", "CPU s of the run", "bar", "")
     )
     rng = np.random.default_rng(5)
     rows, classes = 1_000_000, 10

@@ -42,6 +42,7 @@ COMMON = ("--label", "income", "--quiet")
 PLAIN = ("--prediction", "prediction", "--exclude-features")
 MILLION = 1_000_000
 HELP_BAR = 0.3
+MISSED = '<span style="color: red">missed: '
 REPEATED = {"1m": MILLION, "4m": 4 * MILLION, "10m": 10 * MILLION}
 
 
@@ -255,17 +256,23 @@ def table(found: list[dict[str, Any]], help_wall: float) -> str:
     lines = ["| run | CPU s | bar | wall s | peak MB | bar |", "|---|---|---|---|---|---|"]
     for record in found:
         cells = [
-            f"{record['cpu']:.1f}" if "cpu" in record else "",
+            _figure(record["cpu"], record["cpu_bar"], 1) if "cpu" in record else "",
             _bar(record["cpu_bar"]),
             f"{record['wall']:.1f}",
-            f"{record['megabytes']:.0f}" if "cpu" in record else "",
+            _figure(record["megabytes"], record["megabytes_bar"], 0) if "cpu" in record else "",
             _bar(record["megabytes_bar"]),
         ]
         lines.append(f"| {record['run']} | {' | '.join(cells)} |")
     lines += ["", "| compared | measured | bar |", "|---|---|---|"]
-    lines += [f"| {what} | {ratio:.2f} | {bar:g} |" for what, ratio, bar in compared(found)]
-    lines.append(f"| `slicebeam --help`: wall s | {help_wall:.2f} | {HELP_BAR:g} |")
+    every = [*compared(found), ("`slicebeam --help`: wall s", help_wall, HELP_BAR)]
+    lines += [f"| {what} | {_figure(value, bar, 2)} | {bar:g} |" for what, value, bar in every]
     return "\n".join(lines)
+
+
+def _figure(value: float, bar: float, digits: int) -> str:
+    """Return a figure, in red where it misses its bar."""
+    shown = f"{value:.{digits}f}"
+    return f"{MISSED}{shown}</span>" if value > bar else shown
 
 
 def _bar(value: float) -> str:

@@ -43,12 +43,6 @@ class FileError(InputError):
     """A file or folder that the user names is missing, or can't be read or written."""
 
 
-class UntestedError(SlicebeamError):
-    """A gate could test nothing: its result is published, but inconclusive."""
-
-    exit_code = 2
-
-
 class EngineError(SlicebeamError):
     """The engine, an API or the storage failed: the work folder keeps finished work."""
 
@@ -75,6 +69,16 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
     """Return what follows a wrong name in an error, before the known ones are listed."""
     near = nearest(name, known)
     return f"; did you mean {near!r}?" if near else ";"
+
+
+def install_hint(extra: str) -> str:
+    """Return the remedy where the packages of an extra are missing.
+
+    >>> install_hint("s3")
+    "in the checkout, run pip install '.[s3]'"
+    """
+    # No registry has this package, so that its name there could be anybody's.
+    return f"in the checkout, run pip install '.[{extra}]'"
 
 
 def delimiter_hint(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ Comparison = Literal["overall", "baseline"]
 Alternative = Literal["worse", "better", "both"]
 Tail = Literal["upper", "lower", "both"]
 Test = Literal["auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"]
-Correction: TypeAlias = Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"]
+Correction: TypeAlias = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
 # How the items of a shift are chosen.
 Method = Literal["plus", "masa", "proportional", "uniform"]
 

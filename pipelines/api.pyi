@@ -52,18 +52,19 @@ def search(
     compare: Literal["overall", "baseline"] | None = None,
     alternative: Literal["worse", "better", "both"] = "worse",
     seed: int = 0,
+    tfma_module: str | Sequence[str] = (),
     test: Literal[
         "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
     ] = "auto",
     replicates: int | None = None,
-    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"] | None = None,
+    correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"] | None = None,
     alpha: float | None = None,
     min_slice_size: int | None = None,
     max_cross_size: int = 3,
     strategy: Literal["batch", "iterative", "priority"] | None = None,
     iterations: int = 5,
     max_candidates: int | None = 50000,
-    keep_refining: bool = False,
+    prune_significant: bool = False,
     since: StrPath | None = None,
     since_if_exists: StrPath | None = None,
     save_slices: Literal["tested", "significant"] | None = None,
@@ -89,7 +90,7 @@ def search(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
-    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs slicebeam[tfma].
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
@@ -107,20 +108,21 @@ def search(
     exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
+    tfma_module : Module of your own TFMA metrics, which `metric` or `eval_config` names. Importing it runs its code. One or several.
     test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
     replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
-    correction : Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none. By default fdr-level.
+    correction : Correction for testing many slices: fdr-level, fwer-level, bh, by or none. By default fdr-level.
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
     max_cross_size : Maximum number of predicates in a slice.
-    strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority above 10 million conjunctions.
+    strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority where that is estimated to take more than a minute.
     iterations : Iterations of `strategy` priority.
     max_candidates : Maximum number of candidates in an iteration of `strategy` priority.
-    keep_refining : Also visit the slices within significant slices.
+    prune_significant : Visit no slices within significant slices, as AutoSlicer does.
     since : ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins and values are used unless you choose others.
     since_if_exists : Like `since`, but a missing file is not an error. For the first of a series of runs.
     save_slices : Slices to write into slices.parquet: tested or significant. By default tested, up to a million slices.
@@ -186,14 +188,14 @@ def discover(
         "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
     ] = "auto",
     replicates: int | None = None,
-    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"] | None = None,
+    correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"] | None = None,
     alpha: float | None = None,
     min_slice_size: int | None = None,
     max_cross_size: int = 1,
     strategy: Literal["batch", "iterative", "priority"] | None = None,
     iterations: int = 5,
     max_candidates: int | None = 50000,
-    keep_refining: bool = False,
+    prune_significant: bool = False,
     save_slices: Literal["tested", "significant"] | None = None,
     explain: str | None = None,
     runner_config: str = "direct",
@@ -222,7 +224,7 @@ def discover(
     example_id : Column that identifies an example in the result.
     weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
-    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs slicebeam[tfma].
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     embedding : Column of embeddings: a vector for each example.
     text : Column of texts to embed. With `embedding`, the texts are only displayed.
     encoder : Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function (which returns a Beam model handler). With `embedding`, the encoder that made the vectors. By default lsa with `text`.
@@ -247,20 +249,20 @@ def discover(
     bins : Quantile bins of a numeric column.
     exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
     test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
     replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
-    correction : Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none. By default fdr-level.
+    correction : Correction for testing many slices: fdr-level, fwer-level, bh, by or none. By default fdr-level.
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
     max_cross_size : Maximum number of predicates in a slice.
-    strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority above 10 million conjunctions.
+    strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority where that is estimated to take more than a minute.
     iterations : Iterations of `strategy` priority.
     max_candidates : Maximum number of candidates in an iteration of `strategy` priority.
-    keep_refining : Also visit the slices within significant slices.
+    prune_significant : Visit no slices within significant slices, as AutoSlicer does.
     save_slices : Slices to write into slices.parquet: tested or significant. By default tested, up to a million slices.
     explain : Slice (id or text) whose test to explain, with all numbers.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
@@ -313,11 +315,12 @@ def check(
     compare: Literal["overall", "baseline"] | None = None,
     alternative: Literal["worse", "better", "both"] = "worse",
     seed: int = 0,
+    tfma_module: str | Sequence[str] = (),
     test: Literal[
         "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
     ] = "auto",
     replicates: int | None = None,
-    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"] | None = None,
+    correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"] | None = None,
     alpha: float | None = None,
     min_slice_size: int | None = None,
     since: StrPath | None = None,
@@ -349,7 +352,7 @@ def check(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
-    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs slicebeam[tfma].
+    eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     changelist : ChangeList of an earlier run, whose slices to check.
     slices : YAML file of predicates to check, such as '- age < 25 & sex = Female'.
     encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
@@ -366,13 +369,14 @@ def check(
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
     exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
+    tfma_module : Module of your own TFMA metrics, which `metric` or `eval_config` names. Importing it runs its code. One or several.
     test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
     replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
-    correction : Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none. By default fdr-level.
+    correction : Correction for testing many slices: fdr-level, fwer-level, bh, by or none. By default fdr-level.
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
     since : ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins and values are used unless you choose others.
@@ -572,12 +576,7 @@ class edit:
 
     @staticmethod
     def rename(
-        changelist: StrPath,
-        /,
-        *,
-        slice: str,
-        name: str,
-        progress: bool = False,
+        changelist: StrPath, /, *, slice: str, name: str, progress: bool = False
     ) -> Revision:
         """Give a slice another name.
 
@@ -598,12 +597,7 @@ class edit:
 
     @staticmethod
     def describe(
-        changelist: StrPath,
-        /,
-        *,
-        slice: str,
-        text: str,
-        progress: bool = False,
+        changelist: StrPath, /, *, slice: str, text: str, progress: bool = False
     ) -> Revision:
         """Write the description of a slice.
 
@@ -624,12 +618,7 @@ class edit:
 
     @staticmethod
     def annotate(
-        changelist: StrPath,
-        /,
-        *,
-        slice: str,
-        note: str,
-        progress: bool = False,
+        changelist: StrPath, /, *, slice: str, note: str, progress: bool = False
     ) -> Revision:
         """Add a note to a slice.
 
@@ -649,13 +638,7 @@ class edit:
         """
 
     @staticmethod
-    def remove(
-        changelist: StrPath,
-        /,
-        *,
-        slice: str,
-        progress: bool = False,
-    ) -> Revision:
+    def remove(changelist: StrPath, /, *, slice: str, progress: bool = False) -> Revision:
         """Remove a slice.
 
         Parameters
@@ -755,12 +738,7 @@ class edit:
         """
 
     @staticmethod
-    def undo(
-        changelist: StrPath,
-        /,
-        *,
-        progress: bool = False,
-    ) -> Revision:
+    def undo(changelist: StrPath, /, *, progress: bool = False) -> Revision:
         """Reverse the last edit that has not been undone yet.
 
         Parameters
@@ -777,12 +755,7 @@ class edit:
         """
 
     @staticmethod
-    def log(
-        changelist: StrPath,
-        /,
-        *,
-        progress: bool = False,
-    ) -> tuple[Edit, ...]:
+    def log(changelist: StrPath, /, *, progress: bool = False) -> tuple[Edit, ...]:
         """Print the edits, in order.
 
         Parameters
@@ -802,13 +775,7 @@ class export:
     """Write a ChangeList in the format of another tool."""
 
     @staticmethod
-    def tfma(
-        changelist: StrPath,
-        /,
-        *,
-        to: StrPath,
-        progress: bool = False,
-    ) -> Exported:
+    def tfma(changelist: StrPath, /, *, to: StrPath, progress: bool = False) -> Exported:
         """Write a ChangeList as an output folder of TensorFlow Model Analysis.
 
         tfma.load_eval_result, tfma.view and tfma.load_validation_result read it. Bins, lists of values and missing values become derived columns; slices.json says what they stand for.
@@ -843,6 +810,7 @@ class adapt:
         baseline_model: str | None = None,
         inverse_model: str | None = None,
         output_classifier: str | None = None,
+        classes: str | Sequence[str] | Mapping[str, object] = (),
         budget: str | None = None,
         ledger: StrPath | None = None,
         alpha: float = 0.05,
@@ -864,6 +832,7 @@ class adapt:
         baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
         inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
         output_classifier : Classifier of outputs, for tests that should not be classified as something.
+        classes : Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is right. One or several. By default the names are the same.
         budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. Tests that it does not buy are not scored. By default an answer for each input.
         ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
         alpha : False discovery rate of topics that are fixed or broken.
@@ -892,6 +861,7 @@ class adapt:
         other_tree: StrPath | None = None,
         templates: StrPath | None = None,
         topic: str = "",
+        classes: str | Sequence[str] | Mapping[str, object] = (),
         endpoint: str | None = None,
         budget: str | None = None,
         ledger: StrPath | None = None,
@@ -916,6 +886,7 @@ class adapt:
         other_tree : Another test tree, whose tests are proposed.
         templates : YAML file of templates, with what is expected of them. By default those of sentiment, where the model has such outputs.
         topic : Topic that gets the suggestions, such as /Negation. By default the whole tree.
+        classes : Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is right. One or several. By default the names are the same.
         endpoint : Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in OPENAI_API_KEY; or a .yaml file, as for slicebeam shift `api`, with {prompt} in it.
         budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
         ledger : Folder that keeps the answers that were paid for. By default beside `output`.
@@ -946,6 +917,7 @@ class adapt:
         to: StrPath,
         text: str | Sequence[str] = ("text",),
         topic: str | Sequence[str] = (),
+        classes: str | Sequence[str] | Mapping[str, object] = (),
         format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
         delimiter: str = ",",
         seed: int = 0,
@@ -964,6 +936,7 @@ class adapt:
         to : File to write, in the format of `data`.
         text : Column of the texts in `data`; of pairs both columns. One or several. By default text.
         topic : Topic whose failing tests to export, such as /Negation. One or several. By default the whole tree.
+        classes : Label of `data` that a name in the tree means, as in pos=positive. One or several. By default `classes` of the run in `changelist`.
         format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
         delimiter : Character between the values of a CSV file, such as ';' or tab.
         seed : Random seed.
@@ -992,6 +965,7 @@ class adapt:
         seed: int = 0,
         append: bool = False,
         topic: str = "/found",
+        classes: str | Sequence[str] | Mapping[str, object] = (),
         examples: int = 10,
         allow_http: bool = False,
         progress: bool = False,
@@ -1013,6 +987,7 @@ class adapt:
         seed : Random seed.
         append : Add to the tree in `to`, if there is one, the tests that it has not.
         topic : Topic below which those of the slices are.
+        classes : Label of the run that a name in the tree means, as in pos=positive: tests expect pos. One or several. By default the labels of the run.
         examples : Maximum number of tests of each slice.
         allow_http : Send keys over http:// to other machines, where others can read them.
         progress : print progress and notes on stderr

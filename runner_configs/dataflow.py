@@ -12,7 +12,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, FileError, InputError, SlicebeamError
+from slicebeam.metrics.errors import (
+    EngineError,
+    FileError,
+    InputError,
+    SlicebeamError,
+    install_hint,
+)
 from slicebeam.runner_configs.backend import Backend
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.dataflow_service import DataflowService, is_passing, refusal
@@ -114,8 +120,7 @@ class Dataflow(Backend):
             import apache_beam.runners.dataflow.internal.apiclient  # noqa: F401
         except ImportError as error:
             raise EngineError(
-                f"dataflow needs Google's client libraries ({error}); install them with pip "
-                "install 'slicebeam[dataflow]'"
+                f"dataflow needs Google's client libraries ({error}); {install_hint('dataflow')}"
             ) from error
         if options.setup_file is not None:
             self._check_setup_file()

@@ -107,10 +107,7 @@ def _settings(home: Path, folder: Path, rest: int, slots: int) -> dict[str, Any]
         # A task manager that is gone is noticed after two heartbeats. A job that begins again before
         # would be sent to it once more, and have one attempt less.
         "heartbeat": {"interval": 2000, "timeout": 10000},
-        "restart-strategy": {
-            "type": "fixed-delay",
-            "fixed-delay": {"attempts": 2, "delay": "8 s"},
-        },
+        "restart-strategy": {"type": "fixed-delay", "fixed-delay": {"attempts": 2, "delay": "8 s"}},
         "rest": {"address": _HOST, "bind-address": _HOST, "port": rest, "bind-port": str(rest)},
         # Every job brings the job server's jar, 150 MB a node: it goes soon after the job.
         "blob": {"server": {"port": str(free_port())}, "service": {"cleanup": {"interval": 20}}},

@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 _PATIENCE = guardian.PATIENCE + 10.0
 
 
+def python_module(name: str) -> list[str]:
+    """Return the command that runs a module of ours in a process of its own.
+
+    ``python -m`` looks into the working folder first, which may be a stranger's with a ``json.py`` in it; only
+    where this process looks there too, the other one has to.
+    """
+    if {"", os.getcwd()} & set(sys.path):  # noqa: PTH109
+        return [sys.executable, "-m", name]
+    if hasattr(sys.flags, "safe_path"):  # Python 3.11
+        return [sys.executable, "-P", "-m", name]
+    # From 3.13 on, "-c" itself imports from the working folder before it runs any code.
+    code = "import sys; sys.path[:] = filter(None, sys.path); import runpy; runpy.run_module"
+    return [sys.executable, "-c", f"{code}({name!r}, run_name='__main__')"]
+
+
 class GuardedProcess:
     """A program that ends with this process.
 

@@ -72,6 +72,5 @@ def _restore(
 def _log_exception(details: threading.ExceptHookArgs) -> None:
     if details.exc_value is not None:
         logging.getLogger("apache_beam").error(
-            "a thread failed",
-            exc_info=(details.exc_type, details.exc_value, details.exc_traceback),
+            "a thread failed", exc_info=(details.exc_type, details.exc_value, details.exc_traceback)
         )

@@ -43,10 +43,7 @@ _CALL = re.compile(r'status = StatusCode\.(\w+)\s+details = "(.*)"')
 _LONGEST = 300
 # What a worker's traceback ends in that had too little memory; Arrow's error is one of these.
 _MEMORY = re.compile(r"^(?:[\w.]+\.)?(?:Arrow)?MemoryError\b", re.MULTILINE)
-_OUT_OF_MEMORY = (
-    "a worker is out of memory; lower --memory-budget, --top-values or --max-cross-size, or allow more "
-    "(ulimit -v)"
-)
+_OUT_OF_MEMORY = "a worker is out of memory; lower --memory-budget, or allow more (ulimit -v)"
 
 
 def is_interrupt(error: BaseException) -> bool:

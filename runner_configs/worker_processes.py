@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.runner_configs import process_stat
+from slicebeam.runner_configs.guarded_process import python_module
 from slicebeam.runner_configs.private_network import private_address
 from slicebeam.runner_configs.private_sockets import socket_folder
 
@@ -49,7 +50,7 @@ class WorkerProcesses:
     def __init__(self, count: int, network: Path | None = None) -> None:
         self.count = count
         self.sockets = socket_folder()
-        command = [sys.executable, "-m", "slicebeam.runner_configs.worker_processes"]
+        command = python_module("slicebeam.runner_configs.worker_processes")
         command += [str(count), str(self.sockets), str(network or "")]
         # A session of their own: they end with the run, and Ctrl-C is for the run to handle.
         self._process = subprocess.Popen(  # noqa: S603

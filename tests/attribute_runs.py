@@ -1,13 +1,9 @@
 """Populations whose every label is known, and the document of a slice of them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +11,8 @@ import pyarrow as pa
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
-from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.slices import Slice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 TEXT = "it is about films"
 SLICE = "3f2a9c01"
@@ -37,16 +29,8 @@ class InMemory:
     """
 
     def __init__(
-        self,
-        truth: np.ndarray,
-        member: np.ndarray,
-        *,
-        strength: float = 3.0,
-        dimensions: int = 8,
-        textual: bool = False,
-        seed: int = 0,
-        columns: dict[str, Any] | None = None,
-    ) -> None:
+        self, truth, member, *, strength=3.0, dimensions=8, textual=False, seed=0, columns=None
+    ):
         n = truth.size
         rng = np.random.default_rng(seed)
         self.truth, self.member = truth, member
@@ -62,48 +46,46 @@ class InMemory:
         self.shown = 0
 
     @property
-    def precision(self) -> float:
+    def precision(self):
         return float(self.truth[self.member].mean())
 
     @property
-    def missed(self) -> float:
+    def missed(self):
         return float(self.truth[~self.member].mean())
 
     @property
-    def recall(self) -> float:
+    def recall(self):
         return float(self.member[self.truth].mean())
 
-    def similarity(self, queries: Any) -> np.ndarray:
+    def similarity(self, queries):
         cosine = self.z @ self.direction / np.linalg.norm(self.z, axis=1)
         return np.tile(cosine.astype(np.float32), (len(queries), 1))
 
-    def rows(self, positions: np.ndarray) -> pa.Table:
+    def rows(self, positions):
         self.shown += len(positions)
         ids = self.ids.take(pa.array(positions)).to_pylist()
         texts = [f'=said, "quoted" of {one}\nline two; ünï' for one in ids]
         return pa.table({"text": texts, "label": [f"class {one}" for one in ids]})
 
-    def embeddings(self, positions: np.ndarray) -> np.ndarray:
+    def embeddings(self, positions):
         return self.raw[positions]
 
-    def scores(self, coefficients: np.ndarray, intercept: float) -> np.ndarray:
+    def scores(self, coefficients, intercept):
         return 1 / (1 + np.exp(-(self.raw @ coefficients + intercept)))
 
-    def column(self, name: str) -> pa.Array:
+    def column(self, name):
         if name not in self.columns:
             raise InputError(f"--labels {name!r}: there is no such column")
         return self.columns[name]
 
-    def defined(self, name: str, definition: ClassifierDefinition, member: np.ndarray) -> Slice:
+    def defined(self, name, definition, member):
         return a_slice("c1a55", name, int(member.sum()), member.size, definition.model_dump())
 
-    def truth_of(self, item: Any) -> bool:
+    def truth_of(self, item):
         return bool(self.truth[self.ids.index(item).as_py()])
 
 
-def population(
-    size: int = 300, outside: int = 3700, precision: float = 0.8, recall: float = 0.8, **how: Any
-) -> InMemory:
+def population(size=300, outside=3700, precision=0.8, recall=0.8, **how):
     """Return a population of this precision and recall, as exactly as whole numbers allow."""
     inside = round(size * precision)
     missed = round(inside * (1 - recall) / recall) if recall else 0
@@ -114,92 +96,47 @@ def population(
     return InMemory(truth[shuffled], member[shuffled], **how)
 
 
-def a_slice(slice_id: str, name: str, n: int, of: int, definition: dict[str, Any]) -> Slice:
+def a_slice(slice_id, name, n, of, definition):
     change = {"metric": "m", "n": n, "after": {"value": 0.5}, "direction": "none"}
-    return Slice.model_validate(
-        {
-            "slice_id": slice_id,
-            "name": name,
-            "definition": definition,
-            "cross_size": 1,
-            "size": {"n": n, "share": n / of},
-            "changes": [change],
-        }
-    )
+    told = {"slice_id": slice_id, "name": name, "definition": definition, "cross_size": 1}
+    size = {"n": n, "share": n / of}
+    return Slice.model_validate({**told, "size": size, "changes": [change]})
 
 
-def document(people: InMemory) -> SearchChangeList:
+_ZEROS = "sha256:" + "0" * 64
+_METRIC = {"key": "m", "name": "m", "kind": "pointwise", "range": [0, 1]}
+_TESTING = {"test": "t", "alternative": "both", "alpha": 0.05, "correction": "none"}
+_TESTING |= {"corrected_for": "nothing", "confidence": 0.95, "min_slice_size": 1}
+_TESTING |= {"family_size": 1, "family_per_level": [1], "tested_per_level": [1]}
+_SEARCH = {"strategy": "batch", "max_cross_size": 1, "stopped": "exhausted", "iterations": []}
+_SEARCH |= {"saved_slices": "tested", "slices_fingerprint": _ZEROS}
+
+
+def document(people):
     """Return a document of one slice."""
-    n = people.member.size
-    sha = "sha256:" + "0" * 64
+    n, inside = people.member.size, int(people.member.sum())
     predicate = {"all": [{"field": "cluster@25", "op": "==", "value": 3}]}
-    one = a_slice(
-        SLICE,
-        "cluster@25 = 3",
-        int(people.member.sum()),
-        n,
-        {"kind": "predicate", "predicate": predicate},
-    )
+    definition = {"kind": "predicate", "predicate": predicate}
+    data = {"name": "d", "uri": ["d.parquet"], "fingerprint": _ZEROS, "n": n, "label_field": "y"}
     told = {
         "changelist_id": "test",
         "title": "t",
         "summary": "s",
         "created_at": datetime(2026, 1, 1, tzinfo=timezone.utc),
-        "dataset": {
-            "name": "d",
-            "uri": ["d.parquet"],
-            "fingerprint": sha,
-            "n": n,
-            "label_field": "y",
-            "classes": [0, 1],
-            "domains": [],
-            "left_out": [],
-        },
+        "dataset": {**data, "classes": [0, 1], "domains": [], "left_out": []},
         "models": [{"key": "new", "role": "after", "name": "new"}],
         "comparison": {"kind": "overall", "after": "new"},
-        "metrics": [
-            {
-                "key": "m",
-                "name": "m",
-                "kind": "pointwise",
-                "range": [0, 1],
-                "higher_is_better": True,
-                "primary": True,
-            }
-        ],
+        "metrics": [{**_METRIC, "higher_is_better": True, "primary": True}],
         "global": [{"metric": "m", "n": n, "after": {"value": 0.5}, "direction": "none"}],
-        "testing": {
-            "test": "t",
-            "alternative": "both",
-            "alpha": 0.05,
-            "correction": "none",
-            "corrected_for": "nothing",
-            "confidence": 0.95,
-            "min_slice_size": 1,
-            "family_size": 1,
-            "family_per_level": [1],
-            "tested_per_level": [1],
-            "significant": 0,
-            "degraded": 0,
-        },
-        "search": {
-            "strategy": "batch",
-            "max_cross_size": 1,
-            "stopped": "exhausted",
-            "iterations": [],
-            "reported": 1,
-            "inherited": 0,
-            "duplicates": 0,
-            "saved_slices": "tested",
-            "slices_fingerprint": sha,
-        },
-        "slices": [one.model_dump()],
+        "testing": {**_TESTING, "significant": 0, "degraded": 0},
+        "search": {**_SEARCH, "reported": 1, "inherited": 0, "duplicates": 0},
+        "slices": [a_slice(SLICE, "cluster@25 = 3", inside, n, definition).model_dump()],
         "provenance": {"tool_version": "0", "runner": "direct", "seed": 0, "config": {}},
     }
     return SearchChangeList.model_validate(told)
 
 
-def published(folder: Path, people: InMemory) -> Path:
+def published(folder, people):
     """Write the document of a population, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "changelist.json"
@@ -207,7 +144,7 @@ def published(folder: Path, people: InMemory) -> Path:
     return path
 
 
-def opened(folder: Path, people: InMemory, *, text: str = TEXT, begins: bool = True, **plan: Any):
+def opened(folder, people, *, text=TEXT, begins=True, **plan):
     """Return the context of a session of the one slice, whose document is in a folder."""
     path = folder / "changelist.json"
     if not path.exists():
@@ -217,20 +154,13 @@ def opened(folder: Path, people: InMemory, *, text: str = TEXT, begins: bool = T
     return session(people, told, told.slices[0], Plan(text, **plan), place, begins=begins)
 
 
-def labels_folder(folder: Path) -> Path:
+def labels_folder(folder):
     """Return the folder of the labels of the one text."""
     [found] = (folder / "attribution").glob(f"{SLICE}-*")
     return found
 
 
-def fill(
-    sheet: Path,
-    answer: Callable[[str], Any],
-    change: Callable[[list[list[str]]], Iterable[list[str]]] = lambda rows: rows,
-    *,
-    encoding: str = "utf-8-sig",
-    **dialect: Any,
-) -> None:
+def fill(sheet, answer, change=lambda rows: rows, *, encoding="utf-8-sig", **dialect):
     """Fill a CSV as a spreadsheet does: read, answer, write in a dialect of its own."""
     text = sheet.read_bytes().decode("utf-8-sig")
     header, *rows = csv.reader(io.StringIO(text, newline=""))
@@ -242,18 +172,18 @@ def fill(
     sheet.write_bytes(out.getvalue().encode(encoding))
 
 
-def truthful(people: InMemory, words: tuple[str, str] = ("no", "yes")) -> Callable[[str], str]:
+def truthful(people, words=("no", "yes")):
     """Return what answers the truth of an item that is written in a sheet."""
     by_id = dict(zip(map(str, people.ids.to_pylist()), people.truth.tolist(), strict=True))
     return lambda item: words[by_id[item]]
 
 
-def asked_in(sheet: Path) -> list[str]:
+def asked_in(sheet):
     """Return the items of a sheet."""
     text = sheet.read_bytes().decode("utf-8-sig")
     return [row["item"] for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
-def attribution_in(path: Path) -> dict[str, Any]:
+def attribution_in(path):
     """Return the attribution of the one slice in a document."""
     return json.loads(path.read_text())["slices"][0]["attribution"]

@@ -1,7 +1,5 @@
 """Populations whose every answer is known, labelled over and over again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,40 +1,34 @@
 """Data and servers that the tests share."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
 from slicebeam.transforms.storage import store_clients
 from tests import object_stores
-from tests.storage_faults import Proxy, faulty
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from tests.faults.faults import Commands
-    from tests.object_stores import Bucket, TestStore
+from tests.storage_faults import faulty
 
 ADULT = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
 ADULT_ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "score_old")
+
+
+def slow(*values, **more):
+    """A case of a table that only the longer run has."""
+    return pytest.param(*values, marks=pytest.mark.slow, **more)
+
+
 # Servers that start from what `pip install` brings, and those that Go has to build.
 OWN_STORES = ["gcs_server", "moto"]
 own_stores = pytest.mark.parametrize("bucket", OWN_STORES, indirect=True)
 # One of the two in the default run, both in the longer one.
-google_first = pytest.mark.parametrize(
-    "bucket", ["gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
-)
-s3_first = pytest.mark.parametrize(
-    "bucket", ["moto", pytest.param("gcs_server", marks=pytest.mark.slow)], indirect=True
-)
+google_first = pytest.mark.parametrize("bucket", ["gcs_server", slow("moto")], indirect=True)
+s3_first = pytest.mark.parametrize("bucket", ["moto", slow("gcs_server")], indirect=True)
 STORES = [
     *OWN_STORES,
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),
@@ -43,14 +37,10 @@ STORES = [
 
 # Reasons to skip a test that a run of everything accepts: PyTorch takes 6 GB, and the shared data
 # does not lie in the checkout.
-_ACCEPTED = (
-    "needs the extra [text]",
-    "the extra [text] is installed",
-    "needs the shared data",
-)
+_ACCEPTED = ("needs the extra [text]", "the extra [text] is installed", "needs the shared data")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     parser.addoption(
         "--everything-runs",
         action="store_true",
@@ -59,9 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item):
     """Report a skipped test as failed where everything has to run."""
     report = yield
     if report.skipped and item.config.getoption("--everything-runs"):
@@ -73,7 +61,7 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def signals() -> None:
+def signals():
     """Let the programs that tests start be interrupted, also under nohup or behind an ampersand."""
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -81,14 +69,13 @@ def signals() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def columns() -> None:
+def columns():
     """Let what is printed be as wide as in a pipe: pytest-xdist has its workers think of 80 columns."""
     os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_beam() -> Iterator[None]:
-    """Let small jobs be quick, where the tests import Beam at all."""
+def quick_beam():
     if "apache_beam" not in sys.modules:
         yield
         return
@@ -100,7 +87,7 @@ def quick_beam() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def commands() -> Iterator[Commands]:
+def commands():
     """Starts commands as forks of one process, which takes seconds to import what they need."""
     from tests.faults.faults import Commands
 
@@ -109,43 +96,43 @@ def commands() -> Iterator[Commands]:
 
 
 @pytest.fixture(scope="session")
-def adult_path() -> Path:
+def adult_path():
     return ADULT
 
 
 @pytest.fixture(scope="session")
-def adult() -> pd.DataFrame:
+def adult():
     return pd.read_parquet(ADULT)
 
 
 @pytest.fixture(scope="session")
-def gcs_server() -> Iterator[TestStore]:
+def gcs_server():
     with object_stores.gcs_store() as store:
         yield store
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[TestStore]:
+def moto():
     with object_stores.moto_store() as store:
         yield store
 
 
 @pytest.fixture(scope="session")
-def minio() -> Iterator[TestStore]:
+def minio():
     with object_stores.minio_store() as store:
         yield store
 
 
 @pytest.fixture(scope="session")
-def fake_gcs_server() -> Iterator[TestStore]:
+def fake_gcs_server():
     with object_stores.fake_gcs_store() as store:
         yield store
 
 
 @pytest.fixture(params=STORES)
-def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(request, monkeypatch):
     """An empty bucket of each store in turn, which the environment leads to."""
-    store: TestStore = request.getfixturevalue(request.param)
+    store = request.getfixturevalue(request.param)
     for name, value in store.environment().items():
         monkeypatch.setenv(name, value)
     _forget_clients(monkeypatch)
@@ -154,7 +141,7 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.fixture
-def proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def proxy(bucket, monkeypatch):
     """A proxy before the bucket's store, which the environment leads to instead."""
     with faulty(bucket.store.endpoint) as between:
         for name, value in bucket.store.environment(between.endpoint).items():
@@ -163,7 +150,7 @@ def proxy(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         yield between
 
 
-def _forget_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forget_clients(monkeypatch):
     """Let the next client be made from what the environment says now."""
     store_clients._store.cache_clear()
     # boto3 keeps the credentials that it has found.
@@ -171,7 +158,7 @@ def _forget_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch):
     """Let the libraries repeat a request at once."""
 
     class Time:
@@ -187,7 +174,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def days(tmp_path_factory):
     """The three days of evaluation data of the scheduled examples, as folders."""
     folder = tmp_path_factory.mktemp("days")
     script = Path(__file__).parent.parent / "examples" / "scheduled" / "make_days.py"

@@ -1,24 +1,14 @@
 """What the tests of Dataflow share: a stand-in of the service and a bucket, and commands for them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.storage import store_clients
-from tests.dataflow_service import DataflowService, dataflow_service
-from tests.object_stores import Bucket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.object_stores import TestStore
+from tests.dataflow_service import dataflow_service
 
 SEARCH = ["--label=income", "--prediction=prediction", "--features=age,education,occupation,sex"]
 # Every job goes to the service, however small.
@@ -26,7 +16,7 @@ ALL_JOBS = "smallest_job_seconds=0"
 
 
 @pytest.fixture
-def bucket(gcs_server: TestStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def bucket(gcs_server, monkeypatch):
     """A bucket of the stand-in of Cloud Storage, which the environment leads to."""
     for name, value in gcs_server.environment().items():
         monkeypatch.setenv(name, value)
@@ -36,50 +26,40 @@ def bucket(gcs_server: TestStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[B
 
 
 @pytest.fixture
-def service(gcs_server: TestStore, bucket: Bucket) -> Iterator[DataflowService]:
+def service(gcs_server, bucket):
     with dataflow_service(gcs_server.environment()) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> bytes:
-    """What the same search publishes in process."""
+def expected(tmp_path_factory, adult_path):
     output = tmp_path_factory.mktemp("direct")
     assert run(["search", f"--data={adult_path}", f"--output={output}", *SEARCH, "--quiet"]) == 0
     return (output / "slices.parquet").read_bytes()
 
 
-def engine_options(bucket: Bucket, service: DataflowService, *more: str) -> list[str]:
-    """The engine's options, of which a later one replaces an earlier one."""
+def engine_options(bucket, service, *more):
     given = [
-        "project=tests-project",
-        "region=europe-west1",
-        f"temp_location={bucket.uri}/temp",
-        "sdk_container_image=example.org/slicebeam:1",
-        f"endpoint={service.endpoint}",
-        "no_auth=true",
-        "poll_seconds=0.05",
-        "num_workers=2",
+        *("project=tests-project", "region=europe-west1", f"temp_location={bucket.uri}/temp"),
+        *("sdk_container_image=example.org/slicebeam:1", f"endpoint={service.endpoint}"),
+        *("no_auth=true", "poll_seconds=0.05", "num_workers=2"),
         *more,
     ]
     return ["--runner-config=dataflow", *(f"--runner-option={one}" for one in given)]
 
 
-def command(bucket: Bucket, service: DataflowService, data: str, *more: str) -> list[str]:
+def command(bucket, service, data, *more):
     """A search whose data and results are in a bucket."""
     arguments = ["search", f"--data={data}", f"--output={bucket.uri}/out", *SEARCH, "--quiet"]
     return [*arguments, *engine_options(bucket, service, *more)]
 
 
-def driver(arguments: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "slicebeam.pipelines.cli", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def driver(arguments):
+    program = [sys.executable, "-m", "slicebeam.pipelines.cli"]
+    return subprocess.Popen([*program, *arguments], stderr=subprocess.PIPE, text=True)
 
 
-def wait_for(service: DataflowService, stage: str, process: subprocess.Popen[str]) -> Any:
+def wait_for(service, stage, process):
     """Wait until a job of a stage runs, and return it."""
     while True:
         found = [job for job in service.named(stage) if job.state == "JOB_STATE_RUNNING"]

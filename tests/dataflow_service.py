@@ -22,11 +22,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
 _PLACE = r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)"
@@ -37,7 +34,7 @@ _ACTIVE_ONLY = ("3", "ACTIVE")
 
 
 class Refused(Exception):  # noqa: N818  (an answer, not a fault of the stand-in)
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status, message):
         super().__init__(message)
         self.status = status
 
@@ -57,15 +54,15 @@ class StoredJob:
     worker: int | None = None
 
     @property
-    def name(self) -> str:
+    def name(self):
         return str(self.told["name"])
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self):
         """The pipeline's options, as workers get them."""
         return dict(self.told["environment"]["sdkPipelineOptions"]["options"])
 
-    def resource(self) -> dict[str, Any]:
+    def resource(self):
         # What is described in full is not told again.
         return {
             "id": self.id,
@@ -94,23 +91,17 @@ class Fault:
 class DataflowService:
     """The jobs of a stand-in, and what tests do to them.
 
-    Parameters
-    ----------
-    environment : by which workers find storage
-
-    Attributes
-    ----------
     held : jobs with this in their names are accepted, but do not begin; empty for none
     requests : method and path of each
     """
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.jobs: list[StoredJob] = []
-        self.requests: list[str] = []
+    def __init__(self, environment):
+        self.jobs = []
+        self.requests = []
         self.held = ""
         self.endpoint = ""
         self._environment = environment
-        self._faults: list[Fault] = []
+        self._faults = []
         self._changing = threading.RLock()
         self._pool = subprocess.Popen(
             [sys.executable, "-m", "tests.dataflow_service"],
@@ -122,10 +113,10 @@ class DataflowService:
             text=True,
         )
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault):
         self._faults.append(fault)
 
-    def launch(self, template: str, name: str, parameters: dict[str, str]) -> None:
+    def launch(self, template, name, parameters):
         """Make a job of a template, as a user of Google's tools would."""
         where = json.loads(self._stored(template))["environment"]["sdkPipelineOptions"]["options"]
         address = f"/v1b3/projects/{where['project']}/locations/{where['region']}"
@@ -135,15 +126,14 @@ class DataflowService:
             {"jobName": name, "parameters": parameters},
         )
 
-    def named(self, part: str) -> list[StoredJob]:
-        """The jobs with a part of a name."""
+    def named(self, part):
         return [job for job in self.jobs if part in job.name]
 
-    def told(self, job: StoredJob) -> str:
+    def told(self, job):
         """What the messages of a job say."""
         return "\n".join(one["messageText"] for one in job.messages)
 
-    def fault_of(self, method: str, path: str) -> Fault | None:
+    def fault_of(self, method, path):
         with self._changing:
             self.requests.append(f"{method} {path}")
             for fault in self._faults:
@@ -152,7 +142,7 @@ class DataflowService:
                     return fault
         return None
 
-    def answer(self, method: str, address: str, body: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, method, address, body):
         """Return what the service says to a request."""
         split = urlsplit(address)
         query = {name: values[-1] for name, values in parse_qs(split.query).items()}
@@ -171,9 +161,7 @@ class DataflowService:
                     return call(found.groupdict(), query, body)
         raise Refused(404, f"{method} {split.path} is nothing that the service knows")
 
-    def _create(
-        self, place: dict[str, str], _query: dict[str, str], body: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _create(self, place, _query, body):
         for job in self.jobs:
             if job.name == body["name"] and job.state not in _ENDED:
                 if job.told.get("clientRequestId") == body.get("clientRequestId"):
@@ -187,24 +175,19 @@ class DataflowService:
         threading.Thread(target=self._work, args=(job,), daemon=True).start()
         return job.resource()
 
-    def _launch(
-        self, place: dict[str, str], query: dict[str, str], body: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Make a job of a template, with the values that are given for its parameters."""
+    def _launch(self, place, query, body):
         template = json.loads(self._stored(query.get("gcsPath") or query["gcs_path"]))
         options = template["environment"]["sdkPipelineOptions"]["options"]
         options.update(body.get("parameters", {}))
         created = self._create(place, {}, {**template, "name": body["jobName"]})
         return {"job": created}
 
-    def _stored(self, uri: str) -> bytes:
+    def _stored(self, uri):
         with _storage(self._environment) as client:
             bucket, _, name = uri.removeprefix("gs://").partition("/")
             return bytes(client.bucket(bucket).blob(name).download_as_bytes())
 
-    def _list(
-        self, place: dict[str, str], query: dict[str, str], _body: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _list(self, place, query, _body):
         found = [
             job
             for job in self.jobs
@@ -214,20 +197,16 @@ class DataflowService:
         ]
         return {"jobs": [job.resource() for job in found]}
 
-    def _get(
-        self, place: dict[str, str], _query: dict[str, str], _body: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _get(self, place, _query, _body):
         return self._job(place).resource()
 
-    def _job(self, place: dict[str, str]) -> StoredJob:
+    def _job(self, place):
         for job in self.jobs:
             if job.id == place["id"]:
                 return job
         raise Refused(404, f"({place['id']}): Information about job could not be found")
 
-    def _update(
-        self, place: dict[str, str], _query: dict[str, str], body: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _update(self, place, _query, body):
         job = self._job(place)
         if body.get("requestedState") not in _CANCELLED:
             raise Refused(400, f"requested state {body.get('requestedState')}")
@@ -236,30 +215,25 @@ class DataflowService:
             self.kill_worker(job)
         return job.resource()
 
-    def fail(self, job: StoredJob, message: str, state: str = "JOB_STATE_FAILED") -> None:
-        """End a job badly."""
+    def fail(self, job, message, state="JOB_STATE_FAILED"):
         with self._changing:
             job.messages += [_message("JOB_MESSAGE_ERROR", message)] if message else []
             job.state = state
             self.kill_worker(job)
 
-    def kill_worker(self, job: StoredJob) -> None:
+    def kill_worker(self, job):
         """End the process of a job as the end of its machine would."""
         if job.worker is not None:
             with suppress(ProcessLookupError):
                 os.kill(job.worker, signal.SIGKILL)
 
-    def _messages(
-        self, place: dict[str, str], _query: dict[str, str], _body: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _messages(self, place, _query, _body):
         return {"jobMessages": self._job(place).messages}
 
-    def _metrics(
-        self, place: dict[str, str], _query: dict[str, str], _body: dict[str, Any]
-    ) -> dict[str, Any]:
+    def _metrics(self, place, _query, _body):
         job = self._job(place)
         context = {"namespace": "slicebeam", "step": "s1"}
-        metrics: list[dict[str, Any]] = [
+        metrics = [
             {
                 "name": {"origin": "user", "name": name, "context": {**context, **tentative}},
                 "scalar": count,
@@ -272,8 +246,7 @@ class DataflowService:
         )
         return {"metrics": metrics, "metricTime": _time(time.time())}
 
-    def _work(self, job: StoredJob) -> None:
-        """Run a job as its workers would, in a process of its own."""
+    def _work(self, job):
         with tempfile.TemporaryDirectory(prefix="slicebeam-test-") as folder:
             request = Path(folder) / "options.json", Path(folder) / "told.json"
             request[0].write_text(json.dumps(job.options), "utf-8")
@@ -288,7 +261,6 @@ class DataflowService:
             with self._changing:
                 if job.state in _ENDED:
                     return
-                assert self._pool.stdin is not None
                 assert self._pool.stdout is not None
                 self._pool.stdin.write(json.dumps([*map(str, request)]) + "\n")
                 self._pool.stdin.flush()
@@ -311,7 +283,7 @@ class DataflowService:
                 else:
                     job.state = "JOB_STATE_DONE"
 
-    def end(self) -> None:
+    def end(self):
         """End all jobs."""
         with self._changing:
             for job in self.jobs:
@@ -321,11 +293,10 @@ class DataflowService:
         self._pool.kill()
         self._pool.wait()
         for pipe in (self._pool.stdin, self._pool.stdout):
-            assert pipe is not None
             pipe.close()
 
 
-def _lives(process: int) -> bool:
+def _lives(process):
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -333,7 +304,7 @@ def _lives(process: int) -> bool:
     return True
 
 
-def _message(importance: str, text: str) -> dict[str, Any]:
+def _message(importance, text):
     return {
         "id": uuid.uuid4().hex,
         "time": _time(time.time()),
@@ -342,13 +313,13 @@ def _message(importance: str, text: str) -> dict[str, Any]:
     }
 
 
-def _time(seconds: float) -> str:
+def _time(seconds):
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1e6):06d}Z"
 
 
 @contextmanager
-def _storage(environment: dict[str, str]) -> Iterator[Any]:
+def _storage(environment):
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
@@ -372,10 +343,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     service: DataflowService
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.service.fault_of(self.command, self.path)
-        answer: dict[str, Any]
         if fault is not None and not fault.is_answer_lost:
             status, answer = fault.status, _error(fault.status, "the service is tried")
         else:
@@ -395,16 +365,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_POST = do_PUT = do_GET  # noqa: N815  (http.server's names)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """The test reads `DataflowService.requests`."""
 
 
-def _error(status: int, message: str) -> dict[str, Any]:
+def _error(status, message):
     return {"error": {"code": status, "message": message, "status": "UNKNOWN"}}
 
 
 @contextmanager
-def dataflow_service(environment: dict[str, str]) -> Iterator[DataflowService]:
+def dataflow_service(environment):
     """Run a stand-in whose workers find storage by variables of the environment."""
     service = DataflowService(environment)
     handler = type("ServiceHandler", (_Handler,), {"service": service})
@@ -420,7 +390,7 @@ def dataflow_service(environment: dict[str, str]) -> Iterator[DataflowService]:
         server.server_close()
 
 
-def run_staged(options: dict[str, Any]) -> dict[str, int]:
+def run_staged(options):
     """Run the staged pipeline that options name, and return its counts."""
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.options.value_provider import RuntimeValueProvider
@@ -439,7 +409,7 @@ def run_staged(options: dict[str, Any]) -> dict[str, int]:
     RuntimeValueProvider.set_runtime_options(options)
     result = FnApiRunner().run_via_runner_api(graph, PipelineOptions([]))
     result.wait_until_finish()
-    counts: dict[str, int] = {}
+    counts = {}
     for counter in result.metrics().query()["counters"]:
         counts[counter.key.metric.name] = counts.get(counter.key.metric.name, 0) + (
             counter.committed or 0
@@ -447,11 +417,10 @@ def run_staged(options: dict[str, Any]) -> dict[str, int]:
     return counts
 
 
-def work(options: str, told: str) -> None:
+def work(options, told):
     """Be the worker of a job, and write what became of it."""
     # What is printed here is nothing that the service asked for.
     os.dup2(2, 1)
-    outcome: dict[str, Any]
     try:
         outcome = {"counts": run_staged(json.loads(Path(options).read_text("utf-8")))}
     except BaseException:  # noqa: BLE001  (told to the service)
@@ -459,8 +428,7 @@ def work(options: str, told: str) -> None:
     Path(told).write_text(json.dumps(outcome), "utf-8")
 
 
-def main() -> None:
-    """Fork a worker for each line of standard input, and print its number, until there are none."""
+def main():
     import apache_beam.runners.portability.fn_api_runner.fn_runner  # noqa: F401
     import google.cloud.storage  # noqa: F401
 

@@ -1,34 +1,21 @@
 """Tells a space of statistics the deviations of all examples, as the preparation of a search does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import Deviations
-from slicebeam.metrics.significance.random_subset import Population, bin_edges, bin_sums, population
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
 
 
-def compressed(deviations: NDArray[np.float64]) -> Population:
+def compressed(deviations):
     """Return the population of values about 0."""
     edges = bin_edges(deviations.min(), deviations.max(), deviations.std())
     unit = 2.0 ** (int(deviations.size).bit_length() - 62)
     return population(bin_sums(deviations, edges, unit), edges, unit)
 
 
-def with_deviations(
-    space: StatisticSpace,
-    name: str,
-    values: NDArray[np.float64],
-    weights: NDArray[np.float64] | None = None,
-) -> StatisticSpace:
+def with_deviations(space, name, values, weights=None):
     """Return the space with the deviations of all examples' values [examples] from their mean.
 
     Values that do not vary have no deviations.

@@ -1,10 +1,7 @@
 """Runs discoveries for the tests, and the data that they are about."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,39 +13,27 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.show.terminal import Terminal
 from tests.running import Found, read
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pandas as pd
-
 
 @dataclass
 class Discovered(Found):
     """What a discovery published."""
 
     @cached_property
-    def membership(self) -> pd.DataFrame:
+    def membership(self):
         return pq.read_table(self.folder / "membership.parquet").to_pandas()
 
     @cached_property
-    def mixture(self) -> dict[str, np.ndarray]:
+    def mixture(self):
         with np.load(self.folder / "mixture.npz") as loaded:
             return {name: loaded[name] for name in loaded.files}
 
     @property
-    def resolutions(self) -> dict[str, dict[str, Any]]:
+    def resolutions(self):
         """What the document tells of each mixture, by its column."""
         return {one["field"]: one for one in self.document["discovery"]["resolutions"]}
 
 
-def discover(
-    output: Path,
-    *,
-    resume: bool = False,
-    engine_seen: Callable[[Engine], None] | None = None,
-    **options: Any,
-) -> Discovered:
+def discover(output, *, resume=False, engine_seen=None, **options):
     """Run a discovery in this process.
 
     Parameters
@@ -63,14 +48,12 @@ def discover(
     return read_discovery(output)
 
 
-def read_discovery(folder: Path) -> Discovered:
+def read_discovery(folder):
     """Read what a discovery published."""
     return Discovered(**vars(read(folder)))
 
 
-def examples(
-    seed: int, *, n: int = 600, dimensions: int = 6, groups: int = 5, apart: float = 1.6
-) -> pa.Table:
+def examples(seed, *, n=600, dimensions=6, groups=5, apart=1.6):
     """Return examples of overlapping groups that an old and a new model are right about, or not.
 
     Numbers of embeddings are 64ths below 32, which float16 holds exactly. Of groups 0 and 1 the new
@@ -85,9 +68,8 @@ def examples(
     often = np.array([[0.65, 0.10], [0.05, 0.60], *[[0.2, 0.2]] * (groups - 2)])[of]
     old_wrong, new_wrong = (rng.random((n, 2)) < often).T
     label = rng.integers(3, size=n)
-    old, new = (
-        (label + wrong * rng.integers(1, 3, size=n)) % 3 for wrong in (old_wrong, new_wrong)
-    )
+    old = (label + old_wrong * rng.integers(1, 3, size=n)) % 3
+    new = (label + new_wrong * rng.integers(1, 3, size=n)) % 3
     names = np.array(["ant", "bee", "cat"])
     loss_old = np.round(rng.gamma(2, 0.2, n) + old_wrong, 6)
     loss_new = np.where(rng.random(n) < 0.1, loss_old, rng.gamma(2, 0.2, n) + new_wrong)
@@ -112,12 +94,12 @@ def examples(
     )
 
 
-def embeddings(table: pa.Table, column: str = "z") -> np.ndarray:
+def embeddings(table, column="z"):
     """Return the embeddings of a table: float64 [n, D]."""
     return np.array(table.column(column).to_pylist(), np.float64)
 
 
-def written(path: Path, table: pa.Table, **how: Any) -> str:
+def written(path, table, **how):
     """Write a table as Parquet and return its path."""
     pq.write_table(table, path, **how)
     return str(path)

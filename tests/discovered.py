@@ -1,44 +1,21 @@
 """Data with planted slices, and runs of discovery on it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.pipelines.config.discover import discover_config
-from slicebeam.pipelines.discovery.discover import run_discovery
-from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.pipelines.show.terminal import Terminal
-from tests.running import read
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.running import Found
+from tests.discover_runs import discover
 
 # Columns of `planted_table`, as the command takes them.
-COLUMNS: dict[str, Any] = {
-    "embedding": "embedding",
-    "loss": "loss_new",
-    "baseline_loss": "loss_old",
-    "example_id": "id",
-}
+COLUMNS = {"embedding": "embedding", "loss": "loss_new", "baseline_loss": "loss_old"}
+COLUMNS |= {"example_id": "id"}
+# Runs a discovery in this process.
+discovery = discover
 
 
 def planted_table(
-    rows: int = 600,
-    *,
-    dimensions: int = 8,
-    planted: int = 3,
-    size: int = 60,
-    background: int = 6,
-    decoys: int = 0,
-    seed: int = 0,
-    apart: float = 4.0,
-) -> pa.Table:
+    rows=600, *, dimensions=8, planted=3, size=60, background=6, decoys=0, seed=0, apart=4.0
+):
     """Points of a few wide clusters, and of narrow ones on which the new model is worse or better.
 
     Columns: id, embedding (float32 lists), loss_old, loss_new (0 or 1), planted (the number of the
@@ -47,12 +24,8 @@ def planted_table(
     rng = np.random.default_rng(seed)
     narrow = planted + decoys
     centres = rng.normal(0, apart, (narrow + background, dimensions))
-    of = np.concatenate(
-        [
-            np.repeat(np.arange(narrow), size),
-            rng.integers(narrow, narrow + background, rows - narrow * size),
-        ]
-    )
+    others = rng.integers(narrow, narrow + background, rows - narrow * size)
+    of = np.concatenate([np.repeat(np.arange(narrow), size), others])
     width = np.where(of < narrow, 0.5, 1.5)[:, None]
     z = (centres[of] + rng.normal(0, 1, (rows, dimensions)) * width).astype(np.float32)
     slices = np.where(of < planted, of, -1)
@@ -70,16 +43,8 @@ def planted_table(
     )
 
 
-def planted_file(path: Path, *, row_groups: int = 1, **options: Any) -> str:
+def planted_file(path, *, row_groups=1, **options):
     """Write `planted_table`, without the column that tells the slices."""
     table = planted_table(**options).drop_columns(["planted"])
     pq.write_table(table, path, row_group_size=-(-table.num_rows // row_groups))
     return str(path)
-
-
-def discovery(output: Path, *, resume: bool = False, **options: Any) -> Found:
-    """Run a discovery in this process."""
-    config = discover_config({"output": str(output), **options})
-    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
-        run_discovery(config, engine, Terminal(quiet=True), resume=resume)
-    return read(output)

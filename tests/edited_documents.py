@@ -1,10 +1,7 @@
 """Documents to be edited, and stand-ins for what counts slices and reads examples."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,28 +18,18 @@ from slicebeam.pipelines.changelist.slices import Size, Slice
 from slicebeam.transforms.encode.definitions import members, queries_of, similarities
 from tests.running import search
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pytest
-
 ROWS = 600
 WORDS = ("food", "service", "weather", "music")
 
 
-def examples() -> pd.DataFrame:
+def examples():
     """Examples with errors where the topic is food, and where someone is young."""
     random = np.random.default_rng(5)
-    frame = pd.DataFrame(
-        {
-            "id": [f"n{row}" for row in range(ROWS)],
-            "age": random.integers(17, 90, ROWS),
-            "topic": random.choice(WORDS, ROWS),
-            "sex": random.choice(["Female", "Male"], ROWS),
-            "label": random.integers(0, 2, ROWS),
-        }
-    )
+    frame = pd.DataFrame({"id": [f"n{row}" for row in range(ROWS)]})
+    frame["age"] = random.integers(17, 90, ROWS)
+    frame["topic"] = random.choice(WORDS, ROWS)
+    frame["sex"] = random.choice(["Female", "Male"], ROWS)
+    frame["label"] = random.integers(0, 2, ROWS)
     chance = 0.1 + 0.6 * (frame["topic"] == "food") + 0.5 * (frame["age"] < 30)
     wrong = random.random(ROWS) < chance
     frame["prediction"] = np.where(wrong, 1 - frame["label"], frame["label"])
@@ -51,7 +38,7 @@ def examples() -> pd.DataFrame:
     return frame
 
 
-def embeddings(frame: pd.DataFrame) -> np.ndarray:
+def embeddings(frame):
     """float32 [n, 4], near the axis of the topic."""
     random = np.random.default_rng(6)
     noise = random.normal(scale=0.2, size=(len(frame), len(WORDS)))
@@ -59,12 +46,12 @@ def embeddings(frame: pd.DataFrame) -> np.ndarray:
     return (np.eye(len(WORDS))[axes] + noise).astype(np.float32)
 
 
-def embedded(text: str) -> np.ndarray:
+def embedded(text):
     """The embedding of a query: the axes of the topics in it."""
     return np.array([word in text for word in WORDS], np.float32)
 
 
-def searched(folder: Path, frame: pd.DataFrame | None = None, suffix: str = "parquet") -> Path:
+def searched(folder, frame=None, suffix="parquet"):
     """Search the examples, and return the path of the document."""
     frame = examples() if frame is None else frame
     data = folder / f"examples.{suffix}"
@@ -72,81 +59,47 @@ def searched(folder: Path, frame: pd.DataFrame | None = None, suffix: str = "par
         frame.to_csv(data, index=False)
     else:
         pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), data)
-    search(
-        folder / "out",
-        data=(str(data),),
-        label="label",
-        prediction="prediction",
-        example_id="id",
-        exclude_features=("text",),
-        max_cross_size=1,
-        exact_edges=True,
-    )
+    roles = {"label": "label", "prediction": "prediction", "example_id": "id"}
+    how = {"exclude_features": ("text",), "max_cross_size": 1, "exact_edges": True}
+    search(folder / "out", data=(str(data),), **roles, **how)
     return folder / "out" / "changelist.json"
 
 
-def discovered(path: Path) -> SearchChangeList:
+def discovered(path):
     """Let a document tell of embeddings, and return it."""
     document = SearchChangeList.model_validate_json(path.read_text())
-    discovery = Discovery(
-        encoder="axes",
-        encoder_fingerprint="e1",
-        text_field="text",
-        dimensions=len(WORDS),
-        kept_dimensions=len(WORDS),
-        kept_variance=1.0,
-        loss_weight=0.0,
-        discovery_examples=ROWS,
-        evaluation_examples=ROWS,
-        mixture_fingerprint="m1",
-        resolutions=(),
-        described=0,
-    )
+    encoder = {"encoder": "axes", "encoder_fingerprint": "e1", "text_field": "text"}
+    kept = {"dimensions": len(WORDS), "kept_dimensions": len(WORDS), "kept_variance": 1.0}
+    used = {"discovery_examples": ROWS, "evaluation_examples": ROWS, "mixture_fingerprint": "m1"}
+    found = {"loss_weight": 0.0, "resolutions": (), "described": 0}
+    discovery = Discovery(**encoder, **kept, **used, **found)
     document = document.model_copy(update={"discovery": discovery})
     path.write_text(document.to_json())
     return document
 
 
-def counted(document: SearchChangeList, name: str, definition: Any, frame: pd.DataFrame) -> Slice:
+def counted(document, name, definition, frame):
     """A slice as it is counted, by pandas."""
     rule = rule_of(definition)
     queries = {text: embedded(text) for text in queries_of(rule)}
-    table = pa.table(
-        {column: pa.array(frame[column].tolist(), from_pandas=True) for column in frame.columns}
-    )
+    columns = {name: pa.array(values.tolist(), from_pandas=True) for name, values in frame.items()}
+    table = pa.table(columns)
     held = members(rule, table, embeddings(frame), queries, "id")
     right = (frame["label"] == frame["prediction"])[held]
     value = float(right.mean()) if held.any() else None
-    change = Change(
-        metric=document.metrics[0].key,
-        n=int(held.sum()),
-        after=Estimate(value=value),
-        direction="none",
-    )
-    return Slice(
-        slice_id="0" * 16,
-        name=name,
-        definition=definition,
-        cross_size=1,
-        size=Size(n=int(held.sum()), share=float(held.mean())),
-        changes=(change,),
-    )
+    metric, n = document.metrics[0].key, int(held.sum())
+    change = Change(metric=metric, n=n, after=Estimate(value=value), direction="none")
+    told = {"slice_id": "0" * 16, "name": name, "definition": definition, "cross_size": 1}
+    return Slice(**told, size=Size(n=n, share=float(held.mean())), changes=(change,))
 
 
 class Measured:
-    """Stands in for what counts slices on the data.
+    """Stands in for what counts slices on the data, and notes what it was asked."""
 
-    Attributes
-    ----------
-    calls : what it was asked
-    """
-
-    def __init__(self, frame: pd.DataFrame) -> None:
+    def __init__(self, frame):
         self.frame, self.calls = frame, []
 
-    def __call__(
-        self, document: SearchChangeList, definitions: Sequence[Any], **told: Any
-    ) -> list[Slice]:
+    def __call__(self, document, definitions, **told):
         self.calls.append((definitions, told))
         return [counted(document, *one, self.frame) for one in definitions]
 
@@ -154,45 +107,45 @@ class Measured:
 class Examples:
     """Stands in for the population of the examples."""
 
-    def __init__(self, frame: pd.DataFrame) -> None:
+    def __init__(self, frame):
         self.frame, self.vectors = frame, embeddings(frame)
 
     @property
-    def ids(self) -> pa.Array:
+    def ids(self):
         kind = pa.int64() if self.frame["id"].dtype.kind == "i" else pa.string()
         return pa.array(self.frame["id"].tolist(), kind)
 
-    def similarity(self, queries: Sequence[str]) -> np.ndarray:
+    def similarity(self, queries):
         found = [similarities(self.vectors, embedded(one)) for one in queries]
         return np.array(found, np.float32)
 
-    def embeddings(self, positions: np.ndarray) -> np.ndarray:
+    def embeddings(self, positions):
         return self.vectors[positions]
 
-    def column(self, name: str) -> pa.Array:
+    def column(self, name):
         if name not in self.frame:
             raise InputError(f"unknown column {name!r}")
         return pa.array(self.frame[name].tolist(), from_pandas=True)
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, frame: pd.DataFrame) -> Measured:
+def stand_in(monkeypatch, frame):
     """Let the commands count and read by the stand-ins."""
     measuring = ModuleType("slicebeam.pipelines.define.measuring")
-    measuring.measured = Measured(frame)  # type: ignore[attr-defined]
+    measuring.measured = Measured(frame)
     population = ModuleType("slicebeam.pipelines.define.examples")
-    population.open_examples = lambda *_: Examples(frame)  # type: ignore[attr-defined]
+    population.open_examples = lambda *_: Examples(frame)
     for module in (measuring, population):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return measuring.measured
 
 
-def predicate(field: str, op: Any, value: Any) -> PredicateDefinition:
+def predicate(field, op, value):
     """A definition by one condition."""
     condition = Condition(field=field, op=op, value=value)
     return PredicateDefinition(predicate=Predicate(all=(condition,)))
 
 
-def made(document: SearchChangeList, name: str, definition: Any) -> Slice:
+def made(document, name, definition):
     """A slice of a definition, as if it were counted."""
     told = {"slice_id": slice_id_of(definition), "name": name, "definition": definition}
     return document.slices[0].model_copy(update=told)

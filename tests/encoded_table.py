@@ -1,7 +1,5 @@
 """A small table of codes with all its slices, and what the choice of findings needs of it."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

@@ -3,22 +3,20 @@
 ``{folder}`` in the command is a new folder, which is removed afterwards.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile
 import threading
 
 
-def main(command: list[str]) -> int:
+def main(command):
     with tempfile.TemporaryDirectory(
         prefix="slicebeam-test-", ignore_cleanup_errors=True
     ) as folder:
         arguments = [part.replace("{folder}", folder) for part in command]
         process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL)
 
-        def watch() -> None:
+        def watch():
             sys.stdin.buffer.read()
             process.kill()
 

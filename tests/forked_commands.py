@@ -5,8 +5,6 @@ output. A command that is forked here is killed, limited and deprived like one t
 anew, and takes a second or two less.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -18,25 +16,19 @@ import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from tests import quick_beam
 
 _POLL = 0.002
 _IMPORTED = (
-    "apache_beam.runners.portability.fn_api_runner.fn_runner",
-    "pyarrow.csv",
-    "pyarrow.parquet",
-    "rich.console",
-    "slicebeam.pipelines.cli",
-    "slicebeam.pipelines.search.search",
+    *("apache_beam.runners.portability.fn_api_runner.fn_runner", "pyarrow.csv", "pyarrow.parquet"),
+    *("rich.console", "slicebeam.pipelines.cli", "slicebeam.pipelines.search.search"),
     "slicebeam.pipelines.show.terminal",
 )
 _DATA = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
 
 
-def _start(request: dict[str, Any]) -> int:
-    """Fork a command and return its process number."""
+def _start(request):
     child = os.fork()
     if child:
         return child
@@ -58,8 +50,7 @@ def _start(request: dict[str, Any]) -> int:
         os._exit(code)
 
 
-def _arrange(request: dict[str, Any]) -> None:
-    """Make the surroundings of the command."""
+def _arrange(request):
     # A group of its own, so that what it starts can be ended with it.
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -99,7 +90,7 @@ def _arrange(request: dict[str, Any]) -> None:
         os.setuid(request["user"])
 
 
-def _wait(child: int, seconds: float) -> int | None:
+def _wait(child, seconds):
     """Return how a command ended, below 0 by a signal; None where it had to be killed."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -112,8 +103,7 @@ def _wait(child: int, seconds: float) -> int | None:
     return None
 
 
-def _import_what_is_needed() -> None:
-    """Import what a command imports on its way, which one without rights could not read."""
+def _import_what_is_needed():
     for module in _IMPORTED:
         import_module(module)
     quick_beam.remember_answers(setattr)
@@ -138,14 +128,13 @@ def _import_what_is_needed() -> None:
             import_module(name)
 
 
-def main() -> None:
+def main():
     """Answer requests until there are none."""
     _import_what_is_needed()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
         request = json.loads(line)
-        answer: int | None
         if "arguments" in request:
             answer = _start(request)
         else:

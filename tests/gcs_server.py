@@ -18,13 +18,10 @@ import uuid
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import google_crc32c
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Every request for a bucket of such a name is refused, as for an account without permission.
 FORBIDDEN = "forbidden-"
@@ -32,26 +29,16 @@ _PAGE = 1000
 # What changes only how an answer is told, and who pays for it.
 _PRESENTATION = {"alt", "fields", "prettyPrint", "projection", "quotaUser", "userProject"}
 _PRECONDITIONS = {
-    "ifGenerationMatch",
-    "ifGenerationNotMatch",
-    "ifMetagenerationMatch",
-    "ifMetagenerationNotMatch",
+    f"if{what}{how}" for what in ("Generation", "Metageneration") for how in ("Match", "NotMatch")
 }
-_LISTING = {
-    "prefix",
-    "delimiter",
-    "includeTrailingDelimiter",
-    "startOffset",
-    "endOffset",
-    "maxResults",
-    "pageToken",
-}
+_LISTING = {"prefix", "delimiter", "includeTrailingDelimiter", "startOffset", "endOffset"}
+_LISTING |= {"maxResults", "pageToken"}
 
 
 class Refused(Exception):  # noqa: N818  (an answer, not a fault of the server)
     """An answer other than success."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status, reason, message):
         super().__init__(message)
         self.status, self.reason = status, reason
 
@@ -65,19 +52,19 @@ class Stored:
     data: bytes
     generation: int
     content_type: str
-    metadata: Mapping[str, str]
+    metadata: dict[str, str]
     created: str
     metageneration: int = 1
 
     @property
-    def md5(self) -> str:
+    def md5(self):
         return base64.b64encode(hashlib.md5(self.data, usedforsecurity=False).digest()).decode()
 
     @property
-    def crc32c(self) -> str:
+    def crc32c(self):
         return crc32c(self.data)
 
-    def resource(self) -> dict[str, Any]:
+    def resource(self):
         """How the API describes it."""
         return {
             "kind": "storage#object",
@@ -113,39 +100,33 @@ class Session:
 class Objects:
     """Buckets and what is in them; every change is atomic."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._lock = threading.RLock()
-        self._buckets: dict[str, dict[str, Stored]] = {}
-        self._sessions: dict[str, Session] = {}
+        self._buckets = {}
+        self._sessions = {}
         self._generation = 0
 
-    def make_bucket(self, name: str) -> dict[str, Any]:
+    def make_bucket(self, name):
         with self._lock:
             if name in self._buckets:
                 raise Refused(409, "conflict", f"Your previous request to create {name} succeeded")
             self._buckets[name] = {}
         return self.bucket(name)
 
-    def bucket(self, name: str) -> dict[str, Any]:
+    def bucket(self, name):
         self._content(name)
-        return {
-            "kind": "storage#bucket",
-            "id": name,
-            "name": name,
-            "location": "US",
-            "metageneration": "1",
-        }
+        named = {"kind": "storage#bucket", "id": name, "name": name}
+        return {**named, "location": "US", "metageneration": "1"}
 
-    def _content(self, bucket: str) -> dict[str, Stored]:
+    def _content(self, bucket):
         if bucket.startswith(FORBIDDEN):
-            raise Refused(
-                403, "forbidden", "Anonymous caller does not have storage.objects access to it."
-            )
+            why = "Anonymous caller does not have storage.objects access to it."
+            raise Refused(403, "forbidden", why)
         if bucket not in self._buckets:
             raise Refused(404, "notFound", "The specified bucket does not exist.")
         return self._buckets[bucket]
 
-    def get(self, bucket: str, name: str, query: dict[str, str]) -> Stored:
+    def get(self, bucket, name, query):
         with self._lock:
             found = self._content(bucket).get(name)
         if found is None or query.get("generation", str(found.generation)) != str(found.generation):
@@ -153,9 +134,7 @@ class Objects:
         _check(found, query, reading=True)
         return found
 
-    def insert(
-        self, bucket: str, name: str, data: bytes, attributes: dict[str, Any], query: dict[str, str]
-    ) -> Stored:
+    def insert(self, bucket, name, data, attributes, query):
         """Store an object, if the preconditions hold for what is there and its hashes are right."""
         if not name:
             raise Refused(400, "required", "Required object name is missing.")
@@ -180,20 +159,20 @@ class Objects:
             content[name] = stored
         return stored
 
-    def delete(self, bucket: str, name: str, query: dict[str, str]) -> None:
+    def delete(self, bucket, name, query):
         with self._lock:
             content = self._content(bucket)
             found = self.get(bucket, name, {k: v for k, v in query.items() if k == "generation"})
             _check(found, query)
             del content[name]
 
-    def list(self, bucket: str, query: dict[str, str]) -> dict[str, Any]:
+    def list(self, bucket, query):
         """One page of the objects and, with a delimiter, of the folders below a prefix."""
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         trailing = query.get("includeTrailingDelimiter") == "true"
         with self._lock:
             content = dict(self._content(bucket))
-        entries: dict[str, Stored | None] = {}
+        entries = {}
         for name, stored in content.items():
             inside = name.startswith(prefix) and name >= query.get("startOffset", "")
             if not inside or ("endOffset" in query and name >= query["endOffset"]):
@@ -212,7 +191,7 @@ class Objects:
             after = base64.urlsafe_b64decode(token)
             order = order[bisect_right([name.encode() for name in order], after) :]
         page = order[: min(int(query.get("maxResults") or _PAGE), _PAGE)]
-        answer: dict[str, Any] = {"kind": "storage#objects"}
+        answer = {"kind": "storage#objects"}
         items = [stored.resource() for name in page if (stored := entries[name]) is not None]
         folders = [name for name in page if delimiter and _is_folder(name, prefix, delimiter)]
         if items:
@@ -223,16 +202,14 @@ class Objects:
             answer["nextPageToken"] = base64.urlsafe_b64encode(page[-1].encode()).decode()
         return answer
 
-    def begin_upload(
-        self, bucket: str, name: str, attributes: dict[str, Any], query: dict[str, str]
-    ) -> str:
+    def begin_upload(self, bucket, name, attributes, query):
         with self._lock:
             _check(self._content(bucket).get(name), query)
             key = uuid.uuid4().hex
             self._sessions[key] = Session(bucket, name, attributes, query)
         return key
 
-    def go_on(self, key: str, content_range: str, data: bytes) -> Session:
+    def go_on(self, key, content_range, data):
         """Add a chunk to a resumable upload; the last one stores the object."""
         match = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", content_range)
         if not match:
@@ -252,31 +229,26 @@ class Objects:
                 # What has come before is sent again after a lost answer.
                 session.data += data[len(session.data) - int(first) :]
             if total != "*" and len(session.data) == int(total):
-                session.done = self.insert(
-                    session.bucket,
-                    session.name,
-                    bytes(session.data),
-                    session.attributes,
-                    session.query,
-                )
+                data, where = bytes(session.data), (session.bucket, session.name)
+                session.done = self.insert(*where, data, session.attributes, session.query)
             return session
 
-    def give_up(self, key: str) -> None:
+    def give_up(self, key):
         with self._lock:
             if self._sessions.pop(key, None) is None:
                 raise Refused(404, "notFound", "There is no such upload.")
 
 
-def crc32c(data: bytes) -> str:
+def crc32c(data):
     """The checksum as the API tells it."""
     return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
 
 
-def _is_folder(name: str, prefix: str, delimiter: str) -> bool:
+def _is_folder(name, prefix, delimiter):
     return name.endswith(delimiter) and len(name) > len(prefix)
 
 
-def _check(found: Stored | None, query: dict[str, str], *, reading: bool = False) -> None:
+def _check(found, query, *, reading=False):
     """Refuse what a precondition forbids; generation 0 is an object that is not there."""
     generation = found.generation if found else 0
     metageneration = found.metageneration if found else 0
@@ -297,15 +269,15 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     store: Objects
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self._answer()
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815  (http.server's names)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Nothing: a test says what it expected."""
 
-    def _answer(self) -> None:
+    def _answer(self):
         try:
             body = self._body()
         except (ConnectionError, ValueError):
@@ -319,18 +291,12 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self._route(parts, query, body)
         except Refused as refused:
-            answer = {
-                "error": {
-                    "code": refused.status,
-                    "message": str(refused),
-                    "errors": [
-                        {"domain": "global", "reason": refused.reason, "message": str(refused)}
-                    ],
-                }
-            }
+            told = {"message": str(refused)}
+            errors = [{"domain": "global", "reason": refused.reason, **told}]
+            answer = {"error": {"code": refused.status, **told, "errors": errors}}
             self._send(refused.status, json.dumps(answer).encode())
 
-    def _body(self) -> bytes:
+    def _body(self):
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self._exactly(int(self.headers.get("Content-Length") or 0))
         blocks = []
@@ -341,14 +307,15 @@ class Handler(BaseHTTPRequestHandler):
             """Trailers are nothing that a client needs here."""
         return b"".join(blocks)
 
-    def _exactly(self, size: int) -> bytes:
+    def _exactly(self, size):
         data = self.rfile.read(size)
         if len(data) != size:
             raise ConnectionError("the body is cut")
         return data
 
-    def _route(self, parts: list[str], query: dict[str, str], body: bytes) -> None:
-        match (self.command, *parts):
+    def _route(self, parts, query, body):
+        # What is downloaded has the same address, behind a word.
+        match (self.command, *parts[parts[0] == "download" :]):
             case ("POST", "storage", "v1", "b"):
                 _known(query, {"project", "enableObjectRetention"})
                 self._json(self.store.make_bucket(json.loads(body)["name"]))
@@ -358,16 +325,7 @@ class Handler(BaseHTTPRequestHandler):
             case ("GET", "storage", "v1", "b", bucket, "o"):
                 _known(query, _LISTING)
                 self._json(self.store.list(bucket, query))
-            case ("GET", "storage", "v1", "b", bucket, "o", name) | (
-                "GET",
-                "download",
-                "storage",
-                "v1",
-                "b",
-                bucket,
-                "o",
-                name,
-            ):
+            case ("GET", "storage", "v1", "b", bucket, "o", name):
                 _known(query, {"generation", *_PRECONDITIONS})
                 found = self.store.get(bucket, name, query)
                 if query.get("alt") == "media":
@@ -385,24 +343,24 @@ class Handler(BaseHTTPRequestHandler):
             case ("DELETE", "upload", "storage", "v1", "b", _, "o"):
                 self.store.give_up(query.get("upload_id", ""))
                 self._send(499)
-            case ("GET", bucket, *names) if names and bucket not in ("storage", "download"):
+            case ("GET", bucket, *names) if names and bucket != "storage":
                 # The older XML API, which google-cloud-cpp reads by.
                 _known(query, {"generation"})
                 self._media(self.store.get(bucket, "/".join(names), query | self._xml_conditions()))
             case _:
                 raise Refused(501, "notImplemented", f"{self.command} {self.path} is not known.")
 
-    def _xml_conditions(self) -> dict[str, str]:
+    def _xml_conditions(self):
         names = {
             "x-goog-if-generation-match": "ifGenerationMatch",
             "x-goog-if-metageneration-match": "ifMetagenerationMatch",
         }
         return {names[key.lower()]: v for key, v in self.headers.items() if key.lower() in names}
 
-    def _insert(self, bucket: str, query: dict[str, str], body: bytes) -> None:
+    def _insert(self, bucket, query, body):
         kind = query.get("uploadType", "")
         _known(query, {"uploadType", "name", *_PRECONDITIONS})
-        attributes: dict[str, Any] = {}
+        attributes = {}
         if kind == "media":
             attributes["contentType"] = self.headers.get("Content-Type")
             data = body
@@ -425,7 +383,7 @@ class Handler(BaseHTTPRequestHandler):
         name = query.get("name") or attributes.get("name", "")
         self._json(self.store.insert(bucket, name, data, attributes, query).resource())
 
-    def _told_hashes(self) -> dict[str, str]:
+    def _told_hashes(self):
         told = dict(
             one.strip().split("=", 1)
             for one in self.headers.get("X-Goog-Hash", "").split(",")
@@ -434,7 +392,7 @@ class Handler(BaseHTTPRequestHandler):
         names = {"crc32c": "crc32c", "md5": "md5Hash"}
         return {names[key]: value for key, value in told.items() if key in names}
 
-    def _go_on(self, query: dict[str, str], body: bytes) -> None:
+    def _go_on(self, query, body):
         whole = f"bytes 0-{len(body) - 1}/{len(body)}" if body else "bytes */0"
         session = self.store.go_on(
             query.get("upload_id", ""), self.headers.get("Content-Range", whole), body
@@ -445,7 +403,7 @@ class Handler(BaseHTTPRequestHandler):
         size = len(session.data)
         self._send(308, headers={"Range": f"bytes=0-{size - 1}"} if size else {})
 
-    def _media(self, found: Stored) -> None:
+    def _media(self, found):
         size, headers = len(found.data), {"x-goog-generation": str(found.generation)}
         wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         if not wanted or wanted.groups() == ("", ""):
@@ -460,16 +418,10 @@ class Handler(BaseHTTPRequestHandler):
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
         self._send(206, found.data[begin:end], headers, found.content_type)
 
-    def _json(self, content: dict[str, Any]) -> None:
+    def _json(self, content):
         self._send(200, json.dumps(content).encode())
 
-    def _send(
-        self,
-        status: int,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        content_type: str = "application/json; charset=UTF-8",
-    ) -> None:
+    def _send(self, status, body=b"", headers=None, content_type="application/json; charset=UTF-8"):
         self.send_response(status)
         for key, value in (headers or {}).items():
             self.send_header(key, value)
@@ -481,13 +433,13 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def _known(query: dict[str, str], known: set[str]) -> None:
+def _known(query, known):
     for key in query:
         if key not in known | _PRESENTATION:
             raise Refused(501, "notImplemented", f"The parameter {key!r} is not known.")
 
 
-def _related(content_type: str, body: bytes) -> tuple[dict[str, Any], bytes]:
+def _related(content_type, body):
     """Return the attributes and the data of a body of two parts."""
     match = re.search(r'boundary="?([^";]+)"?', content_type)
     if not match:
@@ -512,13 +464,13 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
     daemon_threads = True
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request, client_address):
         """Report errors, but not that a client went away."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
-def serve() -> None:
+def serve():
     """Print the address, and answer until standard input ends."""
     handler = type("StoreHandler", (Handler,), {"store": Objects()})
     server = Server(("127.0.0.1", 0), handler)

@@ -1,14 +1,12 @@
 """Moto's stand-in for S3: prints its address and ends when its standard input does."""
 
-from __future__ import annotations
-
 import logging
 import sys
 
 from moto.server import ThreadedMotoServer
 
 
-def serve() -> None:
+def serve():
     # It tells every request on standard error.
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)

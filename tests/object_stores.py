@@ -18,16 +18,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from slicebeam.metrics.errors import SlicebeamError
 
 ROOT = Path(__file__).parent.parent
 ACCESS_KEY, SECRET_KEY, REGION = "slicebeam-tests", "slicebeam-tests-secret", "us-east-1"
@@ -35,10 +29,7 @@ ACCESS_KEY, SECRET_KEY, REGION = "slicebeam-tests", "slicebeam-tests-secret", "u
 # and the Go package.
 _BINARIES = {
     "minio": ("SLICEBEAM_MINIO", "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"),
-    "fake-gcs-server": (
-        "SLICEBEAM_FAKE_GCS_SERVER",
-        "github.com/fsouza/fake-gcs-server@v1.56.1",
-    ),
+    "fake-gcs-server": ("SLICEBEAM_FAKE_GCS_SERVER", "github.com/fsouza/fake-gcs-server@v1.56.1"),
 }
 _STARTS_WITHIN = 60.0
 
@@ -47,8 +38,6 @@ _STARTS_WITHIN = 60.0
 class TestStore:
     """A server of object storage, and a client that looks into it.
 
-    Attributes
-    ----------
     name : of the server
     scheme : ``s3`` or ``gs``
     endpoint : ``http://host:port``
@@ -60,27 +49,21 @@ class TestStore:
     scheme: str
     endpoint: str
 
-    def environment(self, endpoint: str | None = None) -> dict[str, str]:
-        """The variables by which a process finds the server, or a proxy before it."""
+    def environment(self, endpoint=None):
         address = endpoint or self.endpoint
         if self.scheme == "gs":
             return {"STORAGE_EMULATOR_HOST": address, "NO_GCE_CHECK": "true"}
-        return {
-            "AWS_ENDPOINT_URL": address,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+        return (
+            {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": ACCESS_KEY}
+            | {"AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION}
+            | {"AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true"}
+        )
 
     @property
-    def client(self) -> Any:
-        """A client of the provider's library, straight to the server."""
+    def client(self):
         return _client(self.scheme, self.endpoint)
 
-    def new_bucket(self) -> Bucket:
-        """Make a bucket of a name that was never used."""
+    def new_bucket(self):
         bucket = Bucket(self, f"tests-{uuid.uuid4().hex[:20]}")
         if self.scheme == "gs":
             self.client.create_bucket(bucket.name)
@@ -90,7 +73,7 @@ class TestStore:
 
 
 @lru_cache(maxsize=16)
-def _client(scheme: str, endpoint: str) -> Any:
+def _client(scheme, endpoint):
     if scheme == "gs":
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import storage
@@ -102,13 +85,8 @@ def _client(scheme: str, endpoint: str) -> Any:
         )
     import boto3
 
-    return boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
-        region_name=REGION,
-    )
+    keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
+    return boto3.client("s3", endpoint_url=endpoint, region_name=REGION, **keys)
 
 
 @dataclass(frozen=True)
@@ -119,33 +97,31 @@ class Bucket:
     name: str
 
     @property
-    def uri(self) -> str:
+    def uri(self):
         return f"{self.store.scheme}://{self.name}"
 
-    def write(self, key: str, data: bytes) -> None:
+    def write(self, key, data):
         if self.store.scheme == "gs":
             self.store.client.bucket(self.name).blob(key).upload_from_string(data)
         else:
             self.store.client.put_object(Bucket=self.name, Key=key, Body=data)
 
-    def upload(self, file: Path, key: str | None = None) -> str:
-        """Copy a file and return its URI."""
+    def upload(self, file, key=None):
         self.write(key or file.name, file.read_bytes())
         return f"{self.uri}/{key or file.name}"
 
-    def read(self, key: str) -> bytes:
+    def read(self, key):
         if self.store.scheme == "gs":
             return bytes(self.store.client.bucket(self.name).blob(key).download_as_bytes())
         return bytes(self.store.client.get_object(Bucket=self.name, Key=key)["Body"].read())
 
-    def delete(self, key: str) -> None:
+    def delete(self, key):
         if self.store.scheme == "gs":
             self.store.client.bucket(self.name).blob(key).delete()
         else:
             self.store.client.delete_object(Bucket=self.name, Key=key)
 
-    def keys(self, prefix: str = "") -> list[str]:
-        """The names of all objects, sorted."""
+    def keys(self, prefix=""):
         if self.store.scheme == "gs":
             return sorted(
                 blob.name for blob in self.store.client.list_blobs(self.name, prefix=prefix)
@@ -157,58 +133,37 @@ class Bucket:
 
 
 @contextmanager
-def gcs_store() -> Iterator[TestStore]:
+def gcs_store():
     """The tests' own server of the JSON API."""
     with _python_server("tests.gcs_server") as endpoint:
         yield TestStore("gcs_server", "gs", endpoint)
 
 
 @contextmanager
-def moto_store() -> Iterator[TestStore]:
+def moto_store():
     """Moto, which is quick to start, and forgives what MinIO does not."""
     with _python_server("tests.moto_server") as endpoint:
         yield TestStore("moto", "s3", endpoint)
 
 
 @contextmanager
-def minio_store() -> Iterator[TestStore]:
-    """MinIO: a real server of S3, with credentials, and atomic in all races."""
+def minio_store():
     environment = {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY}
-    with _binary_server(
-        [
-            str(binary("minio")),
-            "server",
-            "--quiet",
-            "--address=127.0.0.1:{port}",
-            "--console-address=127.0.0.1:{other_port}",
-            "{folder}",
-        ],
-        "/minio/health/live",
-        environment,
-    ) as endpoint:
+    address = ["--address=127.0.0.1:{port}", "--console-address=127.0.0.1:{other_port}"]
+    command = [str(binary("minio")), "server", "--quiet", *address, "{folder}"]
+    with _binary_server(command, "/minio/health/live", environment) as endpoint:
         yield TestStore("minio", "s3", endpoint)
 
 
 @contextmanager
-def fake_gcs_store() -> Iterator[TestStore]:
-    """fake-gcs-server, with which the tests' own server is compared."""
-    with _binary_server(
-        [
-            str(binary("fake-gcs-server")),
-            "-scheme=http",
-            "-host=127.0.0.1",
-            "-port={port}",
-            "-backend=memory",
-            "-log-level=error",
-            "-external-url=http://127.0.0.1:{port}",
-        ],
-        "/_internal/healthcheck",
-        {},
-    ) as endpoint:
+def fake_gcs_store():
+    command = [str(binary("fake-gcs-server")), "-scheme=http", "-host=127.0.0.1", "-port={port}"]
+    command += ["-backend=memory", "-log-level=error", "-external-url=http://127.0.0.1:{port}"]
+    with _binary_server(command, "/_internal/healthcheck", {}) as endpoint:
         yield TestStore("fake-gcs-server", "gs", endpoint)
 
 
-def binary(name: str) -> Path:
+def binary(name):
     """Return a server's binary: the one that a variable names, or one that Go builds, once.
 
     Without either the test is skipped, and says how to get it.
@@ -232,19 +187,18 @@ def binary(name: str) -> Path:
 
 
 @contextmanager
-def _python_server(module: str) -> Iterator[str]:
+def _python_server(module):
     process = subprocess.Popen(
         [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )
     with _ended(process):
-        assert process.stdout is not None
         endpoint = process.stdout.readline().decode().strip()
         assert endpoint, f"{module} did not start"
         yield endpoint
 
 
 @contextmanager
-def _binary_server(command: list[str], health: str, environment: dict[str, str]) -> Iterator[str]:
+def _binary_server(command, health, environment):
     """Start a server that is told its port, which somebody else may have taken meanwhile."""
     for attempt in range(5):
         port, other_port = free_port(), free_port()
@@ -252,12 +206,9 @@ def _binary_server(command: list[str], health: str, environment: dict[str, str])
             part.replace("{port}", str(port)).replace("{other_port}", str(other_port))
             for part in command
         ]
-        process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "ends_with_parent.py"), *filled],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **environment},
-        )
+        command = [sys.executable, str(ROOT / "tests" / "ends_with_parent.py"), *filled]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+        process = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
         with _ended(process):
             endpoint = f"http://127.0.0.1:{port}"
             if _healthy(process, endpoint + health):
@@ -267,12 +218,10 @@ def _binary_server(command: list[str], health: str, environment: dict[str, str])
 
 
 @contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """End a server by closing what it reads from, as the end of this process would."""
+def _ended(process):
     try:
         yield
     finally:
-        assert process.stdin is not None
         process.stdin.close()
         try:
             process.wait(timeout=20)
@@ -283,7 +232,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
             process.stdout.close()
 
 
-def _healthy(process: subprocess.Popen[bytes], address: str) -> bool:
+def _healthy(process, address):
     until = time.monotonic() + _STARTS_WITHIN
     while time.monotonic() < until and process.poll() is None:
         with suppress(URLError, HTTPError, ConnectionError), urlopen(address, timeout=5) as answer:
@@ -293,14 +242,13 @@ def _healthy(process: subprocess.Popen[bytes], address: str) -> bool:
     return False
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
+def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
-def one_line(error: pytest.ExceptionInfo[SlicebeamError], *parts: str) -> None:
+def one_line(error, *parts):
     """The message is a line that a user can act on."""
     message = str(error.value)
     assert "\n" not in message

@@ -13,15 +13,11 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from slicebeam.pipelines.run.engine import Engine, runner_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 NOBODY = 65534
 # In /proc/net: the state and the flag of sockets that listen.
@@ -35,8 +31,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as 
 class Listening:
     """A socket that listens.
 
-    Attributes
-    ----------
     address : ``unix:PATH`` or ``HOST:PORT``
     pid : of a process that has it
     is_private : whether it is in another network than that of this process
@@ -47,26 +41,26 @@ class Listening:
     is_private: bool
 
     @property
-    def is_unix(self) -> bool:
+    def is_unix(self):
         return self.address.startswith("unix:")
 
     @property
-    def is_loopback(self) -> bool:
+    def is_loopback(self):
         host = self.address.rpartition(":")[0].strip("[]")
         return self.is_unix or ipaddress.ip_address(host).is_loopback
 
 
-def listening() -> set[Listening]:
+def listening():
     """Return what this process and those that it started listen at."""
     here = psutil.Process()
-    found: set[Listening] = set()
+    found = set()
     for process in (here, *here.children(recursive=True)):
         with suppress(OSError):
             found |= _of(process.pid)
     return found
 
 
-def _of(pid: int) -> set[Listening]:
+def _of(pid):
     proc = Path(f"/proc/{pid}")
     inodes = set()
     for entry in (proc / "fd").iterdir():
@@ -88,7 +82,7 @@ def _of(pid: int) -> set[Listening]:
     return {Listening(address, pid, is_private) for address in addresses}
 
 
-def _address(text: str) -> str:
+def _address(text):
     host, port = text.split(":")
     words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
     packed = struct.pack(f"={len(words)}I", *words)
@@ -99,26 +93,24 @@ def _address(text: str) -> str:
 
 
 @contextmanager
-def at_work(
-    folder: Path, name: str, options: Sequence[str] = ()
-) -> Iterator[tuple[Engine, set[Listening]]]:
+def at_work(folder, name, options=()):
     """An engine in the middle of a job, and what it listens at; the job ends afterwards."""
     begun, may_end = folder / "begun", folder / "may-end"
 
-    def wait(number: int) -> int:
+    def wait(number):
         begun.touch()
         while not may_end.exists():
             time.sleep(0.01)
         return number
 
-    def build(pipeline: Any) -> Any:
+    def build(pipeline):
         import apache_beam as beam
 
         return pipeline | beam.Create([1]) | beam.Map(wait)
 
-    errors: list[BaseException] = []
+    errors = []
 
-    def work(engine: Engine) -> None:
+    def work(engine):
         try:
             engine.run(build, "test")
         except BaseException as error:  # noqa: BLE001  (told below)
@@ -140,7 +132,7 @@ def at_work(
     assert not errors
 
 
-def attacked(sockets: set[Listening], folder: Path) -> dict[str, Any]:
+def attacked(sockets, folder):
     """Return what user nobody could do at each address: connect, read a file of ours, run code.
 
     Names in a private network are attacked by entering it.
@@ -162,5 +154,4 @@ def attacked(sockets: set[Listening], folder: Path) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    return json.loads(done.stdout)

@@ -11,8 +11,6 @@ Started as ``python -m tests.paid_api --plan plan.json [--port 0] [--port-file F
 address, and ends when its standard input does.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -24,15 +22,10 @@ import threading
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import Request, urlopen
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from aiohttp import web
 
 ROOT = Path(__file__).parent.parent
 # What may befall a request. Those of the second line are charged.
@@ -74,17 +67,17 @@ class Plan:
 
 
 class _Server:
-    def __init__(self, plan: Plan, log: Path) -> None:
+    def __init__(self, plan, log):
         self.plan = plan
         # One write for each line: what is charged is known whoever is killed.
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        self.attempts: dict[str, int] = {}
-        self.known: dict[str, Any] = {}
+        self.attempts = {}
+        self.known = {}
         self.in_flight = self.most = self.requests = 0
-        self.connections: set[asyncio.BaseTransport] = set()
+        self.connections = set()
         self.hanging = asyncio.Event()
 
-    def drawn(self, item: str, attempt: int) -> str | None:
+    def drawn(self, item, attempt):
         if item in self.plan.always:
             return self.plan.always[item]
         forced = self.plan.forced.get(item, [])
@@ -97,22 +90,17 @@ class _Server:
                 return fault
         return None
 
-    def note(self, item: str, key: str | None, attempt: int, fault: str | None, how: str) -> None:
+    def note(self, item, key, attempt, fault, how):
         told = {"item": item, "key": key, "attempt": attempt, "fault": fault, "outcome": how}
         os.write(self.log, json.dumps(told).encode() + b"\n")
 
-    async def stats(self, request: web.Request) -> web.Response:
+    async def stats(self, request):
         from aiohttp import web
 
-        return web.json_response(
-            {
-                "most_in_flight": self.most,
-                "requests": self.requests,
-                "connections": len(self.connections),
-            }
-        )
+        counts = {"most_in_flight": self.most, "requests": self.requests}
+        return web.json_response({**counts, "connections": len(self.connections)})
 
-    async def hang_up(self, request: web.Request) -> web.Response:
+    async def hang_up(self, request):
         from aiohttp import web
 
         for connection in self.connections:
@@ -121,7 +109,7 @@ class _Server:
         await asyncio.sleep(0.01)
         return web.json_response({})
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request):
         self.in_flight += 1
         self.requests += 1
         self.most = max(self.most, self.in_flight)
@@ -132,7 +120,7 @@ class _Server:
         finally:
             self.in_flight -= 1
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _answer(self, request):
         from aiohttp import web
 
         if request.method == "GET":
@@ -167,7 +155,7 @@ class _Server:
             self.known[key] = told
         return await self._paid(request, fault, told, given)
 
-    def _free(self, request: web.Request, fault: str, given: str) -> web.StreamResponse:
+    def _free(self, request, fault, given):
         from aiohttp import web
 
         if fault == "drop-before":
@@ -178,9 +166,7 @@ class _Server:
         headers = {"Retry-After": self.plan.retry_after} if fault == "429" else {}
         return web.json_response({"error": f"refused {given}"}, status=status, headers=headers)
 
-    async def _paid(
-        self, request: web.Request, fault: str | None, told: dict[str, Any], given: str
-    ) -> web.StreamResponse:
+    async def _paid(self, request, fault, told, given):
         from aiohttp import web
 
         if fault == "garbage":
@@ -205,7 +191,7 @@ class _Server:
         return web.json_response(told)
 
     @staticmethod
-    def _dropped(request: web.Request) -> web.StreamResponse:
+    def _dropped(request):
         from aiohttp import web
 
         # A client that was killed has hung up already.
@@ -217,19 +203,19 @@ class _Server:
 class _Current:
     """The server that follows the plan of now; what one before it still does goes on there."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server):
         self.server = server
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request):
         return await self.server.answer(request)
 
-    async def stats(self, request: web.Request) -> web.Response:
+    async def stats(self, request):
         return await self.server.stats(request)
 
-    async def hang_up(self, request: web.Request) -> web.Response:
+    async def hang_up(self, request):
         return await self.server.hang_up(request)
 
-    async def anew(self, request: web.Request) -> web.Response:
+    async def anew(self, request):
         from aiohttp import web
 
         told = await request.json()
@@ -238,7 +224,7 @@ class _Current:
         return web.json_response({})
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--plan", required=True, help="JSON of a Plan")
     parser.add_argument("--log", required=True)
@@ -249,7 +235,7 @@ def main() -> None:
     asyncio.run(_serve(_Server(plan, Path(given.log)), given.port, given.port_file))
 
 
-async def _serve(first: _Server, port: int, port_file: str | None) -> None:
+async def _serve(first, port, port_file):
     from aiohttp import web
 
     current = _Current(first)
@@ -273,7 +259,7 @@ async def _serve(first: _Server, port: int, port_file: str | None) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def watch() -> None:
+    def watch():
         sys.stdin.buffer.read()
         loop.call_soon_threadsafe(ended.set)
 
@@ -297,28 +283,28 @@ class PaidApi:
     folder: Path
 
     @property
-    def requests(self) -> list[dict[str, Any]]:
+    def requests(self):
         """All lines of the log that are written to their end."""
         text = (self.folder / "charges.jsonl").read_text()
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
     @property
-    def charged(self) -> list[str]:
+    def charged(self):
         """The items that were charged, each as often as it was."""
         return [one["item"] for one in self.requests if one["outcome"] == "charged"]
 
     @property
-    def stats(self) -> dict[str, int]:
+    def stats(self):
         """What the server counted."""
         with urlopen(f"{self.url}/stats", timeout=30) as answer:
             return json.loads(answer.read())
 
-    def hang_up(self) -> None:
+    def hang_up(self):
         """Let the server close the connections that were asked on."""
         with urlopen(Request(f"{self.url}/hang-up", b""), timeout=30):
             pass
 
-    def anew(self, folder: Path, **plan: Any) -> PaidApi:
+    def anew(self, folder, **plan):
         """Let the server forget all it knows, and follow another plan with a log in another folder.
 
         It is quicker than to start one.
@@ -328,13 +314,13 @@ class PaidApi:
         with urlopen(Request(f"{self.url}/anew", json.dumps(told).encode()), timeout=30):
             return PaidApi(self.url, folder)
 
-    def file(self, name: str = "api.yaml", **changes: Any) -> str:
+    def file(self, name="api.yaml", **changes):
         """Write a file that describes the API, and return its path.
 
         It needs the columns ``id`` and ``text`` and the environment variable ``API_KEY``. A change
         of ... leaves a key out.
         """
-        told: dict[str, Any] = {
+        told = {
             "url": f"{self.url}/answer",
             "headers": {"Authorization": "Bearer ${API_KEY}"},
             "json": {"id": "{id}", "text": "{text}"},
@@ -345,16 +331,13 @@ class PaidApi:
             **changes,
         }
         path = self.folder / name
-        path.write_text(
-            yaml.safe_dump(
-                {key: one for key, one in told.items() if one is not ...}, sort_keys=False
-            )
-        )
+        told = {key: value for key, value in told.items() if value is not ...}
+        path.write_text(yaml.safe_dump(told, sort_keys=False))
         return str(path)
 
 
 @contextmanager
-def paid_api(folder: Path, **plan: Any) -> Iterator[PaidApi]:
+def paid_api(folder, **plan):
     """Run a server with a `Plan`, and end it; a second one in the folder goes on with its log."""
     folder.mkdir(parents=True, exist_ok=True)
     file, log = folder / "plan.json", folder / "charges.jsonl"
@@ -382,7 +365,7 @@ def paid_api(folder: Path, **plan: Any) -> Iterator[PaidApi]:
         process.stdout.close()
 
 
-def hurry() -> None:
+def hurry():
     """Let this process wait for a moment only before it makes a call again."""
     from slicebeam.transforms.http import calls as http_calls
 

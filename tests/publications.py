@@ -1,7 +1,5 @@
 """Sets of files to publish without a run, and readers that see which set a folder holds."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -11,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,29 +31,19 @@ from slicebeam.transforms.storage.object_stores import (
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from slicebeam.transforms.storage.publish import Version
-    from slicebeam.transforms.storage.storage import StoragePath
-
 MIXTURE = "mixture.npz"
 OWN_NAME = re.compile(r"[a-z]+\.[0-9a-f]{12}\.[a-z]+")
 METRIC = "accuracy"
-TESTING: dict[str, Any] = {
-    "test": "none",
-    "alternative": "both",
-    "alpha": 0.05,
-    "correction": "none",
-    "corrected_for": "",
-    "confidence": 0.95,
-    "min_slice_size": 1,
-    "family_size": 0,
-    "family_per_level": [],
-    "tested_per_level": [],
-    "significant": 0,
-    "degraded": 0,
-}
+TESTING = {"test": "none", "correction": "none", "corrected_for": "", "alternative": "both"}
+TESTING |= {"alpha": 0.05, "confidence": 0.95, "min_slice_size": 1}
+TESTING |= dict.fromkeys(("family_size", "significant", "degraded"), 0)
+TESTING |= {"family_per_level": [], "tested_per_level": []}
+SEARCH = {"strategy": "batch", "max_cross_size": 1, "stopped": "exhausted", "iterations": []}
+SEARCH |= dict.fromkeys(("reported", "inherited", "duplicates"), 0) | {"saved_slices": "tested"}
+DATASET = {"name": "d", "uri": [], "fingerprint": f"sha256:{'0' * 64}", "n": 0}
+DATASET |= {"classes": [], "domains": [], "left_out": []}
+MEASURED = {"key": METRIC, "name": "Accuracy", "kind": "pointwise", "range": [0, 1]}
+MEASURED |= {"higher_is_better": True, "primary": True}
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ class Written:
     same_files_as: str = ""
 
     @property
-    def contents(self) -> dict[str, bytes]:
+    def contents(self):
         """The files by well-known name."""
         held = self.same_files_as or self.name
         found = {name: f"{name} of {held}".encode() for name in self.further}
@@ -88,46 +75,22 @@ class Written:
         return found
 
     @property
-    def document(self) -> SearchChangeList:
+    def document(self):
         """The document, with no more in it than has to be."""
         table = self.contents.get(TABLE, b"")
-        content: dict[str, Any] = {
+        content = {
             "changelist_id": hashlib.sha256(self.name.encode()).hexdigest()[:16],
             "title": self.name,
             "summary": self.same_files_as,
             "created_at": "2026-01-01T00:00:00Z",
-            "dataset": {
-                "name": "d",
-                "uri": [],
-                "fingerprint": f"sha256:{'0' * 64}",
-                "n": 0,
-                "classes": [],
-                "domains": [],
-                "left_out": [],
-            },
+            "dataset": DATASET,
             "models": [{"key": "after", "role": "after", "name": "m"}],
             "comparison": {"kind": "overall", "after": "after"},
-            "metrics": [
-                {
-                    "key": METRIC,
-                    "name": "Accuracy",
-                    "kind": "pointwise",
-                    "range": [0, 1],
-                    "higher_is_better": True,
-                    "primary": True,
-                }
-            ],
+            "metrics": [MEASURED],
             "global": [{"metric": METRIC, "n": 0, "after": {"value": 0.5}, "direction": "none"}],
             "testing": TESTING,
             "search": {
-                "strategy": "batch",
-                "max_cross_size": 1,
-                "stopped": "exhausted",
-                "iterations": [],
-                "reported": 0,
-                "inherited": 0,
-                "duplicates": 0,
-                "saved_slices": "tested",
+                **SEARCH,
                 "slices_fingerprint": f"sha256:{hashlib.sha256(table).hexdigest()}",
             },
             "slices": [],
@@ -136,9 +99,7 @@ class Written:
         return SearchChangeList.model_validate(content)
 
 
-def publish_set(
-    folder: StoragePath, written: Written, before: Version | str | None = "now"
-) -> list[str]:
+def publish_set(folder, written, before="now"):
     """Publish a set as a run does; return what it could not tidy up.
 
     Parameters
@@ -154,14 +115,14 @@ def publish_set(
         return files.publish(document.to_json().encode())
 
 
-def publish_like_earlier_versions(folder: StoragePath, written: Written) -> None:
+def publish_like_earlier_versions(folder, written):
     """Put files where versions before this one did, which named none of them."""
     contents = {**written.contents, CHANGELIST: written.document.to_json().encode()}
     for name, content in contents.items():
         put(folder / name, content)
 
 
-def put(path: StoragePath, content: bytes) -> None:
+def put(path, content):
     """Write a file as somebody else would."""
     if isinstance(path, Path):
         path.write_bytes(content)
@@ -169,7 +130,7 @@ def put(path: StoragePath, content: bytes) -> None:
         path.store.write(path.bucket, path.key, io.BytesIO(content))
 
 
-def seen(folder: StoragePath) -> str | None:
+def seen(folder):
     """Return which set a reader finds who goes by the document, after checking that it is one set.
 
     It reads as ``check --changelist``, ``--since`` and `Report` do.
@@ -195,7 +156,7 @@ def seen(folder: StoragePath) -> str | None:
     return document.title
 
 
-def assert_published(folder: StoragePath, written: Written, *others: str) -> None:
+def assert_published(folder, written, *others):
     """Check that a set is there by the document and by the names, and besides some others nothing."""
     assert seen(folder) == written.name
     document = json.loads((folder / CHANGELIST).read_text("utf-8"))
@@ -224,29 +185,29 @@ class MemoryStore:
     struck : called with the kind of each request that writes or reads, before it is done
     """
 
-    def __init__(self, scheme: str) -> None:
+    def __init__(self, scheme):
         self.scheme = scheme
-        self.objects: dict[str, _Stored] = {}
-        self.struck: Callable[[str], None] = lambda _: None
+        self.objects = {}
+        self.struck = lambda _: None
         self._written = 0
         self._one_at_a_time = threading.Lock()
 
-    def _facts(self, key: str) -> ObjectFacts:
+    def _facts(self, key):
         found = self.objects[key]
         now = datetime.now(timezone.utc)
         return ObjectFacts(key, len(found.content), found.version, now, found.metadata)
 
-    def facts(self, bucket: str, key: str) -> ObjectFacts | None:
+    def facts(self, bucket, key):
         self.struck(f"facts {key}")
         return self._facts(key) if key in self.objects else None
 
-    def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
+    def read(self, bucket, key, begin=0, end=None):
         self.struck(f"read {key}")
         if key not in self.objects:
             raise NoObjectError(key)
         return self.objects[key].content[begin:end]
 
-    def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
+    def listed(self, bucket, prefix, *, deep):
         self.struck(f"list {prefix}")
         # As it is now, whatever others do meanwhile.
         found = [self._facts(key) for key in sorted(self.objects) if key.startswith(prefix)]
@@ -255,16 +216,7 @@ class MemoryStore:
             is_below = "/" in rest and not deep
             yield folder_facts(prefix + rest.partition("/")[0] + "/") if is_below else one
 
-    def write(
-        self,
-        bucket: str,
-        key: str,
-        stream: IO[bytes],
-        metadata: Mapping[str, str] | None = None,
-        *,
-        expected: str | None = None,
-        is_new: bool = False,
-    ) -> None:
+    def write(self, bucket, key, stream, metadata=None, *, expected=None, is_new=False):
         self.struck(f"write {key}")
         stream.seek(0)
         content = stream.read()
@@ -281,7 +233,7 @@ class MemoryStore:
             )
             self.objects[key] = _Stored(content, version, dict(metadata or {}))
 
-    def delete(self, bucket: str, keys: Iterable[str]) -> None:
+    def delete(self, bucket, keys):
         for key in keys:
             self.struck(f"delete {key}")
             self.objects.pop(key, None)
@@ -292,11 +244,11 @@ class KilledError(BaseException):
 
 
 @contextmanager
-def killed_at(store: MemoryStore, number: int) -> Iterator[list[str]]:
+def killed_at(store, number):
     """Let nothing of a request be done from some request on; yields what was asked for."""
-    asked: list[str] = []
+    asked = []
 
-    def strike(what: str) -> None:
+    def strike(what):
         asked.append(what)
         if len(asked) > number:
             raise KilledError(what)

@@ -1,21 +1,12 @@
 """Models that tests name as ``tests.python_models:function``."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import pandas as pd
 
 NOT_CALLABLE = 3
 
 
-def probability(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
+def probability(frame):
     """The probability of class 1."""
     older = (frame["age"] - 40) / 15 + (frame["hours"] - 40) / 20
     return np.asarray(1 / (1 + np.exp(-older - (frame["sex"] == "Male"))), np.float64)
@@ -24,70 +15,63 @@ def probability(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
 probability.feature_names_in_ = ["age", "hours", "sex"]  # type: ignore[attr-defined]
 
 
-def old_probability(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
-    """That of an older model."""
+def old_probability(frame):
     return np.asarray(np.clip(frame["age"] / 80, 0, 1), np.float64)
 
 
-def of_each_class(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
-    """The probability of each of three classes."""
+def of_each_class(frame):
     found = np.stack([frame["age"] + 1, frame["hours"] + 1, 90 - frame["age"]], 1).astype(float)
     return np.asarray(found / found.sum(1, keepdims=True))
 
 
-def predicted_class(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
-    """The class itself."""
+def predicted_class(frame):
     return np.asarray(probability(frame) >= 0.3).astype(int)
 
 
-def hours(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
+def hours(frame):
     """A number."""
     return np.asarray(27.0 + frame["age"] / 2)
 
 
-def loaded() -> Any:
-    """Return a function, as one that loads a file first does."""
+def loaded():
     return probability
 
 
-def too_few(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
+def too_few(frame):
     return np.zeros(len(frame) - 1)
 
 
-def words(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
+def words(frame):
     return np.array(["a"] * len(frame))
 
 
-def failing(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
+def failing(frame):
     raise RuntimeError("no such\nlayer")
 
 
 class _Handler(ModelHandler):
-    def load_model(self) -> Any:
+    def load_model(self):
         return probability
 
-    def run_inference(
-        self, batch: Sequence[dict[str, Any]], model: Any, inference_args: Any = None
-    ) -> Iterable[PredictionResult]:
+    def run_inference(self, batch, model, inference_args=None):
         import pandas as pd
 
         found = model(pd.DataFrame(list(batch)))
         return [PredictionResult(one, value) for one, value in zip(batch, found, strict=True)]
 
 
-def handler() -> ModelHandler:
-    """Return a model handler of Beam's."""
+def handler():
     return _Handler()
 
 
-def torch_model() -> Any:
+def torch_model():
     """Return a model of PyTorch, as a function of a frame."""
     import torch
 
     torch.manual_seed(4)
     layers = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
 
-    def predict(frame: pd.DataFrame) -> Any:
+    def predict(frame):
         given = torch.tensor(frame[["age", "hours"]].to_numpy(), dtype=torch.float32) / 50
         return torch.sigmoid(layers(given)).squeeze(1)
 

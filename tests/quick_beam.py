@@ -1,36 +1,24 @@
 """Lets Beam find out once what it would find out again for each job that the tests run."""
 
-from __future__ import annotations
-
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import userstate
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _specs_of, _view_of = userstate.get_dofn_specs, PipelineOptions.view_as
 
 
-def remember_answers(put: Callable[[object, str, Any], None]) -> None:
-    """Let Beam keep the states and timers of each class of DoFn, and the views of each job's options.
-
-    Beam reads the signature of every method of a DoFn thirty times a job, and makes a parser of command
-    lines for each of sixty looks at its options: a third of what a small job takes.
-
-    ``put`` is `setattr`, or one that undoes it.
-    """
+def remember_answers(put):
     put(userstate, "get_dofn_specs", _Specs().of)
     put(PipelineOptions, "view_as", _view)
 
 
 class _Specs:
-    def __init__(self) -> None:
-        self.known: dict[type, tuple[set[Any], set[Any]]] = {}
+    def __init__(self):
+        self.known = {}
 
-    def of(self, dofn: Any) -> tuple[set[Any], set[Any]]:
+    def of(self, dofn):
         if any(isinstance(value, MethodType) for value in vars(dofn).values()):
             # A function that was given stands for a method of the class.
             return _specs_of(dofn)
@@ -43,11 +31,11 @@ class _Specs:
 class _Views(dict[type, Any]):
     """The views of options, which are not sent to the workers."""
 
-    def __reduce__(self) -> tuple[type, tuple[()]]:
+    def __reduce__(self):
         return dict, ()
 
 
-def _view(options: PipelineOptions, kind: type) -> Any:
+def _view(options, kind):
     # All views of options share their values.
     views = vars(options).setdefault("_views", _Views())
     if kind not in views:

@@ -1,23 +1,17 @@
 """Slow laws of the sum of a random subset: all subsets, and a saddle point on all values."""
 
-from __future__ import annotations
-
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import optimize, special, stats
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
-
-def all_sums(values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def all_sums(values, n):
     """The sum of every subset of n values."""
     return np.array([sum(some) for some in combinations(values.tolist(), n)])
 
 
-def mid_p(sums: NDArray[np.float64], total: float) -> tuple[float, float]:
+def mid_p(sums, total):
     """Upper and lower mid-p of a sum among all of them."""
     same = np.isclose(sums, total, rtol=1e-9, atol=1e-12)
     half = same.mean() / 2
@@ -26,7 +20,7 @@ def mid_p(sums: NDArray[np.float64], total: float) -> tuple[float, float]:
     )
 
 
-def saddle_point(values: NDArray[np.float64], n: int, total: float) -> tuple[float, float]:
+def saddle_point(values, n, total):
     """Upper and lower tail of the sum of n of the values, solved on all of them.
 
     Robinson (1982), Booth and Butler (1990), as STATISTICS.md has it: no compression, no outliers
@@ -35,8 +29,8 @@ def saddle_point(values: NDArray[np.float64], n: int, total: float) -> tuple[flo
     f, x = n / values.size, values - values.mean()
     S, spread = total - n * values.mean(), values.std()
 
-    def tilted(b: float) -> tuple[float, NDArray[np.float64]]:
-        def size(a: float) -> float:
+    def tilted(b):
+        def size(a):
             return float(special.expit(special.logit(f) + a + b * x).sum() - n)
 
         reach = abs(b) * float(np.abs(x).max()) + 1

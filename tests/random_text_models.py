@@ -4,28 +4,22 @@ Each kind has two models, `..._1` and `..._2`, and each model gives no output fo
 and numbers are whole 64ths, so that ties are frequent and no sum is rounded.
 """
 
-from __future__ import annotations
-
 import hashlib
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 CLASSES = ("neg", "neu", "pos")
 WORDS = ("good", "bad", "Café", "the end", "a-b")
 KINDS = ("classes", "probabilities", "numbers", "texts")
 
 
-def number(text: Any, seed: str, below: int) -> int:
+def number(text, seed, below):
     """Return a number of a text, or of a pair of texts."""
     digest = hashlib.blake2b(repr((text, seed)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % below
 
 
-def output(kind: str, seed: str, text: Any) -> Any:
+def output(kind, seed, text):
     """Return the output for one text; None where there is none."""
     if number(text, f"{seed} none", 40) == 0:
         return None
@@ -43,15 +37,15 @@ def output(kind: str, seed: str, text: Any) -> Any:
     return {name: share / 64 for name, share in zip(CLASSES, shares, strict=True)}
 
 
-def back(text: str) -> Any:
+def back(text):
     """Return what the inverse model makes of an output."""
     if number(text, "no way back", 12) == 0:
         return None
     return text.removesuffix(", she said").swapcase().replace(".", "!")
 
 
-def _model(kind: str, seed: str) -> Callable[[Sequence[Any]], Any]:
-    def model(texts: Sequence[Any]) -> Any:
+def _model(kind, seed):
+    def model(texts):
         outputs = [output(kind, seed, text) for text in texts]
         if kind == "numbers":
             return np.array([np.nan if one is None else one for one in outputs])
@@ -73,6 +67,6 @@ texts_1, texts_2 = _model("texts", "1"), _model("texts", "2")
 classifier_classes, classifier_probabilities = _model("classes", "c"), _model("probabilities", "c")
 
 
-def inverse(texts: Sequence[str]) -> list[Any]:
+def inverse(texts):
     """Return inputs for outputs."""
     return [back(text) for text in texts]

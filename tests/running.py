@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -16,38 +17,27 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.show.terminal import Terminal
-from tests.oracles import lattice, predicates
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import pandas as pd
-    import pytest
-
-    from slicebeam.metrics.counting.counting import RowBlock
+from tests.oracles import predicates
 
 
 @dataclass
 class Found:
-    """What a search published."""
-
     document: dict[str, Any]
-    table: pd.DataFrame
+    table: Any
     folder: Path
 
     @property
-    def slices_bytes(self) -> bytes:
+    def slices_bytes(self):
         return (self.folder / "slices.parquet").read_bytes()
 
-    def domains(self) -> dict[str, list[dict[str, Any]]]:
+    def domains(self):
         """The singleton predicates of each feature, as the oracle wants them."""
         return {
             domain["name"]: [{"all": [single]} for single in domain["singletons"]]
             for domain in self.document["dataset"]["domains"]
         }
 
-    def names(self) -> dict[str, lattice.Id]:
+    def names(self):
         """The oracle's name of each singleton, by its JSON."""
         return {
             json.dumps(predicate["all"][0], sort_keys=True): (feature, index)
@@ -55,7 +45,7 @@ class Found:
             for index, predicate in enumerate(predicates)
         }
 
-    def conjunctions(self, rows: pd.DataFrame | None = None) -> list[lattice.Slice]:
+    def conjunctions(self, rows=None):
         """The slice of each row of the table, as the oracle names it."""
         names = self.names()
         return [
@@ -63,8 +53,7 @@ class Found:
             for text in (self.table if rows is None else rows)["predicate"]
         ]
 
-    def timeless(self) -> dict[str, Any]:
-        """The document without what differs between equal runs: times, and how it was run."""
+    def timeless(self):
         document = json.loads(json.dumps(self.document))
         del document["created_at"]
         # The names depend on what was replaced; what stands under them does not.
@@ -83,20 +72,26 @@ class Found:
         return document
 
 
-def search(output: Path, *, resume: bool = False, **options: Any) -> Found:
+def as_options(options):
+    """Options as the command line has them: a single file stands for a list, and paths are text."""
+    files = options["data"] if isinstance(options["data"], (tuple, list)) else (options["data"],)
+    texts = {name: str(one) for name, one in options.items() if isinstance(one, Path)}
+    return {**options, **texts, "data": tuple(map(str, files))}
+
+
+def search(output, *, resume=False, **options):
     """Run a search in this process."""
-    config = search_config({"output": str(output), **options})
+    config = search_config(as_options({"output": output, **options}))
     with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
         run_search(config, engine, Terminal(quiet=True), resume=resume)
     return read(output)
 
 
-def search_noting_ids(output: Path, rows: int, **options: Any) -> tuple[Found, np.ndarray]:
-    """Run a search in this process; return too by which ids [rows] it resampled the examples."""
+def search_noting_ids(output, rows, **options):
     ids = np.zeros(rows, np.uint64)
     drawn = Tables._drawn
 
-    def noting(tables: Tables, block: RowBlock) -> Any:
+    def noting(tables, block):
         ids[block.positions.astype(np.int64)] = block.ids
         return drawn(tables, block)
 
@@ -106,28 +101,28 @@ def search_noting_ids(output: Path, rows: int, **options: Any) -> tuple[Found, n
     return found, ids
 
 
-def read(folder: Path) -> Found:
+def read(folder):
     """Read what a search published."""
     document = json.loads((folder / "changelist.json").read_text("utf-8"))
     return Found(document, pq.read_table(folder / "slices.parquet").to_pandas(), folder)
 
 
-def names_of(document: dict[str, Any]) -> list[str]:
+def names_of(document):
     """The names of all files that are published with a document, sorted."""
     own = [file["name"] for file in document["files"].values()]
     well_known = [".".join(name.split(".")[::2]) for name in own]
     return sorted(["changelist.json", *own, *well_known])
 
 
-def own_file(folder: Path, name: str) -> Path:
+def own_file(folder, name):
     """The path under which the document names the file of a well-known name."""
     document = json.loads((folder / "changelist.json").read_text("utf-8"))
     return folder / str(document["files"][name.partition(".")[0]]["name"])
 
 
-def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, np.ndarray]]:
+def rows_of(found, frame):
     """Each row of the table with the examples of its slice."""
-    known: dict[str, np.ndarray] = {}
+    known = {}
     for row in found.table.itertuples():
         held = np.ones(len(frame), bool)
         for condition in json.loads(row.predicate)["all"]:
@@ -138,9 +133,7 @@ def rows_of(found: Found, frame: pd.DataFrame) -> Iterator[tuple[Any, np.ndarray
         yield row, held
 
 
-def refused(
-    arguments: list[str], capsys: pytest.CaptureFixture[str], *, folder: Path, code: int = 2
-) -> str:
+def refused(arguments, capsys, *, folder, code=2):
     """Run the command, which must fail in a line or two, and return what it says.
 
     Paths in the folder are told as ``DIR``.

@@ -1,14 +1,12 @@
 """A model of texts that takes no notice of negation: a word of praise makes a text positive."""
 
-from __future__ import annotations
-
 import re
 
 _GOOD = {"good", "great", "excellent", "lovely", "perfect", "amazing", "happy", "nice", "enjoy"}
 _BAD = {"bad", "awful", "terrible", "horrible", "dreadful", "sad", "poor", "hate", "boring"}
 
 
-def sentiment(texts: list[str]) -> list[str]:
+def sentiment(texts):
     """Return positive, negative or neutral for each text."""
     found = []
     for text in texts:

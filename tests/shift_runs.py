@@ -1,9 +1,6 @@
 """Pools for the tests of ``slicebeam shift``, its runs in this process, and what they published."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,52 +9,43 @@ from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.cli import run
 from tests.oracles import shift_oracle
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ROLES = ("--label", "label", "--old-prediction", "old")
 REPLAYED = (*ROLES, "--replay-prediction", "new")
 
 
-def made(rows: int = 600, seed: int = 1, labels: int = 3, churn: float = 0.15) -> pd.DataFrame:
+def made(rows=600, seed=1, labels=3, churn=0.15):
     """A pool whose old predictions are right four times in five, and change at random."""
     random = np.random.default_rng(seed)
     label = random.integers(0, labels, rows)
     old = np.where(random.random(rows) < 0.8, label, random.integers(0, labels, rows))
     new = np.where(random.random(rows) < churn, random.integers(0, labels, rows), old)
-    return pd.DataFrame(
-        {
-            "key": [f"item-{row}" for row in range(rows)],
-            "label": label,
-            "old": old,
-            "new": new,
-            "confidence": random.random(rows).round(2),
-            "part": random.choice(["a", "b", "c & d"], rows, p=[0.6, 0.3, 0.1]),
-            "size": random.integers(0, 4, rows),
-            "is_new": random.random(rows) < 0.3,
-            "x1": label + random.normal(size=rows),
-            "x2": random.normal(size=rows),
-        }
-    )
+    frame = pd.DataFrame({"key": [f"item-{row}" for row in range(rows)]})
+    frame = frame.assign(label=label, old=old, new=new, confidence=random.random(rows).round(2))
+    frame["part"] = random.choice(["a", "b", "c & d"], rows, p=[0.6, 0.3, 0.1])
+    frame["size"] = random.integers(0, 4, rows)
+    frame["is_new"] = random.random(rows) < 0.3
+    frame["x1"] = label + random.normal(size=rows)
+    frame["x2"] = random.normal(size=rows)
+    return frame
 
 
-def saved(frame: pd.DataFrame, folder: Path, name: str = "pool.parquet") -> str:
+def saved(frame, folder, name="pool.parquet"):
     path = folder / name
     frame.to_csv(path, index=False) if name.endswith(".csv") else frame.to_parquet(path)
     return str(path)
 
 
-def shift(output: Path, *flags: Any, code: int = 0) -> dict[str, Any]:
+def shift(output, *flags, code=0):
     """Run the command in this process and return the document."""
     assert run(["shift", "--quiet", "--output", str(output), *map(str, flags)]) == code
     return document(output)
 
 
-def document(output: Path) -> dict[str, Any]:
+def document(output):
     return json.loads((output / "changelist.json").read_text("utf-8"))
 
 
-def timeless(output: Path, *less: str) -> str:
+def timeless(output, *less):
     """The document without its time, and without other keys of the configuration."""
     content = document(output)
     # The times of the data are in what is told of the run.
@@ -67,9 +55,7 @@ def timeless(output: Path, *less: str) -> str:
     return json.dumps(content, sort_keys=True)
 
 
-def stratified(
-    frame: pd.DataFrame, difficulty: str | None, bins: int, *, signed: bool
-) -> tuple[pd.Series, list[Any]]:
+def stratified(frame, difficulty, bins, *, signed):
     """The stratum of each row, numbered by label and bin; and the label of each stratum."""
     bin_of = np.zeros(len(frame), np.int64)
     if difficulty is not None:
@@ -84,7 +70,7 @@ def stratified(
     return groups.ngroup(), [label for label, _ in groups.groups]
 
 
-def oracle_pool(frame: pd.DataFrame, stratum: pd.Series, rows: list[Any]) -> shift_oracle.Pool:
+def oracle_pool(frame, stratum, rows):
     """The pool as the oracle has it: classes as numbers, the last one "no result"."""
     classes = sorted({*frame["label"], *frame["old"], *frame["new"].dropna()})
     labels = sorted(set(frame["label"]))
@@ -99,33 +85,25 @@ def oracle_pool(frame: pd.DataFrame, stratum: pd.Series, rows: list[Any]) -> shi
     )
 
 
-def asked_items(stratum: pd.Series, calls: list[int], seed: int) -> list[int]:
+def asked_items(stratum, calls, seed):
     """Of each stratum so many rows, those whose positions have the smallest hashes."""
     hashes = hash64(seed, 0, np.arange(len(stratum), dtype=np.uint64))
-    items: list[int] = []
+    items = []
     for number, most in enumerate(calls):
         mine = np.flatnonzero(stratum == number)
         items += mine[np.argsort(hashes[mine], kind="stable")][:most].tolist()
     return items
 
 
-def matrix(frame: pd.DataFrame, prediction: str, told: dict[str, Any]) -> np.ndarray:
+def matrix(frame, prediction, told):
     """The exact confusion matrix in the order of the document's labels and predictions."""
-    found = [
-        [
-            ((frame["label"] == label) & _is(frame[prediction], one)).mean()
-            for one in told["predictions"]
-        ]
-        for label in told["labels"]
-    ]
-    return np.array(found)
+    column = frame[prediction]
+    is_one = [column.isna() if one is None else column == one for one in told["predictions"]]
+    labels = [frame["label"] == label for label in told["labels"]]
+    return np.array([[(label & one).mean() for one in is_one] for label in labels])
 
 
-def _is(column: pd.Series, value: Any) -> pd.Series:
-    return column.isna() if value is None else column == value
-
-
-def within_shares(estimate: np.ndarray, share: np.ndarray) -> np.ndarray:
+def within_shares(estimate, share):
     """An estimate without what no share can be, each row of which keeps its sum."""
     cut = np.clip(estimate, 0, share)
     for row, before in enumerate(estimate.sum(axis=1)):

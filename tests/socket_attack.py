@@ -3,8 +3,6 @@
 Reads a JSON task on stdin, becomes its ``user``, and prints what he could do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -12,7 +10,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
 import grpc
 from apache_beam.portability import common_urns
@@ -31,17 +28,15 @@ _PATIENCE = 3.0
 
 
 class Control(beam_fn_api_pb2_grpc.BeamFnControlServicer):
-    """Where a worker asks for code to run, once it was started."""
-
-    def __init__(self) -> None:
+    def __init__(self):
         self.was_asked = threading.Event()
 
-    def Control(self, iterator: Any, context: Any) -> Any:
+    def Control(self, iterator, context):
         self.was_asked.set()
         yield from ()
 
 
-def connects(address: str) -> bool:
+def connects(address):
     try:
         if address.startswith("unix:"):
             with socket.socket(socket.AF_UNIX) as one:
@@ -56,11 +51,11 @@ def connects(address: str) -> bool:
     return True
 
 
-def target(address: str) -> str:
+def target(address):
     return address.replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:")
 
 
-def reads(channel: Any, path: str) -> str:
+def reads(channel, path):
     """Read a file through an artifact service."""
     request = beam_artifact_api_pb2.GetArtifactRequest(
         artifact=beam_runner_api_pb2.ArtifactInformation(
@@ -74,7 +69,7 @@ def reads(channel: Any, path: str) -> str:
     return ""
 
 
-def starts(channel: Any, control: Control, at: str) -> bool:
+def starts(channel, control, at):
     """Have a pool start a worker, which asks this process for code."""
     control.was_asked.clear()
     endpoint = endpoints_pb2.ApiServiceDescriptor(url=at)
@@ -88,7 +83,7 @@ def starts(channel: Any, control: Control, at: str) -> bool:
     return False
 
 
-def takes_jobs(channel: Any) -> bool:
+def takes_jobs(channel):
     """Say whether a job service answers, which runs what it is sent."""
     stub = beam_job_api_pb2_grpc.JobServiceStub(channel)
     with suppress(grpc.RpcError):
@@ -97,7 +92,7 @@ def takes_jobs(channel: Any) -> bool:
     return False
 
 
-def enters(network: str) -> bool:
+def enters(network):
     """Enter a network namespace, or what of it the system shows."""
     try:
         os.close(os.open(network, os.O_RDONLY))
@@ -106,7 +101,7 @@ def enters(network: str) -> bool:
     return True
 
 
-def main() -> None:
+def main():
     """Become another user, and try."""
     task = json.load(sys.stdin)
     # What these load, they load now: the other user may be unable to read the packages.
@@ -121,7 +116,7 @@ def main() -> None:
     os.setgroups([])
     os.setgid(task["user"])
     os.setuid(task["user"])
-    told: dict[str, Any] = {}
+    told = {}
     for address in task["addresses"]:
         told[address] = {"connects": connects(address)}
         if told[address]["connects"]:

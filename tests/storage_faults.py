@@ -13,7 +13,6 @@ import json
 import re
 import select
 import socket
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -21,11 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 from urllib.parse import quote, urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Kind = Literal[
     "status",  # an answer of this status, without asking the server
@@ -49,8 +45,6 @@ _OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "expect",
 class Fault:
     """What goes wrong, and with which requests.
 
-    Attributes
-    ----------
     kind : what happens
     method, path : patterns found in the method and in the address with its query, to which the
         name of an uploaded object is added where only the body tells it
@@ -75,8 +69,7 @@ class Fault:
     gate: threading.Event = field(default_factory=threading.Event)
     _seen: Counter[str] = field(default_factory=Counter)
 
-    def strikes(self, method: str, path: str) -> bool:
-        """Whether the request is struck; it is counted."""
+    def strikes(self, method, path):
         if not re.search(self.method, method) or not re.search(self.path, path):
             return False
         if self.skip > 0:
@@ -95,37 +88,30 @@ class Fault:
         return True
 
 
-def _without_signs(path: str) -> str:
+def _without_signs(path):
     """Return an address without what differs between two runs: buckets of tests and uploads."""
     return re.sub(r"tests-[0-9a-f]{20}|upload_id=[^&]*|[0-9a-f]{32}", "", path)
 
 
 class Proxy:
-    """Hands requests on to a server, unless a fault strikes them.
-
-    Parameters
-    ----------
-    endpoint : ``http://host:port`` of the server
-    """
-
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint):
         self.upstream = urlsplit(endpoint).netloc
-        self.requests: list[str] = []
+        self.requests = []
         # Set when a request is held half-way.
         self.holding = threading.Event()
-        self._faults: list[Fault] = []
+        self._faults = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._server: _Server | None = None
+        self._server = None
         self._port = 0
         self.up()
 
     @property
-    def endpoint(self) -> str:
+    def endpoint(self):
         """Where clients connect to."""
         return f"http://127.0.0.1:{self._port}"
 
-    def up(self) -> None:
+    def up(self):
         """Listen, at the same port as before."""
         self._ended.clear()
         handler = type("ProxyHandler", (_Handler,), {"proxy": self})
@@ -135,7 +121,7 @@ class Proxy:
             target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         ).start()
 
-    def down(self) -> None:
+    def down(self):
         """Refuse connections, and end those that there are."""
         if self._server is None:
             return
@@ -145,18 +131,17 @@ class Proxy:
         self._server.end_connections()
         self._server = None
 
-    def add(self, fault: Fault) -> Fault:
-        """Let requests be struck from now on; earlier faults go first."""
+    def add(self, fault):
         with self._lock:
             self._faults.append(fault)
         return fault
 
-    def heal(self) -> None:
+    def heal(self):
         """Hand everything on."""
         with self._lock:
             self._faults.clear()
 
-    def fault_of(self, method: str, path: str) -> Fault | None:
+    def fault_of(self, method, path):
         """Return the fault that strikes a request, which is noted."""
         with self._lock:
             struck = next((one for one in self._faults if one.strikes(method, path)), None)
@@ -164,32 +149,29 @@ class Proxy:
             return struck
 
     @property
-    def has_ended(self) -> bool:
-        """Whether it refuses connections now."""
+    def has_ended(self):
         return self._ended.is_set()
 
-    def wait_for(self, fault: Fault, times: int, process: subprocess.Popen[Any]) -> None:
-        """Wait until requests were struck, while the process that sends them runs."""
+    def wait_for(self, fault, times, process):
         until = time.monotonic() + 120
         while fault.struck < times:
             assert process.poll() is None, "it ended before"
             assert time.monotonic() < until, "it never asked"
             time.sleep(0.01)
 
-    def wait_for_end(self, connection: socket.socket) -> None:
+    def wait_for_end(self, connection):
         """Wait until a client closes its connection, or the proxy ends."""
         poll = select.poll()
         poll.register(connection, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
         while not self._ended.is_set() and not poll.poll(50):
             """A client that is killed closes by a reset."""
 
-    def wait_out(self, seconds: float | None) -> None:
-        """Wait so long, or until the proxy ends."""
+    def wait_out(self, seconds):
         self._ended.wait(seconds)
 
 
 @contextmanager
-def faulty(endpoint: str) -> Iterator[Proxy]:
+def faulty(endpoint):
     """Run a proxy before a server."""
     proxy = Proxy(endpoint)
     try:
@@ -198,8 +180,7 @@ def faulty(endpoint: str) -> Iterator[Proxy]:
         proxy.down()
 
 
-def within(seconds: float, work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do what would otherwise wait for ever, should the time limit not work."""
+def within(seconds, work, *arguments):
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(work, *arguments).result(timeout=seconds)
@@ -212,22 +193,22 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, *arguments: object) -> None:
-        self._connections: set[socket.socket] = set()
+    def __init__(self, *arguments):
+        self._connections = set()
         super().__init__(*arguments)  # type: ignore[arg-type]
 
-    def process_request(self, request: object, client_address: object) -> None:
+    def process_request(self, request, client_address):
         self._connections.add(request)  # type: ignore[arg-type]
         super().process_request(request, client_address)  # type: ignore[arg-type]
 
-    def shutdown_request(self, request: object) -> None:
+    def shutdown_request(self, request):
         self._connections.discard(request)  # type: ignore[arg-type]
         super().shutdown_request(request)  # type: ignore[arg-type]
 
-    def handle_error(self, *_: object) -> None:
+    def handle_error(self, *_):
         """A client that went away is nothing to report."""
 
-    def end_connections(self) -> None:
+    def end_connections(self):
         for one in list(self._connections):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -238,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     proxy: Proxy
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         fault = self.proxy.fault_of(self.command, self._address())
         kind = fault.kind if fault else None
         if kind == "silence":
@@ -276,17 +257,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815  (http.server's names)
 
-    def _address(self) -> str:
+    def _address(self):
         """Return the address; where the body names the object, as a part of it."""
         if "uploadType=multipart" not in self.path:
             return self.path
         found = re.search(rb'"name": *("(?:[^"\\]|\\.)*")', self.rfile.peek(4096))
         return f"{self.path}&name={quote(json.loads(found.group(1)))}" if found else self.path
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """The test reads `Proxy.requests`."""
 
-    def _body(self) -> bytes | None:
+    def _body(self):
         """Return the body; of one whose sender went away hand on what came, and return None."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             size = int(self.headers.get("Content-Length") or 0)
@@ -303,7 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
             """Trailers end at an empty line."""
         return b"".join(blocks)
 
-    def _hold(self) -> None:
+    def _hold(self):
         size = int(self.headers.get("Content-Length") or 0)
         connection = self._begin(size)
         connection.send(self.rfile.read(size // 2))
@@ -313,7 +294,7 @@ class _Handler(BaseHTTPRequestHandler):
         connection.close()
         self._end()
 
-    def _begin(self, size: int) -> http.client.HTTPConnection:
+    def _begin(self, size):
         """Send the head of the request on; the host stays the client's, which it has signed."""
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=120)
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -325,7 +306,7 @@ class _Handler(BaseHTTPRequestHandler):
         connection.endheaders()
         return connection
 
-    def _forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+    def _forward(self, body):
         connection = self._begin(len(body))
         if body:
             connection.send(body)
@@ -334,14 +315,14 @@ class _Handler(BaseHTTPRequestHandler):
         connection.close()
         return answer, content
 
-    def _forward_part(self, part: bytes, size: int) -> None:
+    def _forward_part(self, part, size):
         connection = self._begin(size)
         connection.send(part)
         # The server shall see the part before it sees the end.
         time.sleep(0.05)
         connection.close()
 
-    def _reply(self, answer: http.client.HTTPResponse, content: bytes, *, is_cut: bool) -> None:
+    def _reply(self, answer, content, *, is_cut):
         self.send_response_only(answer.status, answer.reason)
         for key, value in answer.getheaders():
             if key.lower() not in {*_OF_THE_CONNECTION, "content-length"}:
@@ -358,12 +339,12 @@ class _Handler(BaseHTTPRequestHandler):
         if is_cut:
             self._end()
 
-    def _refuse(self, status: int) -> None:
+    def _refuse(self, status):
         self.send_response_only(status)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _end(self) -> None:
+    def _end(self):
         self.close_connection = True
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)

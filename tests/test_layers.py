@@ -84,11 +84,11 @@ class Arrow:
     line: int
     target: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.source}:{self.line} -> {self.target}"
 
 
-def modules(root: Path, folders: set[str]) -> dict[str, str]:
+def modules(root, folders):
     """The files by the names that they are imported by."""
     found = {}
     for folder in sorted(folders):
@@ -99,7 +99,7 @@ def modules(root: Path, folders: set[str]) -> dict[str, str]:
     return found
 
 
-def arrows(root: Path, folders: set[str]) -> list[Arrow]:
+def arrows(root, folders):
     """All imports of one module of the package by another."""
     files = modules(root, folders)
     found = set()
@@ -124,12 +124,12 @@ def arrows(root: Path, folders: set[str]) -> list[Arrow]:
     return sorted(found, key=str)
 
 
-def room(file: str, order: tuple[str, ...]) -> str:
+def room(file, order):
     """The entry of the order that a file belongs to."""
     return file if file in order else file.rpartition("/")[0]
 
 
-def upward(found: list[Arrow], order: tuple[str, ...]) -> list[str]:
+def upward(found, order):
     """What is wrong with arrows between folders."""
     rank = {name: place for place, name in enumerate(order)}
     wrong = []
@@ -148,14 +148,14 @@ def upward(found: list[Arrow], order: tuple[str, ...]) -> list[str]:
     return wrong
 
 
-def circles(found: list[Arrow]) -> list[str]:
+def circles(found):
     """The shortest circle through each arrow that is in one, each circle once."""
-    onward: dict[str, list[Arrow]] = {}
+    onward = {}
     for arrow in found:
         onward.setdefault(arrow.source, []).append(arrow)
-    told: dict[frozenset[str], str] = {}
+    told = {}
     for first in found:
-        came: dict[str, Arrow] = {first.target: first}
+        came = {first.target: first}
         waiting = [first.target]
         while waiting and first.source not in came:
             for arrow in onward.get(waiting.pop(0), []):
@@ -178,25 +178,25 @@ FOLDERS = {name.split("/")[0] for name in ORDER}
 
 
 @pytest.fixture(scope="module")
-def found() -> list[Arrow]:
+def found():
     return arrows(ROOT, FOLDERS)
 
 
-def test_each_folder_imports_only_from_those_before_it(found: list[Arrow]) -> None:
+def test_each_folder_imports_only_from_those_before_it(found):
     assert len(found) > 1000
     assert upward(found, ORDER) == []
 
 
-def test_no_modules_import_each_other_in_a_circle(found: list[Arrow]) -> None:
+def test_no_modules_import_each_other_in_a_circle(found):
     assert circles(found) == []
 
 
-def test_the_order_names_what_there_is() -> None:
+def test_the_order_names_what_there_is():
     assert [name for name in ORDER if not (ROOT / name).exists()] == []
     assert len(set(ORDER)) == len(ORDER)
 
 
-def test_each_folder_says_what_may_be_in_it() -> None:
+def test_each_folder_says_what_may_be_in_it():
     """Only the folder whose extractor users import by its name has something to say besides."""
     for folder in {(ROOT / file).parent for file in modules(ROOT, FOLDERS).values()}:
         first = folder / "__init__.py"
@@ -207,12 +207,12 @@ def test_each_folder_says_what_may_be_in_it() -> None:
             assert len(tree.body) == 1, f"{first}: leave what runs to a module"
 
 
-def test_only_the_doors_lie_beside_the_folders_of_pipelines() -> None:
+def test_only_the_doors_lie_beside_the_folders_of_pipelines():
     beside = {path.name for path in (ROOT / "pipelines").iterdir() if not path.is_dir()}
     assert beside - {"api.pyi"} == {"__init__.py", "api.py", "cli.py", "py.typed"}
 
 
-def test_wrong_arrows_are_named_with_file_and_line(tmp_path: Path) -> None:
+def test_wrong_arrows_are_named_with_file_and_line(tmp_path):
     (tmp_path / "low").mkdir()
     (tmp_path / "high").mkdir()
     (tmp_path / "low" / "a.py").write_text(
@@ -231,11 +231,31 @@ def test_wrong_arrows_are_named_with_file_and_line(tmp_path: Path) -> None:
     assert "high has no place in ORDER" in unplaced
 
 
-def test_no_two_classes_have_the_same_name() -> None:
-    places: dict[str, list[str]] = {}
+def test_no_two_classes_have_the_same_name():
+    places = {}
     for file in modules(ROOT, {one.partition("/")[0] for one in ORDER}).values():
         for node in ast.parse((ROOT / file).read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(file)
     twice = {name: found for name, found in places.items() if len(found) > 1}
     assert twice == {}, "name one of them after what only it is"
+
+
+def annotated(source):
+    """Return the lines of a module that have annotations besides those of classes' fields."""
+    nodes = list(ast.walk(ast.parse(source)))
+    fields = {part for node in nodes if isinstance(node, ast.ClassDef) for part in node.body}
+    return [
+        node.lineno
+        for node in nodes
+        if (isinstance(node, ast.arg) and node.annotation)
+        or (isinstance(node, ast.AnnAssign) and node not in fields)
+        or (isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns)
+    ]
+
+
+def test_tests_have_no_annotations_because_nothing_checks_them():
+    source = "def f(a: int, b) -> int:\n    c: int = 2\n\nclass A:\n    d: int = 1\n"
+    assert sorted(annotated(source)) == [1, 1, 2]
+    found = {str(path): annotated(path.read_text("utf-8")) for path in ROOT.glob("tests/**/*.py")}
+    assert {path: lines for path, lines in found.items() if lines} == {}

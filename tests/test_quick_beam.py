@@ -1,9 +1,6 @@
 """What the tests let Beam remember is what Beam would say."""
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import apache_beam as beam
 import pytest
@@ -23,11 +20,11 @@ OF_SEEN = beam.DoFn.StateParam(SEEN)
 
 
 class Stateful(beam.DoFn):
-    def process(self, element: Any, seen: Any = OF_SEEN) -> None:
+    def process(self, element, seen=OF_SEEN):
         """Have a state."""
 
 
-def test_states_are_those_of_the_class_or_of_the_function_that_was_given() -> None:
+def test_states_are_those_of_the_class_or_of_the_function_that_was_given():
     assert userstate.get_dofn_specs != quick_beam._specs_of
     given = beam.core.CallableWrapperDoFn(Stateful().process)
     for one in (Stateful(), beam.DoFn(), given, beam.core.CallableWrapperDoFn(len)):
@@ -38,7 +35,7 @@ def test_states_are_those_of_the_class_or_of_the_function_that_was_given() -> No
     )
 
 
-def test_views_share_their_values_and_are_not_sent() -> None:
+def test_views_share_their_values_and_are_not_sent():
     options = PipelineOptions(["--direct_num_workers=3"])
     assert options.view_as(DirectOptions).direct_num_workers == 3
     options.view_as(SetupOptions).view_as(StandardOptions).streaming = True
@@ -49,10 +46,8 @@ def test_views_share_their_values_and_are_not_sent() -> None:
         assert one.view_as(StandardOptions).streaming
         assert one.view_as(DirectOptions).direct_num_workers == 3
         # Options that other tests have declared may have values too.
-        assert one.get_all_options(drop_default=True).items() >= {
-            ("direct_num_workers", 3),
-            ("streaming", True),
-        }
+        known = one.get_all_options(drop_default=True).items()
+        assert known >= {("direct_num_workers", 3), ("streaming", True)}
     other = PipelineOptions([])
     assert not other.view_as(StandardOptions).streaming
     assert vars(pickle.loads(pickle.dumps(options)))["_views"] == {}

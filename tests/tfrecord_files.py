@@ -1,17 +1,11 @@
 """Writes TFRecord files of tf.Example, frame by frame and byte by byte, by their published formats alone."""
 
-from __future__ import annotations
-
 import struct
 from functools import cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @cache
-def _table() -> tuple[int, ...]:
+def _table():
     table = []
     for byte in range(256):
         register = byte
@@ -21,8 +15,7 @@ def _table() -> tuple[int, ...]:
     return tuple(table)
 
 
-def masked_crc(data: bytes) -> int:
-    """Return the masked CRC-32C of a frame's length or data."""
+def masked_crc(data):
     register, table = 0xFFFFFFFF, _table()
     for byte in data:
         register = register >> 8 ^ table[(register ^ byte) & 0xFF]
@@ -30,14 +23,14 @@ def masked_crc(data: bytes) -> int:
     return ((register >> 15 | register << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def frame(record: bytes) -> bytes:
+def frame(record):
     """Return a record with its length and both checksums."""
     length = struct.pack("<Q", len(record))
     sums = [struct.pack("<I", masked_crc(part)) for part in (length, record)]
     return length + sums[0] + record + sums[1]
 
 
-def varint(number: int) -> bytes:
+def varint(number):
     number %= 1 << 64
     out = bytearray()
     while number > 0x7F:
@@ -46,12 +39,12 @@ def varint(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def field(number: int, content: bytes) -> bytes:
+def field(number, content):
     """Return a field of a message that has a length: a text, a message, packed numbers."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def feature(values: list[Any], *, packed: bool = True) -> bytes:
+def feature(values, *, packed=True):
     """Return the Feature message of texts or bytes, floats, or integers."""
     if not values:
         return b""
@@ -65,11 +58,10 @@ def feature(values: list[Any], *, packed: bool = True) -> bytes:
     return field(key, field(1, b"".join(parts)) if packed else b"".join(tag + one for one in parts))
 
 
-def message(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return a tf.Example of names and Feature messages."""
+def message(entries):
     return field(1, b"".join(field(1, field(1, name) + field(2, one)) for name, one in entries))
 
 
-def example(features: dict[str, list[Any]], *, packed: bool = True) -> bytes:
+def example(features, *, packed=True):
     """Return a tf.Example of values."""
     return message((name.encode(), feature(features[name], packed=packed)) for name in features)

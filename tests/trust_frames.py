@@ -1,12 +1,10 @@
 """Tables on which a run once said too little, made anew by every test."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
 
-def only_recall_is_worse(n: int = 6000, seed: int = 11) -> pd.DataFrame:
+def only_recall_is_worse(n=6000, seed=11):
     """Slice ``f = a`` misses positives as often more as it takes negatives for positives less.
 
     So its accuracy is that of the others, and its recall is far below theirs.
@@ -19,7 +17,7 @@ def only_recall_is_worse(n: int = 6000, seed: int = 11) -> pd.DataFrame:
     return pd.DataFrame({"f": feature, "y": label, "p": prediction})
 
 
-def night(accuracy: float, n: int = 4000, seed: int = 1) -> pd.DataFrame:
+def night(accuracy, n=4000, seed=1):
     """A model that is right as often on every slice."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 2, n)
@@ -33,7 +31,7 @@ def night(accuracy: float, n: int = 4000, seed: int = 1) -> pd.DataFrame:
     )
 
 
-def few_groups(groups: int = 10, n: int = 4000, seed: int = 5) -> pd.DataFrame:
+def few_groups(groups=10, n=4000, seed=5):
     """Slice ``f = a`` is right half of the time, the others four times of five."""
     rng = np.random.default_rng(seed)
     feature = rng.choice(list("abcd"), n)

@@ -201,10 +201,7 @@ def bootstrap(axis: Axes) -> None:
     axis.axvline(0.0, color="black", lw=1, label="no difference")
     spread = float(np.std(deltas, ddof=1))
     axis.annotate(
-        "",
-        (delta - spread, 3),
-        (delta, 3),
-        arrowprops={"arrowstyle": "<->", "color": "black"},
+        "", (delta - spread, 3), (delta, 3), arrowprops={"arrowstyle": "<->", "color": "black"}
     )
     axis.text(delta - spread / 2, 3.6, "sd", ha="center")
     axis.set_xlabel(f"delta; t = delta / sd = {delta / spread:.1f}")
@@ -218,11 +215,7 @@ def mover(axis: Axes) -> None:
     then, now = (171, 180), (140, 165)
     rates = [x / n for x, n in (then, now)]
     ends = [wilson(x, n, confidence) for x, n in (then, now)]
-    found = difference(
-        (rates[1], *ends[1]),
-        (rates[0], *ends[0]),
-        confidence,
-    )
+    found = difference((rates[1], *ends[1]), (rates[0], *ends[0]), confidence)
     for at, (rate, (low, high), label) in enumerate(
         zip(rates, ends, ("last night: 171 of 180 right", "tonight: 140 of 165 right"), strict=True)
     ):

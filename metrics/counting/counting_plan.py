@@ -129,11 +129,7 @@ def _table_cost(budget: Budget) -> TableCost:
 
 
 def _sparse(
-    features: tuple[int, ...],
-    cells: int,
-    candidates: Keys | None,
-    lattice: Lattice,
-    budget: Budget,
+    features: tuple[int, ...], cells: int, candidates: Keys | None, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
     # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
     # all of them.

@@ -34,7 +34,7 @@ Source = Literal["new", "old", "change", "gain1", "gain0"]
 GAINS: tuple[Source, ...] = ("gain1", "gain0")
 
 # Indicators that say something of the example, whichever model is asked.
-_OF_THE_EXAMPLE = frozenset({"positive"})
+_OF_THE_EXAMPLE = frozenset({"positive", "disagree"})
 # Score buckets of a class; the histogram of a slice is this for either class.
 BUCKETS = 256
 # Bits of a sum of fixed-point numbers; one is the sign, one is spare.
@@ -371,9 +371,7 @@ class StatisticSpace:
             shifts[name] = (low + high) / 2 if is_narrow else 0.0
         nonnegative = {name for (name, old), found in ranges.items() if not old and found.low >= 0}
         shifted = replace(
-            self,
-            shifts=tuple(sorted(shifts.items())),
-            nonnegative=tuple(sorted(nonnegative)),
+            self, shifts=tuple(sorted(shifts.items())), nonnegative=tuple(sorted(nonnegative))
         )
         largest = [shifted.largest(term, ranges, heaviest) for term in self.all_terms]
         return shifted.with_scales(

@@ -9,7 +9,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums
+    from slicebeam.metrics.discovery.change import ChangeSums
 
 
 # D varies if its deviation is more than this part of its size; less is rounding.
@@ -96,36 +96,48 @@ def of_partition(components: ChangeSums) -> Coverage:
     return _coverage(between, total, int(np.count_nonzero(components.n)) - 1, n, mean)
 
 
-def of_slices(found: ChangeAssessment, overlap: OverlapSums) -> Coverage:
+def of_slices(
+    both: FloatArray | IntArray, totals: FloatArray, n: int, total: float, scatter: float
+) -> Coverage:
     """Return what a linear regression of D on membership of slices explains; they may overlap.
 
     Parameters
     ----------
-    found : Assessment
-        Of S slices and all examples.
-    overlap : OverlapSums
-        Of the same slices, over the same examples.
+    both : int64 or float64 [S, S]
+        SᵀS, the number of examples in both of two slices; the diagonal has their sizes.
+    totals : float64 [S]
+        SᵀD, the sum of D over each slice.
+    n : int
+        Number of all examples.
+    total, scatter : float
+        ΣD and Σ(D − mean)² of all examples.
 
     Notes
     -----
-    Least squares with an intercept, from SᵀS, SᵀD, ΣD and Σ(D − mean)². The null expectation is that
-    of `of_partition`, with the rank of the centred SᵀS for K⁺ − 1: slices that are empty, that are
-    all examples, or that follow from the others add nothing to it.
+    Least squares with an intercept. The null expectation is that of `of_partition`, with the rank of
+    the centred SᵀS for K⁺ − 1: slices that are empty, that are all examples, or that follow from the
+    others add nothing to it. Slices that were chosen by D explain more of it than others.
+
+    Examples
+    --------
+    One slice of two of four examples, where D is 1, and elsewhere 0 and 1:
+
+    >>> import numpy as np
+    >>> of_slices(np.array([[2]]), np.array([2.0]), n=4, total=3.0, scatter=0.75)
+    Coverage(r2=0.3333333333333333, expected=0.3333333333333333)
     """
-    slices, n = found.slices, int(found.overall.n[0])
-    mean = float(found.overall.mean[0])
-    gram = overlap.both - np.outer(slices.n, slices.n) / max(n, 1)
+    mean, sizes = total / max(n, 1), np.diagonal(both)
+    gram = both - np.outer(sizes, sizes) / max(n, 1)
     # An empty slice, and that of all examples, has variance 0 exactly.
-    variance = slices.n * ((n - slices.n) / max(n, 1))
+    variance = sizes * ((n - sizes) / max(n, 1))
     varies = variance > 0
     scale = np.sqrt(variance[varies])
     correlation = gram[np.ix_(varies, varies)] / np.outer(scale, scale)
-    towards = slices.n[varies] * (slices.mean[varies] - mean) / scale
+    towards = (totals[varies] - sizes[varies] * mean) / scale
     values, vectors = np.linalg.eigh(correlation)
     kept = values > _DEPENDENT
     between = float((np.square(towards @ vectors[:, kept]) / values[kept]).sum())
-    total = float(found.overall.scatter[0])
-    return _coverage(between, total, int(np.count_nonzero(kept)), n, mean)
+    return _coverage(between, scatter, int(np.count_nonzero(kept)), n, mean)
 
 
 def _coverage(between: float, total: float, rank: int, n: int, mean: float) -> Coverage:

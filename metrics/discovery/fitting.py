@@ -10,13 +10,7 @@ import numpy as np
 
 from slicebeam.metrics.discovery.embeddings import check_finite
 from slicebeam.metrics.discovery.loss_heads import no_sums
-from slicebeam.metrics.discovery.mixture import (
-    Mixture,
-    MixtureSums,
-    sums,
-    sums_of_labels,
-    updated,
-)
+from slicebeam.metrics.discovery.mixture import Mixture, MixtureSums, sums, sums_of_labels, updated
 from slicebeam.metrics.discovery.ward import ward
 from slicebeam.metrics.errors import InputError
 

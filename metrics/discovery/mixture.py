@@ -15,12 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from slicebeam.metrics.discovery.embeddings import Embeddings, blocks, not_finite
-from slicebeam.metrics.discovery.loss_heads import (
-    EPS,
-    REGULARISATION,
-    HeadSums,
-    LossHead,
-)
+from slicebeam.metrics.discovery.loss_heads import EPS, REGULARISATION, HeadSums, LossHead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -297,10 +292,7 @@ def sums(
 
 
 def sums_of_labels(
-    labels: NDArray[np.integer],
-    z: Embeddings,
-    losses: Sequence[ArrayLike],
-    zero: MixtureSums,
+    labels: NDArray[np.integer], z: Embeddings, losses: Sequence[ArrayLike], zero: MixtureSums
 ) -> MixtureSums:
     """Return the sums over points each of which is wholly of one component.
 

@@ -140,10 +140,7 @@ def rate_p_value(
     rows = model.varies
     sure = float(own[~rows] @ model.expected[~rows])
     problem = _Conditional(
-        model.design[np.ix_(rows, model.columns)],
-        everything[rows],
-        own[rows],
-        model.expected[rows],
+        model.design[np.ix_(rows, model.columns)], everything[rows], own[rows], model.expected[rows]
     )
     upper, lower = problem.tails(observed - sure)
     p = select_tail(np.array([upper]), np.array([lower]), tail)

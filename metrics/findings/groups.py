@@ -149,7 +149,7 @@ def group_p_value(
     Returns
     -------
     float
-        1.0 for fewer than 30 groups, and never below 2^−groups.
+        1.0 for fewer than 30 groups, and where no group has an excess; never below 2^−groups.
 
     Notes
     -----
@@ -171,7 +171,9 @@ def group_p_value(
     centred = float((scores**2).sum() - scores[held].sum() ** 2 / groups)
     variance = max(centred, 0.0) * groups / (groups - 1.0)
     if not variance > 0:
-        towards = 0.0 if total else 1.0
+        if not total:
+            return 1.0
+        towards = 0.0
     else:
         towards = float(stdtr(max(effective - 1.0, 1.0), -abs(total) / np.sqrt(variance)))
     towards = min(1.0, max(towards, 2.0 ** -min(groups, 900)))

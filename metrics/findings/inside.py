@@ -10,23 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.counting.count_reader import Margins, SumReader
-from slicebeam.metrics.counting.counting import (
-    ROWS_AT_A_TIME,
-    Coded,
-    SummedRows,
-    Tables,
-    Unit,
-)
+from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Coded, SummedRows, Tables, Unit
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.finding_rows import joined, patterns_of, rows_of, taken_rows
 from slicebeam.metrics.findings.lookup import CandidateLookup, rows_in
-from slicebeam.metrics.findings.pattern_parts import (
-    PatternParts,
-    added_pairs,
-    merged,
-    weights_of,
-)
+from slicebeam.metrics.findings.pattern_parts import PatternParts, added_pairs, merged, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -80,10 +80,7 @@ class PartTables:
     """
 
     def __init__(
-        self,
-        sizes: NDArray[Any],
-        layout: TargetSums,
-        count_inside: Callable[[int], InsideCounts],
+        self, sizes: NDArray[Any], layout: TargetSums, count_inside: Callable[[int], InsideCounts]
     ) -> None:
         self.layout, self.count_inside = layout, count_inside
         self._candidates = len(sizes)

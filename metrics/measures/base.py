@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.outcome_codes import Tested
 
 
+# A variance below this part of the mean square is what rounding of the sums leaves of nothing.
+ROUNDING = 1e-12
+
+
 @dataclass(frozen=True)
 class Needs:
     """What must be known of each example.
 
     Attributes
     ----------
-    indicators : bits of its cell: ``wrong``, ``positive`` (its label), ``predicted`` (positive)
+    indicators : bits of its cell: ``wrong``, ``positive`` (its label), ``predicted`` (positive), ``disagree``
+        (two models predict different classes)
     classes : whether its label and predicted class are counted in pairs
     ranked : whether its score is counted by buckets
     values : names of what is summed, such as ``log_loss`` or ``mean:price``
@@ -46,7 +51,12 @@ class Needs:
     @property
     def predicted_classes(self) -> bool:
         """Whether predictions are needed as classes."""
-        return bool({"wrong", "predicted"} & set(self.indicators)) or self.classes
+        return bool({"wrong", "predicted", "disagree"} & set(self.indicators)) or self.classes
+
+    @property
+    def two_models(self) -> bool:
+        """Whether each example's value is one of two models together."""
+        return "disagree" in self.indicators
 
     @property
     def predicted_numbers(self) -> bool:
@@ -91,6 +101,32 @@ class Target(NamedTuple):
     is_share: bool
 
 
+class Movement(NamedTuple):
+    """How single examples change between two models, on slices.
+
+    Attributes
+    ----------
+    inconsistency : float64 [slices] standard deviation of an example's change, weighted where examples are; NaN
+        without weight (Eyuboglu et al. 2024, section 2)
+    improved, degraded, counted : int64 [slices] examples that changed for the better and for the worse, and those in
+        the metric's denominator; None where only sums of values are known
+    """
+
+    inconsistency: FloatArray
+    improved: IntArray | None = None
+    degraded: IntArray | None = None
+    counted: IntArray | None = None
+
+    @classmethod
+    def of_sums(cls, weight: FloatArray, first: FloatArray, second: FloatArray) -> Movement:
+        """Return the inconsistency from the sums [slices] of weights, changes and squared changes."""
+        some = np.where(weight > 0, weight, np.nan)
+        mean, square = first / some, second / some
+        variance = square - mean**2
+        # What is smaller is what rounding leaves of nothing.
+        return cls(np.sqrt(np.where(variance > ROUNDING * square, variance, variance * 0.0)))
+
+
 class Metric(ABC):
     """A metric: a function of a slice's sums.
 
@@ -112,6 +148,7 @@ class Metric(ABC):
     compares_models : whether it can be compared between two models
     counted : which examples are in its denominator, in plain words; None for all
     indivisible : for a metric without a `target`: why it is not an average over examples
+    undefined : why it has no value where it has none
 
     Examples
     --------
@@ -166,10 +203,24 @@ class Metric(ABC):
     compares_models: bool = True
     counted: str | None = None
     indivisible: str | None = None
+    undefined: str = "no example is in its denominator"
 
     @abstractmethod
     def value(self, sums: IntArray, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """Return the metric [slices], of the old model for ``old``; NaN without a denominator."""
+
+    def undefined_reason(self, totals: IntArray, space: StatisticSpace) -> str | None:
+        """Return why the metric, or its change between two models, has no value on all examples."""
+        sums = totals[None, : space.columns]
+        is_baseline = space.comparison == "baseline"
+        values = [self.value(sums, space)[0]]
+        values += [self.value(sums, space, old=True)[0]] if is_baseline else []
+        undefined = [np.isnan(value) for value in values]
+        if not any(undefined):
+            return None
+        model = "" if all(undefined) else f" by the {'new' if undefined[0] else 'old'} model"
+        weighted = ", of those with a weight above 0" if space.weighted else ""
+        return f"{self.undefined}{model}{weighted}"
 
     def value_of_raw(
         self, sums: IntArray, space: StatisticSpace, *, old: bool = False
@@ -265,12 +316,6 @@ class Metric(ABC):
         """Return whether the sums are not enough for the default test, which then resamples."""
         return False
 
-    def smallest_p(
-        self, sums: IntArray, totals: IntArray, space: StatisticSpace, alternative: Alternative
-    ) -> FloatArray:
-        """Return the smallest p-value [slices] that the margins allow; 0 where that is not known."""
-        return np.zeros(len(sums))
-
     def target(self, space: StatisticSpace) -> Target | None:
         """Return what the metric averages; None if it is not an average over examples."""
         return None
@@ -305,6 +350,10 @@ class Metric(ABC):
         Of two models that of the change, of one that of the value. None for a metric that is not a mean
         over all examples of the slice, or where they are weighted.
         """
+        return None
+
+    def movement(self, sums: IntArray, space: StatisticSpace) -> Movement | None:
+        """Return how examples change between two models; None where a change of single examples is not defined."""
         return None
 
     def tail(self, alternative: Alternative) -> Tail:

@@ -102,6 +102,7 @@ class FBeta(BinaryMetric):
         digits = f"{beta:g}" if float(f"{beta:g}") == beta else repr(beta)
         super().__init__(f"fbeta:{digits}", f"F-beta ({digits})", (0.0, 1.0))
         self.beta = beta
+        self.undefined = "no example has a positive label or is predicted positive"
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.strata`."""
@@ -157,6 +158,8 @@ class FBeta(BinaryMetric):
 
 class BalancedAccuracy(BinaryMetric):
     """The mean of recall and specificity."""
+
+    undefined = "all labels are one class"
 
     def __init__(self) -> None:
         super().__init__("balanced_accuracy", "Balanced accuracy", (0.0, 1.0))
@@ -219,6 +222,8 @@ class BalancedAccuracy(BinaryMetric):
 
 class Matthews(BinaryMetric):
     """Matthews' correlation coefficient, Matthews (1975), Biochim. Biophys. Acta 405:442."""
+
+    undefined = "all labels, or all predictions, are one class"
 
     def __init__(self) -> None:
         super().__init__("mcc", "Matthews correlation", (-1.0, 1.0))

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     Sums = IntArray
 
-# A variance below this part of the mean square is what rounding of the sums leaves of nothing.
-_ROUNDING = 1e-12
-
 
 class Mean(base.Metric):
     """The mean of a value over the slice's examples, a Hájek mean where they are weighted.
@@ -51,12 +48,7 @@ class Mean(base.Metric):
     higher_is_better = False
 
     def __init__(
-        self,
-        name: str,
-        title: str,
-        limits: tuple[float, float],
-        *,
-        compares_models: bool = True,
+        self, name: str, title: str, limits: tuple[float, float], *, compares_models: bool = True
     ) -> None:
         self.name, self.title, self.range = name, title, limits
         self.needs = base.Needs(values=(name,))
@@ -100,23 +92,31 @@ class Mean(base.Metric):
         return 0.0 if source == "change" else space.shift(self.name)
 
     def _mean(self, sums: Sums, space: StatisticSpace, source: Source) -> FloatArray:
+        """Return the mean [slices] about the shift; NaN without weight."""
         weight = space.weights(sums).sum(axis=-1)
         total = self._total(sums, space, source, 1)
         mean = np.divide(total, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
-        return np.asarray(mean + self._shift(space, source))
+        return np.asarray(mean)
 
     def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value`."""
-        return self._mean(sums, space, "old" if old else "new")
+        source: Source = "old" if old else "new"
+        return self._mean(sums, space, source) + self._shift(space, source)
+
+    def delta(self, sums: Sums, totals: Sums, space: StatisticSpace) -> FloatArray:
+        """See `Metric.delta`; without the shift, beside which a difference may have no digits."""
+        if space.comparison == "baseline":
+            return self._mean(sums, space, "change")
+        whole = self._mean(totals[None, : space.columns], space, "new")
+        return self._mean(sums, space, "new") - whole
 
     def moments(
-        self,
-        sums: Sums,
-        space: StatisticSpace,
-        source: Source = "new",
-        skewness: float = 0.0,
+        self, sums: Sums, space: StatisticSpace, source: Source = "new", skewness: float = 0.0
     ) -> Moments:
-        """Return number, mean, variance and skewness [slices]; a constant has variance 0."""
+        """Return number, mean, variance and skewness [slices]; a constant has variance 0.
+
+        The mean is that about the shift: with it, the digits of a difference would be lost.
+        """
         weight = space.weights(sums).sum(axis=-1)
         some = weight > 0
         safe = np.where(some, weight, 1.0)
@@ -133,14 +133,9 @@ class Mean(base.Metric):
             n = weight
             size = self._total(sums, space, source, 2) / safe
             raw = size - centre**2
-        varies = some & (n > 1) & (raw > _ROUNDING * size)
+        varies = some & (n > 1) & (raw > base.ROUNDING * size)
         variance = np.where(varies, raw * n / np.where(n > 1, n - 1, 1.0), 0.0)
-        return Moments(
-            n,
-            np.where(some, centre + self._shift(space, source), 0.0),
-            variance,
-            np.asarray(skewness, np.float64),
-        )
+        return Moments(n, np.where(some, centre, 0.0), variance, np.asarray(skewness, np.float64))
 
     def of_all(self, totals: Sums, space: StatisticSpace, source: Source = "new") -> Moments:
         """Return the moments of all examples, the skewness among them; 0 for a constant.
@@ -149,7 +144,7 @@ class Mean(base.Metric):
         """
         own = totals[: space.columns]
         moments = self.moments(own, space, source)
-        centre = float(moments.mean) - self._shift(space, source)
+        centre = float(moments.mean)
         if not moments.variance > 0:
             return moments
         weight_power = 3 if space.weighted else 0
@@ -211,12 +206,7 @@ class Mean(base.Metric):
         return outcome_codes.Tested.by(outcome_codes.RANDOM_SUBSET, p, reasons)
 
     def _of_two_models(
-        self,
-        sums: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        tail: Tail,
-        reasons: NDArray[np.int8],
+        self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Test by Hall's paired t, and by sign flips where all changes of a slice are the same.
 
@@ -308,7 +298,7 @@ class Mean(base.Metric):
         ready = reasons == 0
         p = np.ones(len(sums))
         p[ready] = pearson_iii.pearson_iii_p_value(
-            self.value(sums, space)[ready],
+            self.moments(sums, space).mean[ready],
             np.full(np.count_nonzero(ready), everything.mean),
             sd[ready],
             skewness[ready],
@@ -344,7 +334,8 @@ class Mean(base.Metric):
         source: Source = "old" if old else "new"
         own = self.moments(sums, space, source)
         low, high = mean_intervals.of_mean(own, confidence, self.of_all(totals, space, source))
-        return np.maximum(low, self.range[0]), np.minimum(high, self.range[1])
+        shift = self._shift(space, source)
+        return np.maximum(low + shift, self.range[0]), np.minimum(high + shift, self.range[1])
 
     def p_refine(
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
@@ -402,6 +393,13 @@ class Mean(base.Metric):
         source: Source = "change" if space.comparison == "baseline" else "new"
         return mean + self._shift(space, source)
 
+    def movement(self, sums: Sums, space: StatisticSpace) -> base.Movement | None:
+        """See `Metric.movement`."""
+        if space.comparison != "baseline" or not self.compares_models:
+            return None
+        first, second = (self._total(sums, space, "change", power) for power in (1, 2))
+        return base.Movement.of_sums(space.weights(sums).sum(axis=-1), first, second)
+
     def change_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray | None:
         """See `Metric.change_variance`."""
         if space.weighted:
@@ -430,12 +428,14 @@ class Mean(base.Metric):
             parts = {"slice": slice_, "complement": rest}
             named["n"] = float(space.sizes(own)[0])
             named["N"] = float(space.sizes(totals[: space.columns]))
-            named["mean of all"] = float(self._mean(totals[None, : space.columns], space, "new")[0])
+            named["mean of all"] = float(self.value(totals[None, : space.columns], space)[0])
             deviations = space.deviations_of(self.name)
             if deviations is not None:
                 excess = float(self._deviation(own, space, deviations.centre)[0])
                 named["S"] = float(np.ldexp(excess, space.weight_exponent))
-        for name, moments in parts.items():
+        for name, about_shift in parts.items():
+            shift = 0.0 if space.comparison == "baseline" else space.shift(self.name)
+            moments = about_shift._replace(mean=about_shift.mean + shift)
             for field, column in zip(Moments._fields, moments, strict=True):
                 named[f"{name} {field}"] = float(np.broadcast_to(column, (1,))[0])
         return named

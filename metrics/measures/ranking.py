@@ -30,6 +30,7 @@ class AreaUnderCurve(base.Metric):
     higher_is_better = True
     range = (0.0, 1.0)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+    undefined = "all labels are one class"
     indivisible = "it compares pairs of examples, so no example has a share of its own in it"
     needs = base.Needs(indicators=("positive",), ranked=True)
 
@@ -186,13 +187,7 @@ class AreaUnderCurve(base.Metric):
         whole = totals[: space.columns]
         N1, N0 = self._classes(whole, space)
         return auc_intervals.delta_interval(
-            space.placements(sums),
-            n1,
-            n0,
-            space.placements(whole),
-            N1,
-            N0,
-            confidence,
+            space.placements(sums), n1, n0, space.placements(whole), N1, N0, confidence
         )
 
     def value_interval(

@@ -18,16 +18,12 @@ from slicebeam.metrics.significance import (
     outcome_codes,
     refinement,
 )
-from slicebeam.metrics.significance.smallest_p import (
-    hypergeometric_smallest_p,
-    mcnemar_smallest_p,
-)
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Tail
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.significance.outcome_codes import Tested
 
     Sums = IntArray
@@ -45,6 +41,13 @@ _COUNTED: dict[Within, str | None] = {
     "~positive": "examples of the negative class",
     "predicted": "examples predicted positive",
     "positive|predicted": "examples that are positive or predicted positive",
+}
+_UNDEFINED: dict[Within, str] = {
+    "": "there is no example",
+    "positive": "no example has a positive label",
+    "~positive": "no example has a negative label",
+    "predicted": "no example is predicted positive",
+    "positive|predicted": "no example has a positive label or is predicted positive",
 }
 
 
@@ -84,7 +87,7 @@ class Share(CellMetric):
         names = {literal.lstrip("~") for literal in literals if literal}
         self.needs = base.Needs(indicators=tuple(sorted(names)))
         self.higher_is_better, self.compares_models = higher_is_better, compares_models
-        self.counted = _COUNTED[within]
+        self.counted, self.undefined = _COUNTED[within], _UNDEFINED[within]
         self.range = (0.0, 1.0)
         self.kind = "aggregate" if within else "pointwise"
 
@@ -197,20 +200,6 @@ class Share(CellMetric):
         testable = reasons == 0
         p[testable] = mcnemar.mid_p(only_new[testable], only_old[testable], tail)
         return outcome_codes.Tested.by(outcome_codes.MCNEMAR, p, reasons)
-
-    def smallest_p(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
-    ) -> FloatArray:
-        """See `Metric.smallest_p`."""
-        tail = self.tail(alternative)
-        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
-            return super().smallest_p(sums, totals, space, alternative)
-        counts = space.counts(sums)
-        if space.comparison == "baseline":
-            only_new, only_old = self._discordant(counts, space)
-            return mcnemar_smallest_p(only_new + only_old, tail)
-        n, _, N, K = self._table(counts, space.counts(totals), space)
-        return hypergeometric_smallest_p(n, N, K, tail)
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
@@ -327,6 +316,19 @@ class Share(CellMetric):
         if space.comparison == "baseline":
             return mean
         return self._of_share(1.0 - mean if self.higher_is_better else mean)
+
+    def movement(self, sums: Sums, space: StatisticSpace) -> base.Movement | None:
+        """See `Metric.movement`; None where the two models have denominators of their own."""
+        if space.comparison != "baseline" or not self.is_within_fixed or not self.compares_models:
+            return None
+        counts, within = space.counts(sums), self._which(space).within
+        gained, lost = self._discordant(counts, space)
+        weights, change = space.weights(sums)[:, within], self.cell_targets(space)[within]
+        found = base.Movement.of_sums(weights.sum(axis=1), weights @ change, weights @ change**2)
+        improved, degraded = (gained, lost) if self.higher_is_better else (lost, gained)
+        return base.Movement(
+            found.inconsistency, improved, degraded, self.denominator(counts, space)
+        )
 
     def change_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray | None:
         """See `Metric.change_variance`."""

@@ -21,6 +21,15 @@ METRICS = (
         # The label is the same for every model.
         compares_models=False,
     ),
+    Share(
+        "disagreement",
+        "Disagreement",
+        "disagree",
+        "",
+        higher_is_better=False,
+        # It is of both models at once, so that a slice is held against all examples.
+        compares_models=False,
+    ),
     FOne(),
     # With one label and one prediction an example, every micro average is the accuracy.
     *(

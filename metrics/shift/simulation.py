@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.randomness import hash64, uniform
-from slicebeam.metrics.shift.allocation import (
-    batch_size,
-    masa_order,
-    static_order,
-    static_weights,
-)
+from slicebeam.metrics.shift.allocation import batch_size, masa_order, static_order, static_weights
 from slicebeam.metrics.shift.estimates import (
     MatrixEstimate,
     estimate,

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.significance.hypergeometric import (
-    Table,
-    as_table,
-    half_deviance,
-    support,
-)
+from slicebeam.metrics.significance.hypergeometric import Table, as_table, half_deviance, support
 from slicebeam.metrics.significance.saddle_point import half_log_two_pi
 from slicebeam.metrics.significance.tails import select_tail
 

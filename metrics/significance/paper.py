@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.randomness import UInt64Array
 
-_UNDEFINED_SHARE = 0.05
+UNDEFINED_SHARE = 0.05
 # Replicates that differ by less, relative to the observed delta, are equal except for rounding.
 _EQUAL = 1e-9
 # Means up to here read their distribution function from one table.
@@ -76,7 +76,7 @@ def t_p_value(delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail) -> Pape
     replicates = np.asarray(replicate_deltas, dtype=np.float64)
     defined = ~np.isnan(replicates)
     count = defined.sum(axis=1)
-    too_few = (replicates.shape[1] - count > _UNDEFINED_SHARE * replicates.shape[1]) | (count < 2)
+    too_few = (replicates.shape[1] - count > UNDEFINED_SHARE * replicates.shape[1]) | (count < 2)
     divisor = np.maximum(count, 1)
     mean = np.where(defined, replicates, 0.0).sum(axis=1) / divisor
     deviations = np.where(defined, replicates - mean[:, None], 0.0)

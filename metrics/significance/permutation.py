@@ -444,11 +444,7 @@ def _test_on_grid(
         np.array([sample.moments[part][0] for sample in samples]) for part in range(3)
     )
     # Bilinear in the size of slice and rest: the skewness of a small rest grows as that of a slice.
-    scaled = (
-        (mean - limit) / unit**2,
-        sd / unit,
-        skewness * np.sqrt(nodes * (N - nodes) / N),
-    )
+    scaled = ((mean - limit) / unit**2, sd / unit, skewness * np.sqrt(nodes * (N - nodes) / N))
     mean, sd, skewness = (np.interp(n, nodes, part) for part in scaled)
     own_unit = np.sqrt((N - n) / n)
     moments = NullMoments(

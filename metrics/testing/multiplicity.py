@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Correction
 
-# A p-value and its smallest possible value are sums in different order: both err below this.
-_TIE = 1e-9
-
 
 def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
     """Return Benjamini and Hochberg's adjusted p-values among m tests.
@@ -120,7 +117,6 @@ def adjusted(
     tests_per_level: Sequence[int],
     correction: Correction,
     levels: int,
-    smallest_p: ArrayLike | None = None,
 ) -> FloatArray:
     """Return the q-values of slices of several cross sizes; a slice is called where q ≤ α.
 
@@ -131,18 +127,12 @@ def adjusted(
         Cross size of each slice, 1-based.
     tests_per_level : sequence of ints, one for each level
         Slices that could have been tested there, or an upper bound of it.
-    correction : {"fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"}
+    correction : {"fdr-level", "fwer-level", "bh", "by", "none"}
         ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (that is, at α/L);
         ``fwer-level``: p·L·m_l, valid under any order of search and later selection (Bonferroni);
-        ``fwer-tarone``: the same, but p·L·M_l(p) counts only the slices that could have reached p
-        at all (see Notes), so that it rejects no less than ``fwer-level``;
         ``bh``, ``by``: over the tests of all levels together; ``none``: q = p.
     levels : int
         L, the levels that share α.
-    smallest_p : float array [slices], optional
-        The smallest p-value that the margins of each slice allow, 0 where it is unknown; read by
-        ``fwer-tarone`` only, which needs it (see `smallest_p.hypergeometric_smallest_p`). Where it
-        is above the slice's own p, as an approximate p may fall below it, p takes its place.
 
     Returns
     -------
@@ -152,27 +142,8 @@ def adjusted(
     Raises
     ------
     ValueError
-        If a level is not within 1..levels, if a level holds more p-values than tests, if the
-        correction is unknown, or if ``fwer-tarone`` has no `smallest_p` of p's shape within 0..1.
-
-    Notes
-    -----
-    ``fwer-tarone`` is the test of Tarone (1990), Biometrics 46:515, at α/L within each level; for
-    pattern mining see Terada et al. (2013), PNAS 110:12996. M_l(c) is the number of the level's
-    slices whose smallest p is at most c; slices that were not given have unknown margins and always
-    count, so hand over all slices whose margins are known, not only those with a small p.
-
-    Why it controls the family-wise error rate at α: let M*(c) ≤ M_l(c) count all slices of the level
-    by their true margins, a function that no search and no selection changes. As c·M*(c) increases,
-    q ≤ α implies p ≤ c for a c that depends on the margins only and has c·M*(c) ≤ α/L (or the limit
-    of such c from below). Only the M*(c) slices whose smallest p is at most c can have p ≤ c, each
-    with probability ≤ c under its null, so that the union bound over them gives α/L, and over the
-    levels α, under any dependence, order of search and later selection.
-
-    This assumes P(p ≤ c) ≤ c, which exact p-values have. For a mid-p that probability lies on either
-    side of c and is at most 2c, so that the rate is bounded by 2α only. So it is with
-    ``fwer-level``, but there the slices that cannot reach c are a reserve, which Tarone's test
-    spends.
+        If a level is not within 1..levels, if a level holds more p-values than tests, or if the
+        correction is unknown.
 
     Examples
     --------
@@ -197,9 +168,6 @@ def adjusted(
         return by_adjusted(p_values, int(tests.sum()))
     if correction == "fwer-level":
         return np.minimum(1.0, p_values * (levels * tests[at - 1].astype(np.float64)))
-    if correction == "fwer-tarone":
-        smallest = _smallest(p_values, smallest_p)
-        return np.minimum(1.0, p_values * (levels * _testable(p_values, smallest, at, tests)))
     if correction == "fdr-level":
         q = np.ones(p_values.size)
         for cross_size in range(1, levels + 1):
@@ -208,35 +176,8 @@ def adjusted(
             q[here] = np.minimum(1.0, levels * within)
         return q
     raise ValueError(
-        f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'fwer-tarone', 'bh', "
-        "'by' or 'none'"
+        f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'bh', 'by' or 'none'"
     )
-
-
-def _smallest(p: FloatArray, smallest_p: ArrayLike | None) -> FloatArray:
-    if smallest_p is None:
-        raise ValueError("'fwer-tarone' needs smallest_p: 0 for slices whose margins are unknown")
-    smallest = np.asarray(smallest_p, dtype=np.float64)
-    if smallest.shape != p.shape:
-        raise ValueError(f"{p.size} p-values but {smallest.size} smallest ones were given")
-    # Written so that NaN is refused too.
-    wrong = ~((smallest >= 0.0) & (smallest <= 1.0))
-    if wrong.any():
-        raise ValueError(f"smallest_p holds {smallest[wrong][0]}, which is not within 0..1")
-    # A slice that reached p could reach it: this only ever adds to the count, hence to q.
-    return np.minimum(smallest, p)
-
-
-def _testable(p: FloatArray, smallest: FloatArray, level: IntArray, tests: IntArray) -> FloatArray:
-    """Return M_l(p), the slices of the own level that can reach p, as float64 [slices]."""
-    count = np.empty(p.size)
-    # Slices of equal margins must count for each other whatever the rounding; more is cautious.
-    reached = p * (1.0 + _TIE)
-    for cross_size in range(1, tests.size + 1):
-        here = np.flatnonzero(level == cross_size)
-        within = np.searchsorted(np.sort(smallest[here]), reached[here], side="right")
-        count[here] = within + (tests[cross_size - 1] - here.size)
-    return count
 
 
 def _validate(p: FloatArray, level: IntArray, tests: IntArray, levels: int) -> None:

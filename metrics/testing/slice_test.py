@@ -60,6 +60,11 @@ def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool)
                 f"--test permutation: the default test of {name} already uses the law of the "
                 "permutation; use auto"
             )
+    if comparison == "baseline" and own.needs.two_models:
+        raise OptionError(
+            f"--metric {name} is of both models at once: its slices are compared with all examples; use "
+            "--compare overall, or leave the other metrics out"
+        )
     if comparison == "baseline" and not own.compares_models:
         raise OptionError(
             f"--metric {name} is the same for every model; use --compare overall, or leave it out"

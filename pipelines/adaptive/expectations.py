@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from slicebeam.metrics.adaptive.failure_scores import change_failure, output_failure
+from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE, change_failure, output_failure
 from slicebeam.metrics.arrays import FloatArray, IntArray
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.adaptive.outputs import Outputs
@@ -108,7 +108,10 @@ def _outputs(tests: ModelAnswers) -> FloatArray:
 
 
 def _outputs_not(tests: ModelAnswers) -> FloatArray:
-    return 1.0 - _outputs(tests)
+    score = 1.0 - _outputs(tests)
+    # Of classes that are equally probable the model gives one, and that is its output.
+    is_tied = (score == FAILS_ABOVE) & (tests.outputs.texts[tests.at] == tests.values)
+    return np.where(is_tied, np.nextafter(FAILS_ABOVE, 1.0), score)
 
 
 def _same(tests: ModelAnswers) -> FloatArray:
@@ -214,6 +217,7 @@ def _classified_not(tests: ModelAnswers) -> FloatArray:
 
 OUTPUTS, OUTPUTS_NOT = "should output", "should not output"
 SAME = "should have the same output as"
+CLASSIFIED_NOT = "should not be classified as"
 NOT_LOWER, NOT_HIGHER = "should not score lower than", "should not score higher than"
 _CHANGES = ("class", "tolerance", "unless")
 
@@ -259,7 +263,7 @@ EXPECTATIONS: dict[str, Expectation] = {
             model="inverse_model",
         ),
         Expectation(
-            "should not be classified as",
+            CLASSIFIED_NOT,
             "output",
             _classified_not,
             "--output-classifier does not give the output the class in the value, such as toxic.",

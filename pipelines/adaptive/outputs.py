@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # What a Hugging Face pipeline calls the text that it writes.
 _WRITTEN = ("generated_text", "translation_text", "summary_text", "answer")
+# By how much the probabilities of all classes may miss 1; pipelines compute in 32 or 16 bits.
+_ROUNDING = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,8 @@ class Outputs:
 def as_outputs(raw: Any, inputs: int, name: str, classes: Sequence[Any] | None = None) -> Outputs:
     """Return what a model returned.
 
+    What it says of an input does not depend on the inputs beside it.
+
     Parameters
     ----------
     raw : a list of texts, classes, truth values or numbers; an array of probabilities [n, classes]; or
@@ -77,7 +81,7 @@ def as_outputs(raw: Any, inputs: int, name: str, classes: Sequence[Any] | None =
     if inputs and isinstance(raw, (list, tuple)) and isinstance(raw[0], (dict, list)):
         first = raw[0][0] if isinstance(raw[0], list) and raw[0] else raw[0]
         if isinstance(first, dict):
-            return _of_pipeline(raw, name)
+            return _of_pipeline(raw, name, classes)
     array = array_of(raw)
     if array.ndim == 2:
         return _of_probabilities(array, name, classes)
@@ -122,19 +126,30 @@ def _of_probabilities(array: NDArray[Any], name: str, classes: Sequence[Any] | N
     return Outputs(texts, names, probabilities)
 
 
-def _of_pipeline(raw: Sequence[Any], name: str) -> Outputs:
+def model_classes(function: object, model: object) -> Any:
+    """Return a function's `output_names`, or else the classes of a pipeline of Hugging Face; or None.
+
+    A pipeline that writes texts has labels too, which mean nothing.
+    """
+    names = getattr(function, "output_names", None)
+    if names is not None:
+        return names
+    config = getattr(getattr(model, "model", None), "config", None)
+    by_number = getattr(config, "id2label", None)
+    if not isinstance(by_number, dict) or "classification" not in str(
+        getattr(model, "task", "classification")
+    ):
+        return None
+    return [by_number[number] for number in sorted(by_number)]
+
+
+def _of_pipeline(raw: Sequence[Any], name: str, classes: Sequence[Any] | None) -> Outputs:
     """Return what a pipeline of Hugging Face returned: labels with scores, or texts."""
     rows = [one if isinstance(one, list) else [one] for one in raw]
-    if all(row and "label" in row[0] and "score" in row[0] for row in rows):
-        classes = tuple(dict.fromkeys(str(one["label"]) for row in rows for one in row))
-        places = {label: place for place, label in enumerate(classes)}
-        scores = np.zeros((len(rows), len(classes)))
-        for number, row in enumerate(rows):
-            for one in row:
-                scores[number, places[str(one["label"])]] = one["score"]
-        if all(len(row) == len(classes) for row in rows):
-            return _of_probabilities(scores, name, classes)
-        return Outputs(np.array(classes, object)[scores.argmax(axis=1)])
+    if all(row and all({"label", "score"} <= {*one} for one in row) for row in rows):
+        return _of_scores(
+            [{str(one["label"]): float(one["score"]) for one in row} for row in rows], name, classes
+        )
     key = next((one for one in _WRITTEN if all(row and one in row[0] for row in rows)), None)
     if key is None:
         raise OptionError(
@@ -142,3 +157,44 @@ def _of_pipeline(raw: Sequence[Any], name: str) -> Outputs:
             "texts, numbers or probabilities"
         )
     return Outputs(np.array([str(row[0][key]) for row in rows], object))
+
+
+def _of_scores(
+    rows: Sequence[dict[str, float]], name: str, classes: Sequence[Any] | None
+) -> Outputs:
+    """Return probabilities where each row has all classes, else the best class of each row alone."""
+    # Which classes there are must not depend on the rows: those that share a block are chance.
+    if classes is not None:
+        known = [str(one) for one in classes]
+        if strange := next((one for row in rows for one in row if one not in known), None):
+            raise OptionError(
+                f"--model {name} returned the label {strange!r}, which is none of its classes: "
+                f"{', '.join(known)}"
+            )
+        are_whole = {len(row) == len(known) for row in rows}
+    else:
+        known = sorted(rows[0])
+        are_whole = {len(row) > 1 for row in rows}
+        if True in are_whole and not all(_is_distribution(row, known) for row in rows):
+            raise OptionError(
+                f"--model {name} returned scores of some of its classes; return those of all "
+                "(top_k=None) or of the best alone (top_k=1), or give the function output_names, a "
+                "list of the classes"
+            )
+    if are_whole == {True}:
+        scores = np.array([[row[one] for one in known] for row in rows])
+        return _of_probabilities(scores, name, known)
+    if True in are_whole:
+        raise OptionError(
+            f"--model {name} returned scores of all classes for some texts and not for others; return "
+            "those of all, or of the best alone"
+        )
+    best = [
+        None if np.isnan([*row.values()]).any() else max(row, key=row.__getitem__) for row in rows
+    ]
+    return Outputs(np.array(best, object))
+
+
+def _is_distribution(row: dict[str, float], classes: Sequence[str]) -> bool:
+    total = sum(row.values())
+    return sorted(row) == classes and (abs(total - 1.0) < _ROUNDING or np.isnan(total))

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.adaptive.class_names import PROBED
 from slicebeam.pipelines.changelist.adaptive import PaidAnswers
 from slicebeam.pipelines.config.shift import CallBudget
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api, text_key
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.storage.storage import make_folder, written_whole
+from slicebeam.transforms.storage.storage import beneath, make_folder, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,7 +155,7 @@ def _buying(
     api: ApiFile, ledger_folder: StoragePath
 ) -> AbstractContextManager[tuple[Ledger, HttpApi]]:
     # One folder for each request, whatever the file is called.
-    own = ledger_folder / api.identity[:12]
+    own = beneath(ledger_folder, api.identity[:12])
     make_folder(own)
     return buying(api, own, {"api": api.identity}, lambda value: value is not None)
 
@@ -170,6 +171,7 @@ def buy_outputs(
     *,
     has_pairs: bool,
     most: int | None = None,
+    check_first: Callable[[dict[Text, str | None]], None] | None = None,
 ) -> tuple[TextModel, PaidAnswers, dict[Text, str]]:
     """Buy the outputs that the ledger has not.
 
@@ -182,6 +184,7 @@ def buy_outputs(
     ledger_folder : keeps the answers, of each endpoint in a folder within
     answers_file : table of the answers, which the engine's workers see
     most : how many of the first inputs are bought; None for as many as the purse buys
+    check_first : gets the first answers before the others are bought; what it raises ends the purchase
 
     Raises
     ------
@@ -214,6 +217,16 @@ def buy_outputs(
                     "answers",
                     missing,
                 )
+            )
+        if check_first is not None:
+            first = items[:most][:PROBED]
+            http.buy(first, ledger, limit, count)
+            said = [_answer(api, ledger.answers.get(one.key)) for one in first]
+            check_first(
+                {
+                    text: None if one is None else str(one)
+                    for text, one in zip(inputs, said, strict=False)
+                }
             )
         http.buy(items[:most], ledger, limit, count)
         purse.spend(ledger.calls, api)

@@ -85,8 +85,8 @@ class Completion:
 def membership(topic: str, focus: str) -> float:
     """Return the factor of a test by its topic.
 
-    >>> membership("/A", "/A"), membership("/A/B", "/A"), membership("", "/A")
-    (1.0, 0.0001, 1e-18)
+    >>> membership("/A", "/A"), membership("/A/B", "/A"), f"{membership('', '/A'):.0e}"
+    (1.0, 0.0001, '1e-18')
     """
     if topic == focus:
         return IN_TOPIC

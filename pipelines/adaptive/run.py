@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ from slicebeam.pipelines.adaptive.scored_tree import (
     topics_of,
 )
 from slicebeam.pipelines.adaptive.scoring import refuse_missing_models, scorable_tests
-from slicebeam.pipelines.adaptive.topic_outcomes import TESTS, TOPICS, with_topics
+from slicebeam.pipelines.adaptive.topic_outcomes import TESTS, TOPICS, gate_of_topics, with_topics
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree
 from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_check
@@ -126,6 +127,9 @@ def _scratch_folder(output: StoragePath) -> Iterator[StoragePath]:
 
 def _remove_if_dead(folder: StoragePath) -> None:
     """Remove the folder of a run, unless that lives."""
+    if isinstance(folder, Path) and folder.is_symlink():
+        # No run made it, and what it leads to is not a run's.
+        return
     lock = RunLock(folder, lock_file(folder))
     try:
         lock.acquire()
@@ -205,5 +209,7 @@ def _published(
         given_names,
         given_order,
         ExtraOutputs((TESTS, TOPICS), publish),
+        judge=gate_of_topics,
     )
-    return run_steps(check, steps, engine, observer, earlier_run(check))
+    earlier = earlier_run(check)
+    return run_steps(check, steps, engine, observer, earlier, fail_on=config.fail_on)

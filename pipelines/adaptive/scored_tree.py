@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import FileError, InputError
+from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
 from slicebeam.pipelines.adaptive.paid_outputs import Purse, affordable, buy_outputs, read_endpoint
 from slicebeam.pipelines.adaptive.scoring import (
     EXCUSED,
@@ -26,10 +28,11 @@ from slicebeam.pipelines.adaptive.scoring import (
 from slicebeam.pipelines.adaptive.text_models import TextModel, text_model
 from slicebeam.pipelines.adaptive.topics import with_ancestors
 from slicebeam.pipelines.adaptive.tree import ID, TRAINED, TestTree
+from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
 from slicebeam.pipelines.changelist.adaptive import PaidAnswers
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +58,7 @@ class ScoredTree:
     undecided : how many tests expect something that could not be found out, by each topic above them
     topics : that have tests, in their order
     trained : topics of which tests were exported as training data
+    never_given : number of tests by a class that they name, where a model may not have it
     paid : what was bought
     """
 
@@ -63,6 +67,7 @@ class ScoredTree:
     undecided: dict[str, int]
     topics: tuple[str, ...]
     trained: frozenset[str]
+    never_given: dict[str, int]
     paid: tuple[PaidAnswers, ...]
 
 
@@ -110,10 +115,15 @@ def score_tree(
     EngineError
         The engine, an endpoint or the storage failed; what was paid is in the ledger.
     """
-    models, paid, missing = _bought(config, tests, models, scratch, observer)
+    class_names = ClassNames.of(config.classes)
+    class_names.refuse_unused(mentioned(tests.table))
+    classes = TreeClasses.of(tests.table, class_names, models)
+    models, paid, missing = _bought(config, tests, models, classes, scratch, observer)
     names = [one.name for one in reversed(models.scored)]
     observer.stage(Stage(f"scoring {tests.table.num_rows:,} tests by {' and '.join(names)}"))
-    results = score_tests(tests, models, scratch, engine)
+    in_models = replace(tests, table=class_names.applied(tests.table))
+    results = score_tests(in_models, models, scratch, engine)
+    never_given = classes.never_given(tests.table, models, results)
     known = np.ones(tests.table.num_rows, bool)
     is_excused = ~known
     unscored = Counter(tests.left_out)
@@ -133,7 +143,9 @@ def score_tree(
         for one in with_ancestors(topic)
         if one
     )
-    return ScoredTree(table, dict(unscored), dict(by_topic), topics_of(table), _trained(tree), paid)
+    return ScoredTree(
+        table, dict(unscored), dict(by_topic), topics_of(table), _trained(tree), never_given, paid
+    )
 
 
 def topics_of(tests: pa.Table) -> tuple[str, ...]:
@@ -168,6 +180,7 @@ def _bought(
     config: AdaptRunConfig,
     tests: ScorableTests,
     models: Models,
+    classes: TreeClasses,
     scratch: StoragePath,
     observer: SearchObserver,
 ) -> tuple[Models, tuple[PaidAnswers, ...], dict[str, dict[Text, str]]]:
@@ -184,7 +197,11 @@ def _bought(
     apis = [read_endpoint(*one, has_pairs=tests.has_pairs) for one in paid_models]
     inputs = needed_inputs(tests.table, has_pairs=tests.has_pairs)
     purse = Purse(None if config.budget is None else parse_budget(config.budget))
-    ledger = storage_path(config.ledger or f"{config.output.rstrip('/')}/ledger", "--ledger")
+    ledger = (
+        storage_path(config.ledger, "--ledger")
+        if config.ledger
+        else beneath(storage_path(config.output, "--output"), "ledger")
+    )
     most = affordable(apis, inputs, purse, ledger)
     bought: dict[TextModel, TextModel] = {}
     missing: dict[str, dict[Text, str]] = {}
@@ -201,6 +218,7 @@ def _bought(
             observer.stage,
             has_pairs=tests.has_pairs,
             most=most,
+            check_first=partial(classes.check_first, model, option),
         )
         paid.append(one)
     old = None if models.old is None else bought.get(models.old, models.old)

@@ -216,11 +216,14 @@ class Scored:
     outputs : as texts, None where there is none; object [tests]
     failures : float64 [tests]; NaN where a test can't be scored
     reasons : why not, 1 for the first of `NO_SCORE`; 0 of a test that is scored; int64 [tests]
+    second : what the second model that an expectation needs made of the outputs; None where there is none;
+        object [tests]
     """
 
     outputs: NDArray[np.object_]
     failures: FloatArray
     reasons: IntArray
+    second: NDArray[np.object_]
 
 
 def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs: bool) -> Scored:
@@ -249,6 +252,7 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
     outputs = model.outputs(list(places))
     texts = tests["input"].to_numpy(zero_copy_only=False)
     failures, reasons = np.full(len(at), np.nan), np.zeros(len(at), np.int64)
+    seconds = np.full(len(at), None, object)
     is_known = outputs.is_known
     for written, same in kinds:
         rows, own = same.rows, others[written]
@@ -260,6 +264,7 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
         why = np.where(np.isnan(score), _NO_NUMBER, 0)
         if second is not None:
             why[~second.is_known] = _NO_SECOND
+            seconds[rows] = second.texts
         # One of the further inputs that has no output says nothing of the test.
         why[own[0][~is_known[own[1]]]] = _NO_OTHER
         unless = same.kind.parameters.unless
@@ -267,7 +272,7 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
             why[outputs.texts[at[rows]] == unless] = EXCUSED
         why[~is_known[at[rows]]] = _NO_OUTPUT
         failures[rows], reasons[rows] = np.where(why == 0, score, np.nan), why
-    return Scored(outputs.texts[at], failures, reasons)
+    return Scored(outputs.texts[at], failures, reasons, seconds)
 
 
 def _second(same: _SameKind, models: Models, outputs: Outputs, at: IntArray) -> Outputs | None:
@@ -296,6 +301,7 @@ class _ScoreBlock(beam.DoFn):
             columns[f"output {place}"] = pa.array(scored.outputs, pa.string())
             columns[f"failure {place}"] = pa.array(scored.failures)
             columns[f"reason {place}"] = pa.array(scored.reasons)
+            columns[f"second {place}"] = pa.array(scored.second, pa.string())
         found = pa.table(columns)
         write_arrow(part_path(self.scores, number), found.schema, found.to_batches())
         yield table.num_rows
@@ -352,6 +358,7 @@ def score_tests(
             whole[f"output {place}"].to_numpy(),
             whole[f"failure {place}"].to_numpy(),
             whole[f"reason {place}"].to_numpy(),
+            whole[f"second {place}"].to_numpy(),
         )
         for place in range(len(models.scored))
     ]

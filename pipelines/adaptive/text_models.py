@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
-from slicebeam.pipelines.adaptive.outputs import Outputs, as_outputs
+from slicebeam.pipelines.adaptive.outputs import Outputs, as_outputs, model_classes
 from slicebeam.transforms.encode.imported import imported, one_line
 from slicebeam.transforms.encode.models import load_model
 from slicebeam.transforms.storage.publish import sha256_of
@@ -48,6 +49,22 @@ class TextModel:
     def is_paid(self) -> bool:
         """Whether its answers are bought."""
         return self.kind == "endpoint"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that it says it has, empty if it says none; of an endpoint its file says it.
+
+        Raises
+        ------
+        OptionError
+            What it says is not a list.
+        """
+        names = None if self.is_paid else getattr(_loaded(self), "classes", None)
+        if isinstance(names, str) or not isinstance(names, (Iterable, type(None))):
+            raise OptionError(
+                f"--model {self.name}: output_names is {names!r}; make it a list of the classes"
+            )
+        return tuple(str(one) for one in (() if names is None else names))
 
     def outputs(self, texts: Sequence[Text]) -> Outputs:
         """Return the outputs for texts.
@@ -110,12 +127,15 @@ class _FileModel:
     def __init__(self, name: str, model: Any) -> None:
         self.name, self.model = name, model
         self.columns = getattr(model, "feature_names_in_", None)
+        classes = getattr(model, "classes_", None)
+        # Of several outputs they are a list of arrays.
+        self.classes = classes.tolist() if isinstance(classes, np.ndarray) else None
 
     def __call__(self, texts: Sequence[Text]) -> Outputs:
-        import pandas as pd
-
         given: Any = list(texts)
         if self.columns is not None:
+            import pandas as pd
+
             rows = [text if isinstance(text, tuple) else (text,) for text in texts]
             given = pd.DataFrame(rows, columns=[str(one) for one in self.columns])
         try:
@@ -141,6 +161,7 @@ class _FunctionModel:
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name, self.function = name, function
+        self.classes = model_classes(function, function)
 
     def __call__(self, texts: Sequence[Text]) -> Outputs:
         try:
@@ -149,7 +170,7 @@ class _FunctionModel:
             raise OptionError(
                 f"--model {self.name} failed on {len(texts):,} texts: {one_line(error)}"
             ) from error
-        return as_outputs(raw, len(texts), self.name, getattr(self.function, "output_names", None))
+        return as_outputs(raw, len(texts), self.name, self.classes)
 
 
 class _HandlerModel:
@@ -157,6 +178,7 @@ class _HandlerModel:
 
     def __init__(self, name: str, handler: Any) -> None:
         self.name, self.handler, self.model = name, handler, handler.load_model()
+        self.classes = model_classes(handler, self.model)
 
     def __call__(self, texts: Sequence[Text]) -> Outputs:
         try:
@@ -166,8 +188,7 @@ class _HandlerModel:
                 f"--model {self.name} failed on {len(texts):,} texts: {one_line(error)}"
             ) from error
         raw = [one.inference if isinstance(one, PredictionResult) else one for one in results]
-        names = getattr(self.handler, "output_names", None)
-        return as_outputs(raw, len(texts), self.name, names)
+        return as_outputs(raw, len(texts), self.name, self.classes)
 
 
 class _Answers:

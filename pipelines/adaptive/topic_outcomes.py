@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.adaptive.topic_changes import FAILS_FROM, state_by_rule
+from slicebeam.metrics.adaptive.topic_changes import FAILS_FROM, fails_by_rule, state_by_rule
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome
+from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome, never_given_text
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.config.adapt import class_pairs
+from slicebeam.pipelines.search.gate import FAILED, gate_of, judged
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.scored_tree import ScoredTree
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
 
@@ -44,6 +47,8 @@ def with_topics(
             for topic, tests in sorted(scored.undecided.items())
             if topic not in scored.topics
         },
+        classes=class_pairs(config.classes),
+        never_given=scored.never_given,
         paid=scored.paid,
     )
     output = storage_path(config.output)
@@ -149,3 +154,51 @@ def summary(adaptive: AdaptiveTests) -> str:
     if not any(moved):
         return text
     return f"{text} On the same side of it, {moved[0]:,} significantly better, {moved[1]:,} worse."
+
+
+def gate_of_topics(document: SearchChangeList, fail_on: str | None) -> Gate | None:
+    """Return whether a scored tree passes.
+
+    It does not where a topic could not be judged, since too few of its tests could be scored.
+
+    Parameters
+    ----------
+    fail_on : ``failing`` for a topic that fails, ``worse`` for one that is significantly worse
+    """
+    adaptive = document.adaptive
+    gate = gate_of(document, "worse" if fail_on == "failing" else fail_on)
+    if adaptive is None or gate is None or fail_on is None:
+        return gate
+    if fail_on == "failing":
+        failing = [one.topic for one in adaptive.topics if one.rule in ("failing", "broken")]
+        why = f"{_topics(failing)} fail{'s' if len(failing) == 1 else ''}"
+        gate = judged(fail_on, [why] if failing else [])
+    if gate.exit_code == FAILED:
+        return gate
+    reasons = list(gate.reasons)
+    if unjudged := _unjudged(adaptive, fail_on):
+        reasons.append(
+            f"{_topics(unjudged)} can't be judged, because too few of the tests could be scored"
+        )
+    if adaptive.never_given:
+        reasons.append(never_given_text(adaptive.never_given))
+    return judged(fail_on, (), reasons)
+
+
+def _unjudged(adaptive: AdaptiveTests, fail_on: str) -> list[str]:
+    """Return the topics whose tests that could not be scored may hide what the gate is for.
+
+    For ``failing`` those that would fail if these tests did; for ``worse`` those of which these tests
+    are so large a share that they alone would make it fail.
+    """
+    some = [one for one in adaptive.topics if one.undecided]
+    failures = [one.undecided + (one.failures if fail_on == "failing" else 0) for one in some]
+    hidden = fails_by_rule(failures, [one.tests + one.undecided for one in some])
+    found = [one.topic for one, is_hidden in zip(some, hidden.tolist(), strict=True) if is_hidden]
+    return sorted([*adaptive.untested, *found])
+
+
+def _topics(names: Sequence[str]) -> str:
+    few = ", ".join(displayed(one) for one in names[:3])
+    more = ", …" if len(names) > 3 else ""
+    return f"{len(names):,} topic{'' if len(names) == 1 else 's'} ({few}{more})"

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
+from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
+from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, parse_expectation
 from slicebeam.pipelines.adaptive.scored_tree import PASSED
 from slicebeam.pipelines.adaptive.scoring import NEEDED, scorable_tests
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS
@@ -88,18 +90,22 @@ def export_training(config: ExportTrainingConfig, note: Callable[[str], None]) -
     for one in tree.source.notes if isinstance(tree.source, TreeSource) else ():
         note(one)
     left_out: Counter[str] = Counter()
-    failing = _failing_tests(config, tree, left_out)
+    failed, names = _failing_in_run(config)
+    if config.classes:
+        names = ClassNames.of(config.classes)
+        names.refuse_unused(mentioned(scorable_tests(tree).table))
+    failing = _failing_tests(config, tree, failed, names, left_out)
     others = {text for one in failing for text in compared_inputs(one)}
     data = read_rows(file, config.text, config.label, len(failing), config.seed, others)
     if not data.labels:
         raise FileError(f"--data {config.data}: no row has both a text and a label")
-    in_tree = said_in_tree(tree, {one.text for one in failing} | others)
+    _refuse_unknown_labels(config, failing, data.labels, names)
+    in_tree = said_in_tree(tree, {one.text for one in failing} | others, names)
     chosen = labelled(failing, tuple(data.labels), in_tree, data.labels_of, left_out)
     if not chosen:
         raise InputError(
             f"no failing test of {config.tree} says which label is right ({reasons(left_out)})"
         )
-    _refuse_unknown_labels(config, chosen, data.labels)
     rows = data.drawn[: len(chosen)]
     if len(rows) < len(chosen):
         note(
@@ -146,10 +152,16 @@ def _is_same_file(to: str, other: str) -> bool:
 
 
 def _failing_tests(
-    config: ExportTrainingConfig, tree: TestTree, left_out: Counter[str]
+    config: ExportTrainingConfig,
+    tree: TestTree,
+    failed: pa.Table,
+    names: ClassNames,
+    left_out: Counter[str],
 ) -> list[FailingTest]:
-    """Return the tests that fail by the ChangeList, and are in the tree as they were then."""
-    failed = _failing_in_run(config)
+    """Return the tests that fail by the ChangeList, and are in the tree as they were then.
+
+    They name the classes as the data does.
+    """
     failed = failed.filter(pa.array(_chosen(config, tree, failed["topic"].to_pylist())))
     if not len(failed):
         where = f" in {', '.join(map(displayed, config.topic))}" if config.topic else ""
@@ -159,6 +171,7 @@ def _failing_tests(
     table = scorable_tests(tree).table
     guesses = tree.table.filter(pc.equal(tree.table["labeler"], IMPUTED))[ID]
     table = table.append_column("is_guess", pc.is_in(table[ID], guesses.combine_chunks()))
+    table = table.append_column("label_value", names.applied(table)["value"])
     now = {row[ID]: row for row in _rows_of(table, failed[ID])}
     is_pair = len(config.text) == 2
     found = []
@@ -177,7 +190,12 @@ def _failing_tests(
             text = (row["input"], row["second_input"]) if is_pair else row["input"]
             found.append(
                 FailingTest(
-                    row[ID], row["topic"], text, row["expectation"], row["value"], row["is_guess"]
+                    row[ID],
+                    row["topic"],
+                    text,
+                    row["expectation"],
+                    row["label_value"],
+                    row["is_guess"],
                 )
             )
     if is_pair and not any(one.text[1] for one in found):
@@ -194,8 +212,8 @@ def _rows_of(table: pa.Table, ids: pa.ChunkedArray) -> list[dict[str, Any]]:
     return rows
 
 
-def _failing_in_run(config: ExportTrainingConfig) -> pa.Table:
-    """Return the tests that a run says fail: id, topic, and what they expect."""
+def _failing_in_run(config: ExportTrainingConfig) -> tuple[pa.Table, ClassNames]:
+    """Return the tests that a run says fail: id, topic, and what they expect; and its names of classes."""
     uri = base_of(config.changelist)
     document = read_search(uri, "--changelist", with_slices=False)
     if document.adaptive is None:
@@ -213,7 +231,7 @@ def _failing_in_run(config: ExportTrainingConfig) -> pa.Table:
         raise FileError(
             f"--changelist {config.changelist}: {path} is not beside it; run slicebeam adapt run again"
         ) from error
-    return table.filter(pc.invert(table[PASSED]))
+    return table.filter(pc.invert(table[PASSED])), ClassNames(document.adaptive.classes)
 
 
 def _chosen(config: ExportTrainingConfig, tree: TestTree, topics: list[str]) -> BoolArray:
@@ -231,16 +249,24 @@ def _chosen(config: ExportTrainingConfig, tree: TestTree, topics: list[str]) -> 
 
 def _refuse_unknown_labels(
     config: ExportTrainingConfig,
-    chosen: Sequence[tuple[FailingTest, str]],
+    failing: Sequence[FailingTest],
     labels: Mapping[str, Any],
+    names: ClassNames,
 ) -> None:
-    unknown = Counter(label for _, label in chosen if label not in labels)
+    unknown = Counter(
+        one.value
+        for one in failing
+        if not one.is_guess
+        and parse_expectation(one.expectation).kind.name in (OUTPUTS, OUTPUTS_NOT)
+        and one.value not in labels
+        and not names.is_declared(one.value)
+    )
     for label, number in unknown.most_common(1):
         shown = ", ".join(map(repr, sorted(labels)[:_MOST_LABELS]))
         more = ", …" if len(labels) > _MOST_LABELS else ""
         raise InputError(
-            f"{number:,} failing tests expect {label!r}, which is no label in --data {config.data}, --label "
-            f"{config.label} ({shown}{more}); write the labels of the data into the tests, or choose other "
+            f"{number:,} failing tests name the class {label!r}, which is not a label in --data {config.data}, "
+            f"--label {config.label} ({shown}{more}); say which label it is with --classes, or choose other "
             "topics by --topic"
         )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Collection, Mapping, Sequence
 
+    from slicebeam.pipelines.adaptive.class_names import ClassNames
     from slicebeam.pipelines.adaptive.text_models import Text
     from slicebeam.pipelines.adaptive.tree import TestTree
 
@@ -55,14 +56,15 @@ class FailingTest:
     is_guess: bool
 
 
-def said_in_tree(tree: TestTree, texts: Collection[Text]) -> dict[Text, set[str]]:
-    """Return the outputs that tests expect for some inputs; without guesses."""
+def said_in_tree(
+    tree: TestTree, texts: Collection[Text], names: ClassNames
+) -> dict[Text, set[str]]:
+    """Return the outputs that tests expect for some inputs, by their names elsewhere; without guesses."""
     guesses = tree.table.filter(pc.equal(tree.table["labeler"], IMPUTED))[ID]
-    tests = scorable_tests(tree).table
+    tests = names.applied(scorable_tests(tree).table)
     firsts = pa.array({one if isinstance(one, str) else one[0] for one in texts}, pa.string())
     kept = pc.and_(
-        pc.is_in(tests["input"], firsts),
-        pc.invert(pc.is_in(tests[ID], guesses.combine_chunks())),
+        pc.is_in(tests["input"], firsts), pc.invert(pc.is_in(tests[ID], guesses.combine_chunks()))
     )
     said: dict[Text, set[str]] = {}
     for row in tests.filter(kept).select(list(NEEDED)).to_pylist():

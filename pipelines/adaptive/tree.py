@@ -269,13 +269,7 @@ class TestTree:
         )
         missing = [topic for topic in self.topics() if topic not in marked]
         return self.add(
-            Test(
-                topic,
-                "",
-                label=TOPIC_MARKER,
-                labeler=IMPUTED,
-                id=uuid.uuid5(_MARKERS, topic).hex,
-            )
+            Test(topic, "", label=TOPIC_MARKER, labeler=IMPUTED, id=uuid.uuid5(_MARKERS, topic).hex)
             for topic in missing
         )
 

@@ -16,7 +16,8 @@ from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import text_hash
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,7 +63,7 @@ class RecordedLabels:
         column = population.column(self.column)
         if self.positive:
             self._check_positive(column)
-        values = column.take(pa.array(positions_of(population, items))).to_pylist()
+        values = python_values(column.take(pa.array(positions_of(population, items))))
         labels = dict(zip(items, map(self._label, values), strict=True))
         store.add(labels, f"column {self.column}")
 
@@ -80,7 +81,7 @@ class RecordedLabels:
         return label
 
     def _check_positive(self, column: pa.Array) -> None:
-        values = pc.unique(column).to_pylist()
+        values = python_values(pc.unique(column))
         for one in self.positive:
             if not any(_is(value, one) for value in values):
                 shown = ", ".join(map(repr, values[:_MOST_SHOWN]))
@@ -116,11 +117,7 @@ class LanguageModel:
     """
 
     def __init__(
-        self,
-        path: str,
-        ledger: str | None,
-        labels_dir: StoragePath,
-        note: Callable[[str], None],
+        self, path: str, ledger: str | None, labels_dir: StoragePath, note: Callable[[str], None]
     ) -> None:
         self.api = read_api(path, "--llm")
         if TEXT not in self.api.columns:
@@ -134,7 +131,7 @@ class LanguageModel:
                 "add one to the prompt"
             )
         name = f"ledger-{self.api.identity[:10]}"
-        self._folder = storage_path(ledger, "--ledger") if ledger else labels_dir / name
+        self._folder = storage_path(ledger, "--ledger") if ledger else beneath(labels_dir, name)
         self._name, self._note = f"llm {storage_path(path).name}", note
 
     def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:

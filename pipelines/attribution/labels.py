@@ -14,7 +14,7 @@ import numpy as np
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import EngineError
 from slicebeam.transforms.formats.strict_text import parse_json
-from slicebeam.transforms.storage.storage import storage_errors, written_whole
+from slicebeam.transforms.storage.storage import open_plain, storage_errors, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -165,7 +165,7 @@ class LabelStore:
         content = b"".join(_line(one, self.text) for one in labels)
         # Until it is known to be there: what failed may have written a part of a line.
         self._ends_whole = False
-        with storage_errors(path, "write"), path.open("ab", buffering=0) as stream:
+        with storage_errors(path, "write"), open_plain(path) as stream:
             left = memoryview(content)
             while left:
                 left = left[stream.write(left) :]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -29,7 +28,7 @@ from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.config.attribute import EXPONENT, UNIFORM_SHARE
 from slicebeam.pipelines.run.lock_files import lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
-from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path
+from slicebeam.transforms.storage.storage import beneath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +110,7 @@ class LabelPaths:
         path = storage_path(document, "--changelist")
         if labels_dir is not None:
             return cls(path, storage_path(labels_dir, "--labels-dir"))
-        return cls(path, path.parent / FOLDER)
+        return cls(path, beneath(path.parent, FOLDER))
 
 
 @contextmanager
@@ -140,9 +139,8 @@ def session(
             f"slice {one.slice_id} has no example in this data, so there is nothing to label; "
             "give the --data of the run that found it"
         )
-    # A name of a file, whatever the slice is called.
-    name = folder_name(re.sub(r"[^A-Za-z0-9_.-]", "_", one.slice_id), plan.text)
-    folder = place.labels_dir / name
+    name = folder_name(one.slice_id, plan.text)
+    folder = beneath(place.labels_dir, name)
     state = read_state(folder)
     if state is None and not begins:
         raise InputError(

@@ -14,6 +14,7 @@ from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.pipelines.attribution.labels import CHOICES, label_of
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
+from slicebeam.transforms.encode.column_values import python_rows
 from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
@@ -45,9 +46,8 @@ def rows_of(population: SlicePopulation, items: Sequence[Id]) -> list[dict[str, 
     if not items:
         return []
     table = population.rows(positions_of(population, items))
-    return [
-        {"item": item, **row} for item, row in zip(items, _renamed(table.to_pylist()), strict=True)
-    ]
+    rows = _renamed(python_rows(table))
+    return [{"item": item, **row} for item, row in zip(items, rows, strict=True)]
 
 
 def _renamed(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAME = "state.json"
+# How slicebeam names slices; a document may name them otherwise.
+_SLICE_ID = re.compile(r"[0-9a-f]{1,64}")
 
 
 class _Record(BaseModel):
@@ -104,8 +107,9 @@ class State(_Record):
 
 
 def folder_name(slice_id: str, text: str) -> str:
-    """Return the name of the folder of a slice and a text."""
-    return f"{slice_id}-{text_hash(text)}"
+    """Return the name of the folder of a slice and a text, whatever the document calls the slice."""
+    name = slice_id if _SLICE_ID.fullmatch(slice_id) else text_hash(slice_id)
+    return f"{name}-{text_hash(text)}"
 
 
 def text_hash(text: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.parts import Part, Sha256
+
+# Names of classes that are shown.
+_MOST_NAMED = 5
 
 
 class TopicOutcome(Part):
@@ -71,6 +75,15 @@ class AdaptiveTests(Part):
         {},
         description="topics of which no test could be scored, with the number of tests that were to be",
     )
+    classes: dict[str, str] = Field(
+        {},
+        description="classes of the models, by the names in the tree that are others (--classes)",
+    )
+    never_given: dict[str, int] = Field(
+        {},
+        description="number of tests by the class that they name, as the tree writes it, where a model never "
+        "gave it and may not have it: these tests say nothing",
+    )
     paid: tuple[PaidAnswers, ...] = ()
 
     def trained_text(self) -> str:
@@ -81,3 +94,15 @@ class AdaptiveTests(Part):
             "(trained): tests of the topic, or of one below it, were exported as training data, so that it "
             "proves little about others."
         )
+
+
+def never_given_text(never_given: Mapping[str, int]) -> str:
+    """Return which classes tests name that a model never gave, with the remedy."""
+    names = sorted(never_given)
+    shown = [f"{name!r} ({never_given[name]:,} tests)" for name in names[:_MOST_NAMED]]
+    more = ", …" if len(names) > _MOST_NAMED else ""
+    first = names[0].strip()
+    return (
+        f"classes that tests name and a model never gave: {', '.join(shown)}{more}; map them to its classes "
+        f"with --classes, or say that it has them, as in --classes {first}={first}"
+    )

@@ -50,6 +50,13 @@ class MetricEntry(Part):
     )
 
 
+class Moved(Part):
+    """The examples that changed for the better, or for the worse, between two models."""
+
+    n: int
+    share: Estimate = Field(description="of the examples in the metric's denominator, not weighted")
+
+
 class Change(Part):
     """One metric on a slice (or on all examples) and how it differs from what it is compared with."""
 
@@ -66,8 +73,20 @@ class Change(Part):
         description="after minus before, or after minus reference; absent for all examples and one "
         "model",
     )
+    inconsistency: float | None = Field(
+        None, description="baseline: standard deviation of the change of an example"
+    )
+    improved: Moved | None = Field(
+        None, description="baseline: examples that only the old model gets wrong; absent for losses"
+    )
+    degraded: Moved | None = Field(
+        None, description="baseline: examples that only the new model gets wrong; absent for losses"
+    )
     p_value: float | None = None
-    p_adjusted: float | None = Field(None, description="the q-value of slices.parquet")
+    p_adjusted: float | None = Field(
+        None,
+        description="the q-value of slices.parquet; over all examples corrected over the metrics",
+    )
     test: str | None = Field(None, description="the test of the p-value")
     inputs: dict[str, float] | None = Field(None, description="the inputs of the test")
     reason: str | None = Field(None, description="why there is no test; the p-value is then 1")

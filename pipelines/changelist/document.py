@@ -12,6 +12,7 @@ from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEnt
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
 from slicebeam.pipelines.changelist.findings import Finding, FindingModel
+from slicebeam.pipelines.changelist.gate import Gate
 from slicebeam.pipelines.changelist.parts import Part
 from slicebeam.pipelines.changelist.provenance import Provenance, PublishedFile
 from slicebeam.pipelines.changelist.shifted import Shift
@@ -36,7 +37,12 @@ class ChangeList(Part):
         None, description="in a revision: the document that it was made from"
     )
     title: str
-    summary: str = Field(description="the result in plain words")
+    summary: str = Field(
+        description="the result in plain words, which begin with PASS or FAIL where there is a gate"
+    )
+    gate: Gate | None = Field(
+        None, description="present with --fail-on, and with the thresholds of an EvalConfig"
+    )
     created_at: datetime
     dataset: Dataset
     models: Annotated[tuple[Model, ...], Field(min_length=1)]

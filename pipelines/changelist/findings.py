@@ -88,6 +88,17 @@ class FindingModel(Part):
         (),
         description="which findings hold the same examples: the largest sets of examples, the largest first",
     )
+    r2: float | None = Field(
+        None,
+        description="share of the variance of what the metric averages (whether an example counts against "
+        "it, its loss, its change) that membership of the findings explains, in a linear regression; "
+        "absent with weights; findings that an edit removed are counted",
+    )
+    r2_expected: float | None = Field(
+        None,
+        description="mean of r2 if membership of as many slices said nothing; slices that were chosen on "
+        "the same examples, as findings are, explain more than that",
+    )
     candidates: int = Field(0, description="slices that findings were chosen from")
     left_out: int = Field(
         0, description="significant slices that were not considered, because there are too many"

@@ -14,9 +14,7 @@ class Part(BaseModel):
 
     # Keys that begin with x_ are notes of other tools: allowed in every object, and passed over.
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        json_schema_extra={"patternProperties": {"^x_": {}}},
+        extra="forbid", frozen=True, json_schema_extra={"patternProperties": {"^x_": {}}}
     )
 
     @model_validator(mode="before")

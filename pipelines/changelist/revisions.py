@@ -50,7 +50,13 @@ def revision_path(folder: StoragePath, revision: int) -> StoragePath:
 def revisions(folder: StoragePath) -> list[int]:
     """Return the numbers of the revisions after the first that are in a folder, ascending."""
     with storage_errors(folder, "read"):
-        found = [name for path in folder.iterdir() if (name := _NAME.fullmatch(path.name))]
+        found = [
+            name
+            for path in folder.iterdir()
+            if (name := _NAME.fullmatch(path.name))
+            # Of a bucket each would be a request.
+            and (not isinstance(path, Path) or path.is_file())
+        ]
     return sorted(int(name[1]) for name in found)
 
 
@@ -163,6 +169,8 @@ def _created(path: StoragePath, content: bytes) -> bool:
 def _remove_abandoned(folder: Path) -> None:
     """Remove what killed writers left long ago: a living one locks its file when it has made it."""
     for left in folder.glob(_LEFT):
+        if left.is_symlink() or not left.is_file():
+            continue
         with suppress(OSError), left.open("rb") as stream:
             age = time.time() - os.fstat(stream.fileno()).st_mtime
             if age > _ABANDONED and locked(stream.fileno()):

@@ -15,13 +15,7 @@ class Origin(Part):
     """How a slice came into the document."""
 
     method: Literal[
-        "metadata_search",
-        "mixture",
-        "text_filter",
-        "lm_filter",
-        "classifier",
-        "manual",
-        "imported",
+        "metadata_search", "mixture", "text_filter", "lm_filter", "classifier", "manual", "imported"
     ] = Field(
         "metadata_search",
         description="found by a search, found by a mixture over embeddings, defined by a text, a "
@@ -79,3 +73,10 @@ class Slice(Part):
     found: Found | None = Field(None, description="description of a discovered slice")
     attribution: Attribution | None = Field(None, description="to what extent its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]
+
+    def words(self) -> str:
+        """Return what people call it, in lower case: name, description, notes, phrases, attributed words."""
+        said = [self.name, self.description, *self.notes]
+        said += [] if self.found is None else [one.text for one in self.found.phrases]
+        said += [] if self.attribution is None else [self.attribution.text]
+        return "\n".join(filter(None, said)).lower()

@@ -41,7 +41,7 @@ class Testing(Part):
     test: str
     alternative: Literal["worse", "better", "both"]
     alpha: float
-    correction: Literal["fdr-level", "fwer-level", "fwer-tarone", "bh", "by", "none"]
+    correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"]
     corrected_for: str = Field(description="the correction in a plain sentence")
     confidence: float
     bootstrap: Bootstrap | None = None

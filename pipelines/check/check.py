@@ -66,6 +66,7 @@ def run_check(
     *,
     resume: bool = False,
     explained_slice: str | None = None,
+    fail_on: str | None = None,
 ) -> Published:
     """Test the given slices and publish what was found.
 
@@ -88,7 +89,14 @@ def run_check(
     )
     earlier = earlier_run(config)
     return run_steps(
-        config, steps, engine, observer, earlier, resume=resume, explained_slice=explained_slice
+        config,
+        steps,
+        engine,
+        observer,
+        earlier,
+        resume=resume,
+        explained_slice=explained_slice,
+        fail_on=fail_on,
     )
 
 

@@ -117,10 +117,7 @@ def measured(
 
 
 def _values(
-    one: ConfiguredMetric,
-    config: CheckConfig,
-    prepared: EncodedDataset,
-    sums: NDArray[np.int64],
+    one: ConfiguredMetric, config: CheckConfig, prepared: EncodedDataset, sums: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Return a metric of the new and of the old model on each slice (sums [slices, columns])."""
     space, name = prepared.space, one.native.name

@@ -92,10 +92,7 @@ def _plan(config: AttributionConfig) -> Plan:
     )
     if isinstance(config, DrawingConfig):
         return replace(
-            plan,
-            queries=config.query,
-            exponent=config.exponent,
-            uniform_share=config.uniform_share,
+            plan, queries=config.query, exponent=config.exponent, uniform_share=config.uniform_share
         )
     return plan
 

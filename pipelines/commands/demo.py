@@ -55,11 +55,7 @@ def print_schema(name: str, given: Mapping[str, Any], invocation: Invocation) ->
 
 def demo_runs(output: Path) -> list[tuple[str, SearchConfig]]:
     """Return a title and a configuration for each comparison."""
-    common: dict[str, Any] = {
-        "data": (str(DATA),),
-        "label": "income",
-        "prediction": "prediction",
-    }
+    common: dict[str, Any] = {"data": (str(DATA),), "label": "income", "prediction": "prediction"}
     # fnlwgt is the weight of the census, which says nothing about a person.
     no_features = ("row_id", "fnlwgt", "score", "score_old")
     runs: list[tuple[str, dict[str, Any]]] = [

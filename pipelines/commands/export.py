@@ -10,7 +10,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.config.document import CHANGELIST
 from slicebeam.pipelines.config.option_fields import FOLDER, Option
 from slicebeam.pipelines.config.run_options import Display
-from slicebeam.pipelines.search.gate import PASSED, verdict
+from slicebeam.pipelines.search.gate import gate_of
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
 
@@ -37,8 +37,8 @@ def tfma(config: ExportTfmaConfig, note: Callable[[str], None]) -> Exported:
 
 def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
     """Return whether ``--fail-on worse`` passes, and why not."""
-    found = verdict(document, "worse")
-    return found.code == PASSED, found.reasons
+    gate = gate_of(document, "worse")
+    return (True, ()) if gate is None else (gate.passed, gate.reasons)
 
 
 def show_exported(found: Exported, config: ExportTfmaConfig) -> None:

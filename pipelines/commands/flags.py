@@ -27,6 +27,10 @@ class PanelCommand(TyperCommand):
     panels: dict[str, list[str]]
     example: str
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line; typer puts required arguments in braces."""
+        return [one.replace("{", "").replace("}", "") for one in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, a group after the other."""
         records = {one.name: one.get_help_record(ctx) for one in self.get_params(ctx)}

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import OptionError, UntestedError, nearest_hint
+from slicebeam.metrics.errors import OptionError, nearest_hint
 from slicebeam.pipelines.commands.table import COMMANDS, command_spec
 from slicebeam.transforms.secrets.plain_http import allow
 
@@ -85,11 +85,12 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
 
 def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
     """Run a command that reads a ChangeList, and print the result."""
+    from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
     from slicebeam.pipelines.show.terminal_text import harmless
 
     command = command_spec(name)
-    config: Any = validated(command.options[0], given)
+    config: Any = validated(command.options[0], split_lists(command.options[0], given))
 
     def note(text: str) -> None:
         if not config.quiet:
@@ -112,12 +113,7 @@ def launch(
     Returns
     -------
     int
-        The exit code: 1 where ``fail_on`` says that what was found is a failure.
-
-    Raises
-    ------
-    UntestedError
-        There is a ``fail_on``, and for some metric nothing could be tested; the result is published.
+        The exit code: that of the gate, if there is one.
     """
     invocation.command = command
     events = invocation.log(run_options)
@@ -167,21 +163,9 @@ def launch(
             from slicebeam.pipelines.commands.page import write_page
 
             write_page(str(published.changelist_path), terminal)
-    from slicebeam.pipelines.search.gate import BLIND, verdict
-
-    found = verdict(published.changelist, run_options.fail_on)
     if events is not None:
-        events.published(published, found)
-    if found.code == BLIND:
-        raise UntestedError(
-            f"--fail-on {run_options.fail_on}: {'; '.join(found.reasons)}\nthe result is "
-            f"published: {published.changelist_path}"
-        )
-    # The log has the reasons in its last event.
-    for reason in found.reasons if events is None else ():
-        option = "" if run_options.fail_on is None else f"--fail-on {run_options.fail_on}: "
-        terminal.note(f"{option}{reason}")
-    return found.code
+        events.published(published)
+    return terminal.judged(published.changelist.gate)
 
 
 def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
@@ -219,7 +203,9 @@ def run_config(
         if run_options.single_job and isinstance(config, SearchConfig):
             from slicebeam.pipelines.single_job.single_job import run_single_job
 
-            published = run_single_job(config, engine, terminal, resume=run_options.resume)
+            published = run_single_job(
+                config, engine, terminal, resume=run_options.resume, fail_on=run_options.fail_on
+            )
         else:
             published = COMMANDS[config.command].run(
                 config,
@@ -227,6 +213,7 @@ def run_config(
                 terminal,
                 resume=run_options.resume,
                 explained_slice=run_options.explain,
+                fail_on=run_options.fail_on,
             )
     finally:
         terminal.stop()

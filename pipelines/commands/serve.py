@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import webbrowser
 from contextlib import ExitStack
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.coercion import split_lists
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.show.terminal_text import json_line
@@ -22,19 +22,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.serve.runs import Runs
     from slicebeam.pipelines.serve.served import ServedOutput
 
-_NEEDED = ("starlette", "uvicorn", "duckdb")
-
 
 def serve(_: str, given: Mapping[str, Any], __: Any) -> int:
     """Serve an output until the user ends it, and return the exit code."""
-    config = validated(ServeConfig, given)
+    config = validated(ServeConfig, split_lists(ServeConfig, given))
     allow(config.allow_http)
-    absent = [one for one in _NEEDED if find_spec(one) is None]
-    if absent:
-        raise OptionError(
-            f"slicebeam serve needs {' and '.join(absent)}: install it with pip install "
-            "'slicebeam[serve]'"
-        )
     from slicebeam.pipelines.serve.runs import Runs
     from slicebeam.pipelines.serve.served import ServedOutput, state_folder
     from slicebeam.pipelines.serve.server import RunningError, bound_socket, only_server

@@ -10,7 +10,6 @@ from slicebeam.pipelines.run.engine import start_engine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slicebeam.pipelines.changelist.document import ShiftChangeList
     from slicebeam.pipelines.config.run_options import RunOptions
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine
@@ -64,7 +63,9 @@ def _assess(
     from slicebeam.pipelines.shift.run import run_shift
     from slicebeam.pipelines.show.shift import print_json, show, summary_json
 
-    published = run_shift(config, engine, terminal, resume=run_options.resume)
+    published = run_shift(
+        config, engine, terminal, resume=run_options.resume, fail_on=run_options.fail_on
+    )
     terminal.stop()
     if run_options.as_json:
         print_json(summary_json(published))
@@ -74,16 +75,9 @@ def _assess(
         from slicebeam.pipelines.commands.page import write_page
 
         write_page(str(published.changelist_path), terminal)
-    failed = run_options.fail_on == "worse" and _is_worse(published.changelist)
     if terminal.events is not None:
-        terminal.events.published_shift(published, int(failed))
-    return int(failed)
-
-
-def _is_worse(document: ShiftChangeList) -> bool:
-    """Return whether the accuracy fell significantly, over all or on a slice."""
-    changes = [document.global_[0], *(one.changes[0] for one in document.slices)]
-    return any(change.significant and change.direction == "degraded" for change in changes)
+        terminal.events.published_shift(published)
+    return terminal.judged(published.changelist.gate)
 
 
 def _simulate(

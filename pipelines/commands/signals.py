@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 # Exit codes of what a signal ended are this and its number, as shells have it.
 _BY_SIGNAL = 128
-_TOLD = {
-    signal.SIGINT: "interrupted",
-    signal.SIGTERM: "terminated",
-    signal.SIGHUP: "hung up",
-}
+_TOLD = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 _received: list[int] = []
 
 

@@ -195,8 +195,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "serve": CommandSpec(
         group="Describe",
         help="Show a result in the browser, with all tested slices and the examples.\n\n"
-        "The page is served on this machine only, to who has the address that is printed. Needs pip "
-        "install 'slicebeam[serve]'.",
+        "The page is served on this machine only, to who has the address that is printed.",
         example="slicebeam serve out --open",
         main="slicebeam.pipelines.commands.serve:serve",
         models=("slicebeam.pipelines.config.serve:ServeConfig",),
@@ -315,7 +314,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             models=("slicebeam.pipelines.commands.export:ExportTfmaConfig",),
             runs="slicebeam.pipelines.commands.export:tfma",
             shows="slicebeam.pipelines.commands.export:show_exported",
-        ),
+        )
     },
     "adapt": {
         "run": CommandSpec(

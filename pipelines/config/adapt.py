@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import RunnerConfig, RunnerOption
@@ -12,18 +13,62 @@ from slicebeam.pipelines.config.option_fields import FILE, FOLDER, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import known_budget
 
-TREE = Option(
-    "Test tree: a CSV file of AdaTest.",
-    "Data",
-    metavar=FILE,
-    is_argument=True,
-)
+TREE = Option("Test tree: a CSV file of AdaTest.", "Data", metavar=FILE, is_argument=True)
 _MODEL = (
     "module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, "
     "joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift --api, with "
     "{input} in it."
 )
 FAIL_ON = ("worse", "failing")
+
+
+def class_pairs(classes: Sequence[str]) -> dict[str, str]:
+    """Return the classes of the models, by the names in the tree.
+
+    Raises
+    ------
+    OptionError
+        One is not a pair, or a name occurs twice.
+
+    Examples
+    --------
+    >>> class_pairs(["pos=positive", " neg = negative"])
+    {'pos': 'positive', 'neg': 'negative'}
+    """
+    found: dict[str, str] = {}
+    for pair in classes:
+        name, equals, to = (part.strip() for part in pair.partition("="))
+        if not (name and equals and to):
+            raise OptionError(
+                f"--classes {pair!r}: write the name in the tree and the class of the model, as in pos=positive"
+            )
+        if name in found:
+            raise OptionError(
+                f"--classes names {name!r} twice, as {found[name]!r} and as {to!r}; leave one out"
+            )
+        found[name] = to
+    return found
+
+
+def known_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the value of ``--classes``, if it can be read."""
+    class_pairs(classes)
+    return classes
+
+
+CLASS = "<name=class>"
+Classes = Annotated[
+    tuple[str, ...],
+    AfterValidator(known_classes),
+    Option(
+        "Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is "
+        "right. Repeatable, or separated by commas.",
+        "Models",
+        metavar=CLASS,
+        by_commas=True,
+        default="the names are the same",
+    ),
+]
 
 
 class AdaptRunConfig(Display):
@@ -63,6 +108,7 @@ class AdaptRunConfig(Display):
             metavar="<model>",
         ),
     ] = None
+    classes: Classes = ()
     budget: Annotated[
         str | None,
         Option(
@@ -98,8 +144,8 @@ class AdaptRunConfig(Display):
     fail_on: Annotated[
         str | None,
         Option(
-            "worse: exit with 1 if a topic is significantly worse than with the old model (or, without one, "
-            "than all tests). failing: exit with 1 if a fifth of a topic's tests fail. Both: exit with 2 if a "
+            "worse: exit with 1 if a topic, or with an old model all tests, are significantly worse than with "
+            "it (without one, a topic than all tests). failing: exit with 1 if a fifth of a topic's tests fail. Both: exit with 2 if a "
             "topic can't be judged, because too few of its tests could be scored.",
             "Output",
             in_python=False,

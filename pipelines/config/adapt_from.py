@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.adapt import CLASS, known_classes
 from slicebeam.pipelines.config.document import ExamplesConfig
 from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Option
 
@@ -50,6 +51,18 @@ class AdaptFromConfig(ExamplesConfig):
     topic: Annotated[
         str, Option("Topic below which those of the slices are.", "Output", metavar="<topic>")
     ] = "/found"
+    classes: Annotated[
+        tuple[str, ...],
+        AfterValidator(known_classes),
+        Option(
+            "Label of the run that a name in the tree means, as in pos=positive: tests expect pos. Repeatable, "
+            "or separated by commas.",
+            "Output",
+            metavar=CLASS,
+            by_commas=True,
+            default="the labels of the run",
+        ),
+    ] = ()
     examples: Annotated[
         int,
         Field(ge=1, le=10_000),

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from slicebeam.metrics.errors import OptionError, unknown_name
-from slicebeam.pipelines.config.adapt import TREE
+from slicebeam.pipelines.config.adapt import TREE, Classes
 from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import known_budget
@@ -17,7 +17,7 @@ PROPOSERS = ("templates", "mined", "perturbations", "neighbours", "mixtures", "t
 
 
 class ProposalSources(Display):
-    """Options of every command that proposes tests: what proposals are made of."""
+    """Options of every command that proposes tests: what proposals are made of, and their classes."""
 
     pool: Annotated[
         str | None,
@@ -28,12 +28,10 @@ class ProposalSources(Display):
         ),
     ] = None
     text: Annotated[
-        str | None,
-        Option("Column of the texts in --pool.", "Data", metavar=COLUMN, default="text"),
+        str | None, Option("Column of the texts in --pool.", "Data", metavar=COLUMN, default="text")
     ] = None
     other_tree: Annotated[
-        str | None,
-        Option("Another test tree, whose tests are proposed.", "Data", metavar=FILE),
+        str | None, Option("Another test tree, whose tests are proposed.", "Data", metavar=FILE)
     ] = None
     templates: Annotated[
         str | None,
@@ -44,6 +42,7 @@ class ProposalSources(Display):
             default="those of sentiment, where the model has such outputs",
         ),
     ] = None
+    classes: Classes = ()
 
 
 class AdaptSuggestConfig(ProposalSources):

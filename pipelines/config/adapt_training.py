@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.config.adapt import TREE
+from slicebeam.pipelines.config.adapt import CLASS, TREE, known_classes
 from slicebeam.pipelines.config.common import delimiter_character
 from slicebeam.pipelines.config.document import CHANGELIST
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option
@@ -49,6 +49,18 @@ class ExportTrainingConfig(Display):
             "Data",
             metavar="<topic>",
             default="the whole tree",
+        ),
+    ] = ()
+    classes: Annotated[
+        tuple[str, ...],
+        AfterValidator(known_classes),
+        Option(
+            "Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated by "
+            "commas.",
+            "Data",
+            metavar=CLASS,
+            by_commas=True,
+            default="--classes of the run in --changelist",
         ),
     ] = ()
     format: Annotated[

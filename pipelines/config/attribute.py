@@ -56,12 +56,10 @@ class AttributionConfig(ExamplesConfig):
         ),
     ] = None
     seed: Annotated[
-        int | None,
-        Option("Random seed. Kept from the first round.", "Statistics", default="0"),
+        int | None, Option("Random seed. Kept from the first round.", "Statistics", default="0")
     ] = None
     as_json: Annotated[
-        bool,
-        Option("Print JSON instead of a table.", "Output", flags=("--json",), in_python=False),
+        bool, Option("Print JSON instead of a table.", "Output", flags=("--json",), in_python=False)
     ] = False
     quiet: Annotated[
         bool, Option("Print nothing.", "Output", flags=("--quiet", "-q"), in_python=False)
@@ -99,8 +97,7 @@ class SampleConfig(DrawingConfig):
 
     budget: Annotated[int, Option("Number of labels in this round.", "Labels")]
     train: Annotated[
-        bool,
-        Option("Draw items for training a classifier instead of for estimation.", "Labels"),
+        bool, Option("Draw items for training a classifier instead of for estimation.", "Labels")
     ] = False
 
 

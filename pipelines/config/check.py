@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.pipelines.config.common import Command, validated
+from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
@@ -150,6 +150,12 @@ class CheckConfig(RunConfig):
                     f"--eval-config {uri}: the change_threshold of {one.metric} needs the old model; give "
                     "--baseline-score, --baseline-prediction or --baseline-model"
                 )
+
+    @property
+    def non_identity(self) -> frozenset[str]:
+        """The options that do not change the result, so a run may resume with others."""
+        derives = self.changelist is not None
+        return super().non_identity - (CHUNK_OPTIONS if derives else frozenset())
 
     @property
     def files_read(self) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
     """
     if value is None:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
-    if field.option.keeps_variables and isinstance(value, dict):
+    if field.takes_mapping and isinstance(value, dict):
         return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
     if field.is_list:
         if field.option.by_commas and isinstance(value, str):

@@ -234,6 +234,11 @@ class DataConfig(Options):
         return ()
 
     @property
+    def non_identity(self) -> frozenset[str]:
+        """The options that do not change the result, so a run may resume with others."""
+        return NON_IDENTITY_OPTIONS
+
+    @property
     def memory(self) -> int:
         """Bytes that a worker may use for tables."""
         return memory_bytes(self.memory_budget)
@@ -241,10 +246,15 @@ class DataConfig(Options):
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
-# Options that do not change the result, so a run may resume with others.
-NON_IDENTITY_OPTIONS = frozenset(
-    {"work_dir", "output", "runner_config", "runner_option", "save_slices"}
-)
+# What is derived of embeddings or members lies in a file for each chunk, beside those of other stages.
+CHUNK_OPTIONS = frozenset({"memory_budget", "chunk_rows"})
+NON_IDENTITY_OPTIONS = CHUNK_OPTIONS | {
+    "work_dir",
+    "output",
+    "runner_config",
+    "runner_option",
+    "save_slices",
+}
 
 
 def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:

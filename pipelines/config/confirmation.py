@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _RUNS_CODE = "loading it runs the code in it"
+_IMPORTS = "importing it runs its code"
 _STARTS = "it decides which programs start"
 _SENDS = "data and keys are sent to the endpoint in it"
 # Why an option of a document needs the user's word.
@@ -26,6 +27,7 @@ _REASONS = {
     "runner_option": _STARTS,
     "api": _SENDS,
     "phrases": _SENDS,
+    "tfma_module": _IMPORTS,
 }
 _ENDPOINT = "openai:"
 _OWN_ENGINES = frozenset({"direct", "direct_multi"})
@@ -82,7 +84,7 @@ def _reason(name: str, value: Any) -> str | None:
             return None
         if str(value).startswith(_ENDPOINT):
             return "the texts and the key in OPENAI_API_KEY are sent to it"
-        return "importing it runs its code"
+        return _IMPORTS
     if name == "runner_config" and value in _OWN_ENGINES:
         return None
     # A file of phrases is data; a YAML file names the API that writes them.

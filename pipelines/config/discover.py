@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.config.common import Command, validated
+from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
 from slicebeam.pipelines.config.search import CrossSize, SearchConfig
 from slicebeam.pipelines.config.slices import Direction
@@ -24,7 +24,7 @@ class DiscoverConfig(SearchConfig):
     command: ClassVar[Command] = "discover"
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"exclude_features", "domains", "since", "since_if_exists"}
+        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module"}
     )
 
     embedding: Annotated[
@@ -186,6 +186,11 @@ class DiscoverConfig(SearchConfig):
     def describes(self) -> bool:
         """Whether words can be embedded as the examples are."""
         return self.used_encoder is not None
+
+    @property
+    def non_identity(self) -> frozenset[str]:
+        """The options that do not change the result, so a run may resume with others."""
+        return super().non_identity - CHUNK_OPTIONS
 
     @property
     def files_read(self) -> tuple[str, ...]:

@@ -41,8 +41,7 @@ class ExamplesConfig(DocumentConfig):
         ),
     ] = None
     baseline_model: Annotated[
-        str | None,
-        Option("Confirms the old model in the ChangeList.", "Models", metavar=FILE),
+        str | None, Option("Confirms the old model in the ChangeList.", "Models", metavar=FILE)
     ] = None
     encoder: Annotated[
         str | None,

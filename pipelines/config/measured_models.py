@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import field_validator, model_validator
+from pydantic import ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import COMPARISONS, Comparison
@@ -16,17 +16,14 @@ from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 class MetricsConfig(ModelsConfig):
     """Options of the metrics of one model, or of two."""
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **ModelsConfig.choices,
-        "compare": COMPARISONS,
-    }
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {**ModelsConfig.choices, "compare": COMPARISONS}
 
     metric: Annotated[
         tuple[str, ...],
         Option(
             "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, "
             "specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, "
-            "prediction_rate, label_rate, loss, mean:COLUMN, precision_macro, recall_macro, "
+            "prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, "
             "f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model "
             "Analysis, computed after the search for the slices it found. Repeatable, or "
             "separated by commas; the first one steers the search.",
@@ -37,6 +34,16 @@ class MetricsConfig(ModelsConfig):
             by_commas=True,
         ),
     ] = ("accuracy",)
+    tfma_module: Annotated[
+        tuple[str, ...],
+        Option(
+            "Module of your own TFMA metrics, which --metric or --eval-config names. Importing it "
+            "runs its code. Repeatable.",
+            "Statistics",
+            metavar="<module>",
+            stands_instead=True,
+        ),
+    ] = ()
     # Those of `metric` that are of TensorFlow Model Analysis.
     tfma_metric: tuple[str, ...] = ()
     compare: Annotated[
@@ -76,8 +83,9 @@ class MetricsConfig(ModelsConfig):
 
     @field_validator("tfma_metric")
     @classmethod
-    def _readable_tfma(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(parse_metric(name).text for name in names)
+    def _readable_tfma(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        modules = info.data.get("tfma_module", ())
+        return tuple(parse_metric(name, modules).text for name in names)
 
     @field_validator("metric")
     @classmethod
@@ -137,6 +145,11 @@ class MetricsConfig(ModelsConfig):
                 f"--metric {', '.join(self.metric)} needs the old model's predictions: give "
                 "--baseline-prediction, --baseline-score or --baseline-model"
             )
+        if needs.two_models and not self.has_old_predictions:
+            raise OptionError(
+                "--metric disagreement needs the old model's predictions: give --baseline-prediction, "
+                "--baseline-score or --baseline-model"
+            )
         if needs.labels and not self.label:
             raise OptionError("--label is missing")
 
@@ -174,7 +187,7 @@ class MetricsConfig(ModelsConfig):
                 f"{first} reads the same kind of column for both models; give --score and --baseline-score, or neither"
             )
         for one in self.tfma_metric:
-            columns = parse_metric(one).columns
+            columns = parse_metric(one, self.tfma_module).columns
             if compares and columns.prediction and not columns.baseline_prediction:
                 raise OptionError(
                     f"--metric {one} has a prediction_key, which is of one model; add a "
@@ -221,7 +234,10 @@ class MetricsConfig(ModelsConfig):
     def comparison(self) -> Comparison:
         """What a slice is compared with."""
         if self.compare is None:
-            return "baseline" if self.has_baseline else "overall"
+            from slicebeam.metrics.registry import metric
+
+            is_of_both = all(metric(name).needs.two_models for name in self.metric)
+            return "baseline" if self.has_baseline and not is_of_both else "overall"
         return "baseline" if self.compare == "baseline" else "overall"
 
     @property

@@ -121,6 +121,11 @@ class OptionField:
         return get_origin(self.kind) is tuple
 
     @property
+    def takes_mapping(self) -> bool:
+        """Whether its values are pairs, such as ``key=value``."""
+        return self.is_list and "=" in (self.option.metavar or "")
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """Its spelling on the command line; none for an argument."""
         if self.option.is_argument:

@@ -13,8 +13,7 @@ Report = Literal["findings", "all"]
 
 # Of every command that may call an endpoint.
 AllowHttp = Annotated[
-    bool,
-    Option("Send keys over http:// to other machines, where others can read them.", "Engine"),
+    bool, Option("Send keys over http:// to other machines, where others can read them.", "Engine")
 ]
 
 
@@ -27,7 +26,14 @@ class Display(Options):
             "Print the summary as JSON on stdout.", "Output", flags=("--json",), in_python=False
         ),
     ] = False
-    quiet: Annotated[bool, Option("Print nothing but errors.", "Output", in_python=False)] = False
+    quiet: Annotated[
+        bool,
+        Option(
+            "Print nothing but errors, the failure of a gate, and what --json prints.",
+            "Output",
+            in_python=False,
+        ),
+    ] = False
 
 
 class RunOptions(Display):
@@ -54,8 +60,8 @@ class RunOptions(Display):
     fail_on: Annotated[
         str | None,
         Option(
-            "worse: exit with 1 if any metric is significantly worse on a slice or, with --since, "
-            "over all examples; with 2 if some metric could not be tested on any slice.",
+            "worse: exit with 1 if any metric is significantly worse on a slice, or over all "
+            "examples than before or with --since; with 2 if some metric could not be tested.",
             "Output",
             in_python=False,
         ),
@@ -137,8 +143,8 @@ class DiscoverRunOptions(RunOptions):
     fail_on: Annotated[
         str | None,
         Option(
-            "worse: exit with 1 if any metric is significantly worse on a slice; with 2 if some "
-            "metric could not be tested on any slice.",
+            "worse: exit with 1 if any metric is significantly worse on a slice, or over all "
+            "examples than before; with 2 if some metric could not be tested.",
             "Output",
             in_python=False,
         ),

@@ -16,12 +16,8 @@ STRATEGIES = ("batch", "iterative", "priority")
 STRATEGIES_OF = {
     "iterations": ("priority",),
     "max_candidates": ("priority",),
-    "keep_refining": ("iterative", "priority"),
+    "prune_significant": ("iterative", "priority"),
 }
-
-# Above this many conjunctions the search visits the promising ones only.
-LARGEST_BATCH = 10_000_000
-
 
 CrossSize = Annotated[
     int,
@@ -45,8 +41,7 @@ class SearchConfig(RunConfig):
         int, Field(ge=2, le=1000), Option("Quantile bins of a numeric column.", "Features")
     ] = 10
     exact_edges: Annotated[
-        bool,
-        Option("Use values of the data as the edges of bins, not round numbers.", "Features"),
+        bool, Option("Use values of the data as the edges of bins, not round numbers.", "Features")
     ] = False
     top_values: Annotated[
         int,
@@ -68,7 +63,7 @@ class SearchConfig(RunConfig):
         Option(
             "batch: every conjunction. iterative: level by level. priority: the most promising ones.",
             "Search",
-            default="batch; priority above 10 million conjunctions",
+            default="batch; priority where that is estimated to take more than a minute",
         ),
     ] = None
     iterations: Annotated[
@@ -78,8 +73,8 @@ class SearchConfig(RunConfig):
         Annotated[int, Field(ge=1)] | None,
         Option("Maximum number of candidates in an iteration of --strategy priority.", "Search"),
     ] = 50_000
-    keep_refining: Annotated[
-        bool, Option("Also visit the slices within significant slices.", "Search")
+    prune_significant: Annotated[
+        bool, Option("Visit no slices within significant slices, as AutoSlicer does.", "Search")
     ] = False
     save_slices: Annotated[
         str | None,
@@ -110,8 +105,14 @@ class SearchConfig(RunConfig):
             if strategy not in users and name in self.model_fields_set and getattr(self, name)
         ]
 
-    def resolved_strategy(self, space: int) -> Literal["batch", "iterative", "priority"]:
+    def resolved_strategy(
+        self, space: int, *, batch_fits: bool
+    ) -> Literal["batch", "iterative", "priority"]:
         """Return the strategy for a lattice with this number of conjunctions.
+
+        Parameters
+        ----------
+        batch_fits : whether visiting all of them is cheap enough to be the default
 
         Raises
         ------
@@ -120,7 +121,7 @@ class SearchConfig(RunConfig):
         """
         if self.strategy in ("iterative", "priority"):
             return "iterative" if self.strategy == "iterative" else "priority"
-        if self.strategy is None and space > LARGEST_BATCH:
+        if self.strategy is None and not batch_fits:
             return "priority"
         for name in self._without_effect("batch"):
             raise OptionError(

@@ -34,8 +34,7 @@ class ServeConfig(ExamplesConfig, ProposalSources):
         ),
     ] = None
     baseline_model: Annotated[
-        str | None,
-        Option("Old model, likewise.", "Models", metavar="<model>"),
+        str | None, Option("Old model, likewise.", "Models", metavar="<model>")
     ] = None
     port: Annotated[
         int,
@@ -45,11 +44,7 @@ class ServeConfig(ExamplesConfig, ProposalSources):
     open: Annotated[bool, Option("Open the page in the browser.", "Output")] = False
     tree: Annotated[
         str | None,
-        Option(
-            "Test tree to judge suggestions for, in the Tests view.",
-            "Data",
-            metavar=FILE,
-        ),
+        Option("Test tree to judge suggestions for, in the Tests view.", "Data", metavar=FILE),
     ] = None
     tree_model: Annotated[
         str | None,

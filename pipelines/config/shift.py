@@ -69,9 +69,9 @@ def parse_budget(text: str) -> CallBudget:
     """Return a budget as the user writes it.
 
     >>> parse_budget("2000")
-    Budget(amount=2000.0, currency=None)
+    CallBudget(amount=2000.0, currency=None)
     >>> parse_budget("$2.50")
-    Budget(amount=2.5, currency='USD')
+    CallBudget(amount=2.5, currency='USD')
     """
     found = _MONEY.fullmatch(text)
     unit = (found["before"] or found["after"]) if found else None
@@ -285,9 +285,7 @@ class ShiftConfig(DataConfig):
         ),
     ] = None
     seed: Annotated[
-        int,
-        Field(ge=0, lt=2**63),
-        Option("Random seed for drawing items.", "Budget"),
+        int, Field(ge=0, lt=2**63), Option("Random seed for drawing items.", "Budget")
     ] = 0
     memory_budget: Annotated[
         str,

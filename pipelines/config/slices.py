@@ -31,9 +31,7 @@ TFMA_REPLICATES = 20
 Direction = Annotated[
     Alternative,
     Option(
-        "Direction of the change to find: worse, better or both.",
-        "Statistics",
-        comes_first=True,
+        "Direction of the change to find: worse, better or both.", "Statistics", comes_first=True
     ),
 ]
 
@@ -43,7 +41,7 @@ EvalConfig = Annotated[
     Option(
         "EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and "
         "sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold "
-        "fails. Needs slicebeam[tfma].",
+        "fails. Needs the extra tfma.",
         "Data",
         metavar=FILE,
         has_placeholders=True,
@@ -81,8 +79,7 @@ class RunConfig(MetricsConfig):
         ),
     ] = ()
     weight: Annotated[
-        str | None,
-        Option("Column of sampling weights (0 or more).", "Data", metavar=COLUMN),
+        str | None, Option("Column of sampling weights (0 or more).", "Data", metavar=COLUMN)
     ] = None
     group: Annotated[
         str | None,
@@ -115,7 +112,7 @@ class RunConfig(MetricsConfig):
     correction: Annotated[
         str | None,
         Option(
-            "Correction for testing many slices: fdr-level, fwer-level, fwer-tarone, bh, by or none.",
+            "Correction for testing many slices: fdr-level, fwer-level, bh, by or none.",
             "Statistics",
             default="fdr-level",
         ),
@@ -159,7 +156,8 @@ class RunConfig(MetricsConfig):
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
         }
         self.check_losses()
-        if not any(sides["prediction"]) and needs_of(self.metric).predictions:
+        needs = needs_of(self.metric)
+        if not any(sides["prediction"]) and needs.predictions:
             raise InputError("no predictions: give --prediction, --score or --model")
         for name in (
             *("prediction", "score", "baseline_prediction", "baseline_score"),
@@ -173,7 +171,7 @@ class RunConfig(MetricsConfig):
                 raise OptionError(
                     f"--{prefix}prediction and --{prefix}model both give predictions; choose one"
                 )
-        if self.comparison == "baseline":
+        if self.comparison == "baseline" or needs.two_models:
             self.check_models_differ()
         if self.compare == "baseline" and not self.has_baseline:
             raise OptionError(
@@ -190,7 +188,7 @@ class RunConfig(MetricsConfig):
         self.check_scores()
         self._check_test()
         self.check_tfma()
-        if self.compare == "overall" and self.baseline_model:
+        if self.compare == "overall" and self.baseline_model and not needs.two_models:
             raise OptionError("--baseline-model is for --compare baseline, not overall")
         return self
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, nearest
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
 from slicebeam.pipelines.changelist.rules import slice_id_of
@@ -58,6 +59,20 @@ class Counting:
     def of(cls, config: CountingConfig) -> Counting:
         """Return where a command's options say."""
         return cls(config.data, config.runner_config, config.runner_option, config.confirmed)
+
+
+# A slice that somebody made after looking at the result has an interval, and no test: the correction
+# of the others does not count it.
+_UNTESTED: dict[str, Any] = {
+    "p_value": None,
+    "p_adjusted": None,
+    "test": None,
+    "inputs": None,
+    "reason": "it was made by hand, so it is not tested",
+    "significant": False,
+    "label": None,
+    "place": None,
+}
 
 
 @dataclass
@@ -122,12 +137,14 @@ class EditSession:
             if counted.size.n == 0:
                 raise InputError(
                     f"slice {shortened(one.name)!r} would have no examples; change its definition"
+                    f"{_nearest_value(self.document, one.definition)}"
                 )
             update = {
                 "slice_id": slice_id,
                 "name": one.name,
                 "definition": one.definition,
                 "origin": Origin(method=one.method),
+                "changes": tuple(change.model_copy(update=_UNTESTED) for change in counted.changes),
             }
             slices.append(counted.model_copy(update=update))
         return slices
@@ -165,3 +182,18 @@ class Revision:
     changed: tuple[Slice, ...]
     notes: tuple[str, ...]
     summary: str
+
+
+def _nearest_value(document: SearchChangeList, definition: AnyDefinition) -> str:
+    """Return which known value a condition may have meant, or nothing."""
+    known: dict[str, list[str]] = {}
+    for domain in document.dataset.domains:
+        for singleton in domain.singletons:
+            if isinstance(singleton.value, str):
+                known.setdefault(singleton.field, []).append(singleton.value)
+    conditions = definition.predicate.all if isinstance(definition, PredicateDefinition) else ()
+    for condition in conditions:
+        near = nearest(str(condition.value), known.get(condition.field, ()))
+        if near not in (None, condition.value):
+            return f"; did you mean '{condition.field} = {near}'?"
+    return ""

@@ -24,11 +24,12 @@ from slicebeam.pipelines.changelist.discovered import (
     ShownExample,
 )
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
-from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model
+from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model, read_phrases_api
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.shard_passes import found_by
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
+from slicebeam.transforms.encode.column_values import python_values
 from slicebeam.transforms.encode.example_losses import has_losses
 from slicebeam.transforms.encode.pass_over_files import PassOverFiles
 from slicebeam.transforms.encode.predicates import Singleton, json_values
@@ -109,10 +110,7 @@ def _discovered_slice(one: Slice) -> Slice:
 
 
 def _describing(
-    config: DiscoverConfig,
-    discovered: Discovered,
-    slices: Sequence[Slice],
-    work: WorkFolder,
+    config: DiscoverConfig, discovered: Discovered, slices: Sequence[Slice], work: WorkFolder
 ) -> DescribeSlices:
     conditions = tuple(
         tuple(Singleton(each.field, each.op, each.value) for each in one.definition.predicate.all)
@@ -211,6 +209,14 @@ def _sampled(discovered: Discovered, description: Description) -> tuple[IntArray
     return np.searchsorted(rows, description.sampled), texts
 
 
+def check_phrases(uri: str) -> None:
+    """Raise an InputError where neither a list of phrases nor the file of an API is right."""
+    if is_model(uri):
+        read_phrases_api(uri)
+    else:
+        given_phrases(uri)
+
+
 def given_phrases(uri: str) -> list[str]:
     """Return the phrases of a file, each once.
 
@@ -285,7 +291,7 @@ def _value(column: pa.ChunkedArray, at: int) -> Any:
     if pa.types.is_floating(column.type) and column[at].is_valid:
         (value,) = json_values(column.slice(at, 1).combine_chunks())
         return value
-    return column[at].as_py()
+    return python_values(column.slice(at, 1))[0]
 
 
 def _shift(config: DiscoverConfig, description: Description) -> float:

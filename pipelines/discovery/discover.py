@@ -40,6 +40,7 @@ def run_discovery(
     *,
     resume: bool = False,
     explained_slice: str | None = None,
+    fail_on: str | None = None,
 ) -> Published:
     """Discover slices and publish what was found.
 
@@ -59,7 +60,13 @@ def run_discovery(
         ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further),
     )
     return run_steps(
-        config, steps, engine, observer, resume=resume, explained_slice=explained_slice
+        config,
+        steps,
+        engine,
+        observer,
+        resume=resume,
+        explained_slice=explained_slice,
+        fail_on=fail_on,
     )
 
 

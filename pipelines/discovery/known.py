@@ -22,7 +22,7 @@ from slicebeam.transforms.encode.definitions import (
     needs_ids,
     queries_of,
 )
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -95,7 +95,7 @@ class PublishedDiscovery:
         discovery = self.discovery
         encoder = None if discovery.encoder == "none" else discovery.encoder
         return EmbeddingFields(
-            discovery.embedding_field, discovery.text_field, encoder, self.folder / CACHE
+            discovery.embedding_field, discovery.text_field, encoder, beneath(self.folder, CACHE)
         )
 
     def embedding(self, folder: StoragePath) -> Embedding:

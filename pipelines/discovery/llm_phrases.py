@@ -59,7 +59,7 @@ def phrases_of_model(
     EngineError
         A question got no answer despite all retries, or the ledger can't be written.
     """
-    api = _api(llm)
+    api = read_phrases_api(llm)
     questions = [
         _QUESTION.format(inside=_listed(inside), outside=_listed(outside))
         for inside, outside in groups
@@ -75,7 +75,14 @@ def phrases_of_model(
     return list(dict.fromkeys(phrases))
 
 
-def _api(llm: str) -> ApiFile:
+def read_phrases_api(llm: str) -> ApiFile:
+    """Return the API in a file, which gets a prompt and answers with text.
+
+    Raises
+    ------
+    InputError
+        The file is wrong.
+    """
     api = read_api(llm, "--phrases")
     if list(api.columns) != [PROMPT]:
         raise OptionError(

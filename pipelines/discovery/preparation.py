@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
-from slicebeam.pipelines.discovery.description import given_phrases
+from slicebeam.pipelines.discovery.description import check_phrases
 from slicebeam.pipelines.discovery.discovered import Discovered, PreparedDiscovery
 from slicebeam.pipelines.discovery.embedding import (
     EmbeddingFields,
@@ -39,7 +39,7 @@ from slicebeam.transforms.encode.extract_slice_keys import (
     ReadExamples,
 )
 from slicebeam.transforms.encoders.registry import needs_fit
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ def prepare_discovery(
     on_stage(Stage("reading the data"))
     if config.phrases:
         # Before anything that takes long, or is paid for, and is then for nothing.
-        given_phrases(config.phrases)
+        check_phrases(config.phrases)
     source = read_source(config, files, work, engine)
     if source.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
@@ -78,7 +78,7 @@ def prepare_discovery(
         config.embedding,
         config.text,
         config.used_encoder,
-        storage_path(config.output, "--output") / CACHE,
+        beneath(storage_path(config.output, "--output"), CACHE),
     )
     fields.check(source)
     outcome = resolve_outcome(config, source)
@@ -214,11 +214,7 @@ def _embedded(
 
 
 def derive(
-    derivation: Derivation,
-    source: Source,
-    encoding: Encoding,
-    work: WorkFolder,
-    engine: Engine,
+    derivation: Derivation, source: Source, encoding: Encoding, work: WorkFolder, engine: Engine
 ) -> Source:
     """Write the examples with the columns that are derived, unless they are written."""
     run_stage(

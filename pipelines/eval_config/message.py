@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from slicebeam.metrics.errors import OptionError, nearest_hint
+from slicebeam.metrics.errors import OptionError, install_hint, nearest_hint
 
-INSTALL = "pip install 'slicebeam[tfma]'"
 _NO_FIELD = re.compile(r'(?:[Mm]essage type ")([\w.]+)" has no field named "([\w]+)"')
 
 
@@ -28,7 +27,9 @@ def _messages() -> Any:
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             return module
-    raise OptionError(f"it is read by TensorFlow Model Analysis, which is not installed: {INSTALL}")
+    raise OptionError(
+        f"it is read by TensorFlow Model Analysis, which is not installed; {install_hint('tfma')}"
+    )
 
 
 def parsed(text: str) -> Any:

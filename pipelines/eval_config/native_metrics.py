@@ -8,11 +8,11 @@ from math import inf, nextafter
 from typing import Any, Literal
 
 from slicebeam.metrics.errors import OptionError, nearest_hint
-from slicebeam.transforms.tfma.install import tfma_module
+from slicebeam.transforms.tfma.install import metric_classes
+from slicebeam.transforms.tfma.metric_specs import is_own
 
 # What a prediction is: the probability of a class, a class or a number, or of no account.
 Reads = Literal["score", "value", "nothing"]
-_OF_TFMA = ("tensorflow_model_analysis", "tensorflow", "tf_keras", "keras")
 _CUT = frozenset({"thresholds", "threshold"})
 
 
@@ -151,11 +151,6 @@ def _same(value: Any, usual: Any) -> bool:
     return str(value).lower() == str(usual).lower() or value == usual
 
 
-def is_own(module: str) -> bool:
-    """Return whether the module of a metric is a user's own."""
-    return bool(module) and module.split(".", maxsplit=1)[0] not in _OF_TFMA
-
-
 def json_settings(where: str, config: str) -> dict[str, Any]:
     """Return the settings of a MetricConfig: JSON, with or without the outer braces.
 
@@ -205,9 +200,7 @@ def _check_known(where: str, class_name: str, module: str) -> None:
     """Refuse a class that neither TFMA nor Keras has; their list takes seconds to load."""
     if is_own(module):
         return
-    types = tfma_module("metrics.metric_types", "the list of its metrics")
-    keras = tfma_module("utils.keras_lib", "the list of its metrics").tf_keras.metrics
-    known = {*types.registered_metrics(), *(one for one in dir(keras) if one[0].isupper())}
+    known = metric_classes("the list of its metrics")
     if class_name not in known:
         raise OptionError(
             f"{where}: unknown metric {class_name!r}{nearest_hint(class_name, sorted(known))} name your "

@@ -13,7 +13,6 @@ from slicebeam.pipelines.eval_config.native_metrics import (
     ConfiguredMetric,
     NotNativeError,
     configured_metric,
-    is_own,
     json_settings,
     least_positive,
     snake_case,
@@ -32,6 +31,7 @@ from slicebeam.transforms.tfma.metric_specs import (
     OF_CLASSES,
     SCOPE,
     OwnColumns,
+    is_own,
     metric_text,
 )
 

@@ -16,6 +16,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.define.examples import open_examples
 from slicebeam.pipelines.define.measuring import split_of
 from slicebeam.pipelines.page.overview import shown_slices
+from slicebeam.transforms.encode.column_values import python_values
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -166,9 +167,9 @@ def _read(
     first = (_FIXED, _RIGHT) if is_better else FAILING
     places = np.concatenate(ranked.tiers(one, first, "--examples"))[:number]
     table = examples.rows(places)
-    shown = {name: table.column(name).to_pylist() for name in table.column_names}
+    shown = {name: python_values(table.column(name)) for name in table.column_names}
     for name in _outcome_columns(examples.known.document):
-        shown[name] = examples.column(name).take(pa.array(places)).to_pylist()
+        shown[name] = python_values(examples.column(name).take(pa.array(places)))
     ids = [None] * len(places)
     if examples.id_field is not None:
         ids = examples.ids.take(pa.array(places)).to_pylist()

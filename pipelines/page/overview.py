@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.search.gate import lead
+from slicebeam.pipelines.show.finding_tables import all_findings, coverage_line
 from slicebeam.pipelines.show.result_notes import notes
 from slicebeam.transforms.encode.predicates import Singleton
 
@@ -40,6 +42,7 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
     content: dict[str, Any] = {
         "title": document.title,
         "summary": document.summary,
+        "lead": lead(document).rstrip(),
         "command": document.provenance.command,
         "tool_version": document.provenance.tool_version,
         "created_at": document.created_at.isoformat(),
@@ -192,6 +195,8 @@ def _worst(document: ChangeList, metric: str) -> list[str]:
 
 def _notes(document: ChangeList) -> Iterator[str]:
     if isinstance(document, SearchChangeList):
+        for one in all_findings(document):
+            yield from filter(None, [coverage_line(document, one)])
         yield from notes(document)
         yield from document.testing.unseen
     if document.since is not None:

@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import InputError, OptionError, install_hint
 from slicebeam.pipelines.paid_api.event_stream import is_event_stream, whole_completion
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ class AnswerPath:
         try:
             import jmespath
         except ImportError as error:
-            raise OptionError(
-                "--api needs jmespath: install it with pip install 'slicebeam[api]'"
-            ) from error
+            raise OptionError(f"--api needs jmespath; {install_hint('api')}") from error
         self._expression = expression
         self.longest = LONGEST_CLASS
         try:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError, install_hint
 from slicebeam.pipelines.paid_api.calls import Answer
 from slicebeam.transforms.http.calls import (
     NoConnectionError,
@@ -60,9 +60,7 @@ class HttpApi:
         try:
             import aiohttp  # noqa: F401
         except ImportError as error:
-            raise OptionError(
-                "--api needs aiohttp: install it with pip install 'slicebeam[api]'"
-            ) from error
+            raise OptionError(f"--api needs aiohttp; {install_hint('api')}") from error
         self.api, self.is_class = api, is_class
         self.pace = Pace(api.rate_limit)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -11,7 +11,7 @@ slices. Other data was not tried. The cost of machines that start or wait is not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,13 @@ from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks, plan_all, plan_listed
 from slicebeam.metrics.counting.joint_tables import TABLE_ROW, TABLE_UNIT
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.search.batch_cost import (
+    KEY_BYTES,
+    METRIC_BYTES,
+    batch_cost,
+    conjunctions_per_level,
+    test_seconds,
+)
 from slicebeam.transforms.count.combine_slice_metrics import work_items
 
 if TYPE_CHECKING:
@@ -44,13 +50,10 @@ PASS_ROW = 2e-8
 NUMBER_ROW = 3e-7
 # What counting takes in fact of what the plan reckons with.
 COUNT_FACTOR = 1.1
-# Testing a slice for a metric of counts or means, and for one of ranks, whose sums are long; and what is
-# worked out and written of a slice afterwards.
-TEST_SLICE, TEST_RANKED_SLICE, REPORT_SLICE = 2e-6, 9e-5, 4e-6
+# What is worked out and written of a slice afterwards.
+REPORT_SLICE = 4e-6
 # Telling slices apart by their examples, and choosing some twenty findings: an example.
 HASH_ROW, FINDINGS_ROW = 4.5e-7, 1.5e-6
-# Of a part: besides its sums, a slice's key, and p-value, reasons and error for each metric.
-KEY_BYTES, METRIC_BYTES = 8, 18
 # Values of a list column that an example has.
 LISTED = 2
 # Of the bytes of text that become Parquet.
@@ -104,12 +107,14 @@ class Shape:
 def estimate(config: SearchConfig, shape: Shape, workers: int) -> list[StageCost]:
     """Return what each stage of a search costs, in their order."""
     lattice = shape.lattice(config.max_cross_size)
-    strategy = config.resolved_strategy(lattice.space())
-    counted = (
-        [_batch(config, shape, plan_all(lattice, budget_of(config, shape)), lattice, workers)]
-        if strategy == "batch"
-        else _iterations(config, shape, lattice, strategy)
-    )
+    cost = batch_cost(config, lattice, shape.space, shape.rows)
+    strategy = config.resolved_strategy(lattice.space(), batch_fits=cost.fits)
+    if strategy == "batch":
+        planned = plan_all(lattice, budget_of(config, shape))
+        batch = _batch(config, shape, planned, lattice, workers)
+        counted = [replace(batch, seconds=cost.seconds)]
+    else:
+        counted = _iterations(config, shape, lattice, strategy)
     return [*_reading(config, shape), *counted, _describing(config, shape, counted)]
 
 
@@ -186,12 +191,6 @@ def row_bytes(config: RunConfig, shape: Shape) -> int:
     return codes + cell + 8 * (measured + has_id)
 
 
-def _test_seconds(config: RunConfig) -> float:
-    """Return what testing a slice for all metrics takes."""
-    ranked = sum(metric(name).needs.ranked for name in config.metric)
-    return ranked * TEST_RANKED_SLICE + (len(config.metric) - ranked) * TEST_SLICE
-
-
 def _part_bytes(config: RunConfig, shape: Shape, slices: int) -> int:
     of_one = KEY_BYTES + 8 * shape.space.columns + METRIC_BYTES * len(config.metric)
     return slices * of_one
@@ -215,7 +214,7 @@ def _batch(
     items = work_items(range(len(made)), [str(n) for n in range(workers)], planned, workers)
     groups = max(1, len(items) // max(1, len(made)))
     tested = tested_slices(shape, lattice, config.used_min_slice_size)
-    seconds = planned * COUNT_FACTOR + tested * _test_seconds(config)
+    seconds = planned * COUNT_FACTOR + tested * test_seconds(config)
     return StageCost(
         "iteration-1",
         seconds,
@@ -231,7 +230,7 @@ def _iterations(
 ) -> list[StageCost]:
     """Return bounds for iterations whose candidates depend on earlier results."""
     budget = budget_of(config, shape)
-    per_level = _per_level(lattice)
+    per_level = conjunctions_per_level(lattice)
     if strategy == "iterative":
         counts = per_level
     else:
@@ -249,7 +248,7 @@ def _iterations(
         stages.append(
             StageCost(
                 f"iteration-{number + 1}",
-                seconds * COUNT_FACTOR + candidates * _test_seconds(config),
+                seconds * COUNT_FACTOR + candidates * test_seconds(config),
                 0,
                 _part_bytes(config, shape, candidates),
                 candidates,
@@ -258,15 +257,6 @@ def _iterations(
             )
         )
     return stages
-
-
-def _per_level(lattice: Lattice) -> list[int]:
-    """Return how many conjunctions each level has."""
-    counts = []
-    for level in range(1, lattice.max_cross_size + 1):
-        below = Lattice(lattice.sizes, level - 1).space() if level > 1 else 0
-        counts.append(Lattice(lattice.sizes, level).space() - below)
-    return counts
 
 
 def tested_slices(shape: Shape, lattice: Lattice, min_size: int) -> int:
@@ -283,7 +273,7 @@ def tested_slices(shape: Shape, lattice: Lattice, min_size: int) -> int:
         return 0
     owner = np.repeat(np.arange(len(shares)), [len(one) for one in shares])
     total = 0.0
-    for level, candidates in enumerate(_per_level(lattice), start=1):
+    for level, candidates in enumerate(conjunctions_per_level(lattice), start=1):
         # Singletons drawn alike make each conjunction equally likely, once features differ.
         drawn = generator.integers(0, flat.size, (_DRAWN, level))
         features = np.sort(owner[drawn], axis=1)

@@ -30,6 +30,7 @@ from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.search.batch_cost import batch_cost
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.single_job.single_job import (
     SearchPart,
@@ -159,7 +160,8 @@ class RunPlan:
             f"data: {data}",
             f"check: {facts['conjunctions']:,} given slices"
             if facts["strategy"] == "given"
-            else f"search: {facts['strategy']}, {conjunctions} predicates",
+            else f"search: {facts['strategy']}, {conjunctions} predicates; counting and testing all "
+            f"of them takes about {facts['batch_seconds']:.3g} s of CPU",
         ]
         for job in self.jobs:
             where = "on the engine" if job.is_sent else "in this process, because it is small"
@@ -239,11 +241,13 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     shape = looked.shape(tuple(columns.values()), len(learned), {*columns, *encoding.columns()})
     lattice = shape.lattice(config.max_cross_size)
     costs = estimate(config, shape, engine.workers)
+    batch = batch_cost(config, lattice, shape.space, shape.rows)
     facts = {
         "features": len(columns),
         "singletons": lattice.singletons,
         "is_guessed": not config.domains,
-        "strategy": config.resolved_strategy(lattice.space()),
+        "strategy": config.resolved_strategy(lattice.space(), batch_fits=batch.fits),
+        "batch_seconds": batch.seconds,
         "conjunctions": lattice.space(),
         "max_cross_size": lattice.max_cross_size,
     }

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 from apache_beam.pipeline import PipelineVisitor
 
+from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,12 +18,10 @@ _NAMED = (beam.Create, beam.Reshuffle, beam.CombineGlobally)
 
 def steps_of(build: Callable[[Any], Any]) -> tuple[str, ...]:
     """Return the steps of the job that a function puts together: a line each, its kind last."""
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    build(pipeline)
     seen = _Steps()
-    pipeline.visit(seen)
+    with unrun_pipeline() as pipeline:
+        build(pipeline)
+        pipeline.visit(seen)
     return tuple(seen.lines)
 
 

@@ -45,10 +45,7 @@ class ColumnHint:
 
 
 def feature_hints(
-    domains: Sequence[FeatureDomain],
-    labels: LabelCounts | None,
-    rows: int,
-    chosen: Collection[str],
+    domains: Sequence[FeatureDomain], labels: LabelCounts | None, rows: int, chosen: Collection[str]
 ) -> tuple[ColumnHint, ...]:
     """Return the features that look like no property of an example, in their order.
 

@@ -43,6 +43,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
             if name not in names:
                 raise ColumnError(f"--{option}: {unknown_name('column', name, names)}")
     for name in config.features:
+        source.column_type(name, "--features")
         if name in config.exclude_features:
             raise OptionError(
                 f"--features and --exclude-features both name {name!r}; remove it from one"
@@ -83,11 +84,7 @@ class Learned:
 
 
 def learn(
-    config: SearchConfig,
-    source: Source,
-    features: Sequence[str],
-    work: WorkFolder,
-    engine: Engine,
+    config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Learned:
     """Return the domains of the features: learned, or those of another run with new values."""
     given = (

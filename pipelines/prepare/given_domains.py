@@ -77,6 +77,28 @@ class GivenDomains:
         return (*self.domains, *self.learned)
 
 
+def read_domains_of(
+    path: str, option: str = "--domains"
+) -> tuple[SearchChangeList, dict[str, FeatureDomain]]:
+    """Return the ChangeList of an earlier run, and its domains by feature.
+
+    Raises
+    ------
+    InputError
+        The file is no ChangeList, or its domains are none that a run writes.
+    """
+    document = read_search(path, option, with_slices=False)
+    known: dict[str, FeatureDomain] = {}
+    for shape in document.dataset.domains:
+        if shape.name in known:
+            raise InputError(f"{option} {path}: two domains have the name {shape.name!r}; keep one")
+        try:
+            known[shape.name] = checked_domain(shape)
+        except InputError as error:
+            raise InputError(f"{option} {path}: domain of {shape.name!r}: {error}") from error
+    return document, known
+
+
 def given_domains(
     path: str, source: Source, features: Sequence[str], option: str = "--domains"
 ) -> GivenDomains:
@@ -91,15 +113,7 @@ def given_domains(
         The file is no ChangeList, its domains are none that a run writes, or a column can't be
         held against those of its name.
     """
-    document = read_search(path, option, with_slices=False)
-    known: dict[str, FeatureDomain] = {}
-    for shape in document.dataset.domains:
-        if shape.name in known:
-            raise InputError(f"{option} {path}: two domains have the name {shape.name!r}; keep one")
-        try:
-            known[shape.name] = checked_domain(shape)
-        except InputError as error:
-            raise InputError(f"{option} {path}: domain of {shape.name!r}: {error}") from error
+    document, known = read_domains_of(path, option)
     domains: dict[str, FrozenDomain] = {}
     learned = []
     left_out = [

@@ -22,8 +22,10 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
     label_type = source.column_type(config.label, "--label") if config.label else pa.null()
     needs = needs_of(config.metric)
     new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))
+    is_paired = config.comparison == "baseline"
     # Else the slice is held against all examples: what the old model said is of no account.
-    used = [new, old] if config.comparison == "baseline" else [new]
+    reads_old = is_paired or needs.two_models
+    used = [new, old] if reads_old else [new]
     compared = [
         class_type(config.label, label_type, column, source.schema.field(column).type)
         for column in (predictor.column for predictor in used)
@@ -37,7 +39,8 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         config.label or None,
         "",
         new,
-        old if config.comparison == "baseline" else None,
+        old if reads_old else None,
+        is_paired=is_paired,
         threshold=config.threshold,
         needs=needs,
         weight=config.weight,

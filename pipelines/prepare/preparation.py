@@ -11,6 +11,7 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.feature_hints import feature_hints
 from slicebeam.pipelines.prepare.features import choose_features, learn
+from slicebeam.pipelines.prepare.given_domains import read_domains_of
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage
@@ -39,6 +40,9 @@ def prepare(
     on_stage: Callable[[Stage], None],
 ) -> EncodedDataset:
     """Read the data, learn the domains and write the encoded shards."""
+    if config.domains:
+        # What is wrong with it is said before anything takes long.
+        read_domains_of(config.domains, config.domains_option)
     if any(file_format(path, config.format) != "parquet" for path in files):
         on_stage(Stage("reading the data", _files(work, "parquet", "*.parquet"), "blocks read"))
     else:

@@ -11,14 +11,10 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting import Tables
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Deviations, Range, Term
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, InputError
+from slicebeam.metrics.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
-from slicebeam.metrics.significance.random_subset import (
-    BINS,
-    bin_edges,
-    bin_sums,
-    population,
-)
+from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population
 from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_column, value_column
 
 if TYPE_CHECKING:
@@ -40,6 +36,10 @@ _MOST_CELLS = 4096
 _SCORES_AT_MOST = 10_000_000
 # Bits of a sum of places within a bin, each at most 1.
 _BINNED_BITS = 62
+# Of values that differ by less, beside their size, a float has too few digits.
+_LEAST_SPREAD = 1e-12
+# The third power of smaller values may be no float64.
+_SMALLEST = 1e-75
 # A unit of a sum that is a larger part of a typical value makes sums of small slices rough.
 _ROUGH = 0.01
 
@@ -86,6 +86,7 @@ def scale(
         for name, old, low, high in fact["ranges"]:
             earlier = ranges.get((name, old), Range(low, high))
             ranges[name, old] = Range(min(low, earlier.low), max(high, earlier.high))
+    _check_ranges(ranges)
     heaviest, exponent = frexp(max(fact["heaviest"] for fact in facts))
     if not space.weighted:
         heaviest, exponent = 1.0, 0
@@ -97,11 +98,25 @@ def scale(
     return _refined(scaling, over, ranges, heaviest)
 
 
+def _check_ranges(ranges: Mapping[tuple[str, bool], Range]) -> None:
+    """Raise a ColumnError where values differ too little for sums of their powers."""
+    for name in sorted({name for name, _ in ranges}):
+        some = [found for (value, _), found in ranges.items() if value == name]
+        low, high = min(one.low for one in some), max(one.high for one in some)
+        size = max(abs(low), abs(high))
+        is_lost = 0.0 < high - low < _LEAST_SPREAD * size
+        if not is_lost and not 0.0 < size < _SMALLEST:
+            continue
+        column = averaged_column(name)
+        what = f"the values of {name}" if column is None else f"the values of column {column!r}"
+        where = f"{what}, from {low:g} to {high:g}, differ by {high - low:.2g},"
+        if is_lost:
+            raise ColumnError(f"{where} too little for numbers of this size; subtract a constant")
+        raise ColumnError(f"{where} which is too small to be squared; multiply by a constant")
+
+
 def _refined(
-    scaling: Scaling,
-    over: OverShards,
-    ranges: dict[tuple[str, bool], Range],
-    heaviest: float,
+    scaling: Scaling, over: OverShards, ranges: dict[tuple[str, bool], Range], heaviest: float
 ) -> Scaling:
     """Return the scaling with the bits that the data leaves.
 

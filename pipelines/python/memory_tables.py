@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError
+from slicebeam.transforms.formats.schemas import storable
 
 
 def files_of(data: Any, folder: Path) -> tuple[str, ...]:
@@ -20,32 +20,15 @@ def files_of(data: Any, folder: Path) -> tuple[str, ...]:
     if isinstance(data, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in data):
         return tuple(os.fspath(one) for one in data)
     path = folder / "data.parquet"
-    table = arrow_table(data)
+    table = storable(arrow_table(data))
     try:
         pq.write_table(table, path)
     except pa.ArrowException as error:
-        raise ColumnError(_unwritable(table, str(error).splitlines()[0])) from error
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"the table can't be read ({reason}); write it as Parquet, and give the path"
+        ) from error
     return (str(path),)
-
-
-def _unwritable(table: pa.Table, reason: str) -> str:
-    """Return what to say of a table that has a column which Parquet can't hold."""
-    for place, field in enumerate(table.schema):
-        if _is_writable(table.select([place])):
-            continue
-        return (
-            f"column {field.name!r} is {field.type}, which can't be read; convert it, such as by "
-            ".astype(str), or drop it"
-        )
-    return f"the table can't be read ({reason}); write it as Parquet, and give the path"
-
-
-def _is_writable(table: pa.Table) -> bool:
-    try:
-        pq.write_table(table, io.BytesIO())
-    except pa.ArrowException:
-        return False
-    return True
 
 
 def arrow_table(data: Any) -> pa.Table:

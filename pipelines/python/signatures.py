@@ -136,7 +136,7 @@ def annotation(field: OptionField) -> str:
         kinds = [plain, f"Sequence[{plain}]"]
         if plain == "int":
             kinds.append("str")
-        if field.option.keeps_variables:
+        if field.takes_mapping:
             kinds.append("Mapping[str, object]")
     elif field.choices:
         kinds = [f"Literal[{', '.join(map(_quoted, field.choices))}]"]
@@ -206,9 +206,9 @@ def _worded(text: str) -> str:
 
 def formatted(text: str) -> str:
     """Return the text as in the file."""
-    style = ("--isolated", "--line-length", "100", "--target-version", "py310")
+    # By the rules of the checkout, as the file is checked.
     done = subprocess.run(  # noqa: S603  (no input of a user)
-        [sys.executable, "-m", "ruff", "format", *style, "--stdin-filename", STUB.name, "-"],
+        [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(STUB.resolve()), "-"],
         input=text,
         capture_output=True,
         check=True,

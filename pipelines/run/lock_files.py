@@ -125,7 +125,7 @@ class LocalLock:
 
     def _written(self, path: Path, flag: int) -> int:
         """Return a new file, open and locked, that names the owner of the lock."""
-        file = os.open(path, os.O_RDWR | os.O_CREAT | flag, 0o666)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | flag, 0o666)
         try:
             locked(file)
             os.write(file, self.owner.to_json())
@@ -141,7 +141,7 @@ class LocalLock:
         self._forget()
         with storage_errors(self.path, "read"):
             try:
-                file = self._seen = os.open(self.path, os.O_RDWR)
+                file = self._seen = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW)
             except FileNotFoundError:
                 return None
             free = locked(file)

@@ -14,6 +14,7 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import (
     StoragePath,
+    beneath,
     make_folder,
     storage_errors,
     storage_path,
@@ -83,7 +84,9 @@ def places_of(config: DataConfig) -> RunPaths:
         raise OptionError(f"--output {output} is a file; name a folder")
     with storage_errors(output, "make the output folder"):
         make_folder(output)
-    folder = storage_path(config.work_dir, "--work-dir") if config.work_dir else output / "_work"
+    folder = (
+        storage_path(config.work_dir, "--work-dir") if config.work_dir else beneath(output, "_work")
+    )
     if _same(folder, output):
         raise OptionError(
             f"--work-dir {folder} is the output folder; name another folder, or leave it out"

@@ -11,7 +11,7 @@ from slicebeam.pipelines.run.lock_files import LostLockError
 from slicebeam.pipelines.run.published_run import hash_of_document, published_before
 from slicebeam.pipelines.run.work_folder import described
 from slicebeam.transforms.storage.local_publication import remove_abandoned_lock
-from slicebeam.transforms.storage.storage import storage_errors
+from slicebeam.transforms.storage.storage import beneath, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ def open_work(
     if resume and not work.is_resumed:
         observer.note(f"--resume: there is no unfinished run in {work.path}; a new one starts now")
     engine.log_to(
-        work.path / "workers.log",
+        beneath(work.path, "workers.log"),
         work.run.run_id,
         resumes=work.is_resumed,
         note=observer.note,
@@ -133,12 +133,18 @@ def resumable(work: WorkFolder) -> Iterator[None]:
                 raise
         if _ANEW in str(error):
             raise
-        message = (
-            f"{error}\nfinished work is in {work.path}; continue with the same command and --resume"
-        )
-        raise type(error)(message) from error
+        again = "continue with the same command and --resume"
+        if "--memory-budget" in str(error):
+            again = _in_less_memory(work)
+        raise type(error)(f"{error}\nfinished work is in {work.path}; {again}") from error
     except MemoryError as error:
         raise EngineError(
-            "out of memory; lower --memory-budget, --top-values or --max-cross-size\n"
-            f"finished work is in {work.path}; continue with the same command and --resume"
+            f"out of memory; finished work is in {work.path}; {_in_less_memory(work)}, or start over "
+            "with a lower --top-values or --max-cross-size"
         ) from error
+
+
+def _in_less_memory(work: WorkFolder) -> str:
+    if "memory_budget" in work.run.config:
+        return "start over with a lower --memory-budget, without --resume"
+    return "continue with --resume and a lower --memory-budget"

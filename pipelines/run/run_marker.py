@@ -14,7 +14,7 @@ from slicebeam.transforms.storage.checked_files import DamagedFileError, read_fa
 if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
-_LAYOUT = 6
+_LAYOUT = 7
 
 
 @dataclass(frozen=True)

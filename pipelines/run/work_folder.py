@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.config.common import NON_IDENTITY_OPTIONS
 from slicebeam.pipelines.run.lock_files import LOCK, lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
 from slicebeam.pipelines.run.run_marker import RunMarker
@@ -24,6 +23,7 @@ from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.storage.storage import (
     StoragePath,
+    beneath,
     forget_copies,
     identity,
     make_folder,
@@ -44,6 +44,7 @@ _STAGES = "stages"
 _LOG = "workers.log"
 # What a killed run was writing.
 _TEMPORARY = re.compile(r"\.(lock|workers\.log|[a-z]+\.json)\.[a-z0-9_]{8}")
+_PLAIN = re.compile(r"(?!.{80})[a-z0-9]+(-[a-z0-9]+)*")
 # How often, and after how many seconds, one looks at a folder that seems to be no run's.
 _LOOKS, _BETWEEN_LOOKS = 3, 0.3
 # Requests to a store at a time.
@@ -82,12 +83,7 @@ class WorkFolder:
                 raise
 
     def begin(
-        self,
-        config: DataConfig,
-        files: Sequence[str],
-        *,
-        resume: bool,
-        replaces: str | None = None,
+        self, config: DataConfig, files: Sequence[str], *, resume: bool, replaces: str | None = None
     ) -> None:
         """Make the folder ready for a run, again or to continue, and keep others out until released.
 
@@ -233,7 +229,7 @@ class WorkFolder:
 
     def _clear(self) -> None:
         """Remove the stages of a run, and nothing that someone else put there."""
-        stages = self.path / _STAGES
+        stages = beneath(self.path, _STAGES)
         if stages.exists():
             # What says that a stage is finished goes first.
             for note in stages.glob("*.json"):
@@ -246,7 +242,7 @@ class WorkFolder:
 
     def path_of(self, stage: str) -> StoragePath:
         """Return the folder of a stage, which may not exist."""
-        return self.path / _STAGES / stage
+        return beneath(self.path, _STAGES, _plain(stage))
 
     def folder(self, stage: str) -> StoragePath:
         """Return the folder of a stage, which exists."""
@@ -254,7 +250,7 @@ class WorkFolder:
 
     def kept_folder(self, name: str) -> StoragePath:
         """Return a folder in it that outlives the run, for paid answers."""
-        return self._made(self.path / name)
+        return self._made(beneath(self.path, _plain(name)))
 
     def _made(self, path: StoragePath) -> StoragePath:
         with storage_errors(path, "make"):
@@ -291,7 +287,7 @@ class WorkFolder:
         write_facts(self._note(stage), {"facts": facts, "files": self._files_of(stage)})
 
     def _note(self, stage: str) -> StoragePath:
-        return self.path / _STAGES / f"{stage}.json"
+        return beneath(self.path, _STAGES) / f"{_plain(stage)}.json"
 
     def _files_of(self, stage: str) -> list[str]:
         """Return the names of the files in the folder of a stage, all needed later."""
@@ -326,12 +322,19 @@ class WorkFolder:
             self.remove()
 
 
+def _plain(name: str) -> str:
+    """Return the name of a stage, after checking that no name from the data is in it."""
+    if _PLAIN.fullmatch(name) is None:
+        raise ValueError(f"stage {name!r} is not named by words and numbers")
+    return name
+
+
 def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
     """Return the identity of a run: its configuration and its inputs."""
     # What is missing among these is said where it is read.
     others = config.files_read
     read = [*files, *(path for path in others if path and storage_path(path).exists())]
-    options = config.model_dump(mode="json", exclude=set(NON_IDENTITY_OPTIONS))
+    options = config.model_dump(mode="json", exclude=set(config.non_identity))
     return RunMarker(config=options, files=identities(read))
 
 

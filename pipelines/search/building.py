@@ -22,8 +22,10 @@ from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.provenance import Provenance
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Iteration, Search
+from slicebeam.pipelines.search.movements import movements
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import CONFIDENCE, stretched_interval
+from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.learn_domains import domain_to_json
@@ -68,14 +70,14 @@ def build(
         options["top_values"] = prepared.top_values
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     tests = testing(config, prepared, searched, results, order)
-    changes = tuple(_global(name, prepared, grouped=bool(config.group)) for name in config.metric)
+    changes = _overall(config, prepared)
     return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
         title=_title(config),
         summary=summary(config, prepared, changes, tests, lists),
         created_at=datetime.now(timezone.utc),
         dataset=_dataset(config, prepared, fingerprint),
-        models=tuple(_models(config, prepared)),
+        models=tuple(_models(prepared)),
         comparison=Comparison(
             kind=config.comparison,
             before="before" if config.comparison == "baseline" else None,
@@ -204,9 +206,9 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> D
     )
 
 
-def _models(config: RunConfig, prepared: EncodedDataset) -> list[Model]:
+def _models(prepared: EncodedDataset) -> list[Model]:
     models = [_model("after", prepared.outcome.new)]
-    if config.comparison == "baseline" and prepared.outcome.old is not None:
+    if prepared.outcome.old is not None:
         models.insert(0, _model("before", prepared.outcome.old))
     return models
 
@@ -227,6 +229,19 @@ def _model(role: Any, predictor: Predictor) -> Model:
     )
 
 
+def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
+    """Return the metrics on all examples; the changes between two models are one family of tests."""
+    changes = [_global(name, prepared, grouped=bool(config.group)) for name in config.metric]
+    p = [math.nan if one.reason or one.p_value is None else one.p_value for one in changes]
+    adjusted = adjusted_overall(config, np.array(p)).tolist()
+    return tuple(
+        one
+        if math.isnan(q)
+        else one.model_copy(update={"p_adjusted": q, "significant": q <= config.used_alpha})
+        for one, q in zip(changes, adjusted, strict=True)
+    )
+
+
 def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     """Return the metric on all examples, and its change where there are two models.
 
@@ -236,12 +251,14 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     sums = of_all[None, : space.columns]
     stretch = np.array([math.nan if grouped else 1.0])
     (after,) = _values(own, sums, prepared, stretch)
+    undefined = own.undefined_reason(of_all, space)
     if space.comparison == "overall":
-        return Change(metric=name, n=prepared.rows, after=after, direction="none")
+        return Change(metric=name, n=prepared.rows, after=after, reason=undefined, direction="none")
     (before,) = _values(own, sums, prepared, stretch, old=True)
     delta = float(own.delta(sums, of_all, space)[0])
     delta_low, delta_high = own.delta_interval(sums, of_all, space, CONFIDENCE)
     direction = _direction(delta, higher_is_better=own.higher_is_better)
+    (moved,) = movements(own, sums, space, stretch)
     if grouped:
         return Change(
             metric=name,
@@ -249,7 +266,9 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
             after=after,
             before=before,
             delta=Estimate(value=_finite(delta)),
+            reason=undefined or "examples are grouped, and only slices are resampled by groups",
             direction=direction,
+            **moved,
         )
     tested = own.test(sums, of_all, space, "both")
     p = float(tested.p[0])
@@ -261,9 +280,9 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
         delta=_estimate(delta, delta_low[0], delta_high[0]),
         p_value=p,
         test=f"{METHODS[tested.methods[0]]}, two-sided" if tested.methods[0] else None,
-        reason=REASONS[tested.reasons[0]] or None,
-        significant=p <= 1 - CONFIDENCE,
+        reason=undefined or REASONS[tested.reasons[0]] or None,
         direction=direction,
+        **moved,
     )
 
 
@@ -408,6 +427,7 @@ def _changes(
     after = _values(own, sums, prepared, stretch)
     baseline = space.comparison == "baseline"
     before = _values(own, sums, prepared, stretch, old=True) if baseline else None
+    moved = movements(own, sums, space, stretch)
     changes = []
     for place, at in enumerate(order.tolist()):
         delta = float(measured.delta[at])
@@ -430,6 +450,7 @@ def _changes(
                 direction=_direction(delta, higher_is_better=own.higher_is_better),
                 label=_literal(LABELS[measured.label[at]]),
                 place=int(place_of[at]) or None,
+                **moved[place],
             )
         )
     return changes

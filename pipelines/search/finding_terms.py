@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.discovery.coverage import Coverage, of_slices
 from slicebeam.metrics.findings.intersections import MOST_FINDINGS, largest_intersections
+from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import findings as document
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.search.finding_list import Direction
     from slicebeam.pipelines.search.results import MetricResult
+
+# Numbers of examples, their targets, and the targets' squares.
+_MOMENTS = ((1, 0), (1, 1), (2, 2))
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,21 @@ class FindingTerms:
             n=n,
             value=value,
             expected=expected,
-            difference=value - expected,
+            difference=self._difference(one, value, expected),
             interval=(_finite(low), _finite(high)),
             p_value=one.p_value,
             held_share=self._held_share(one.held_size, one.held_total),
             rate_outside=_finite(outside),
         )
+
+    def _difference(self, one: ChosenSlice, value: float, expected: float) -> float:
+        """Return how far the metric is from what is expected.
+
+        A mean is added to a shift, beside which the digits of a difference would be lost.
+        """
+        if self._target.layout.kind == "rate":
+            return value - expected
+        return one.value - one.expected
 
     def intersections(
         self, masks: NDArray[np.int64], sums: NDArray[np.float64]
@@ -105,6 +119,26 @@ class FindingTerms:
                 sets.masks.tolist(), (sets.size / size.sum()).tolist(), values.tolist(), strict=True
             )
         )
+
+    def coverage(
+        self, masks: NDArray[np.int64], sums: NDArray[np.float64], findings: int
+    ) -> Coverage | None:
+        """Return how much of the targets' variance the findings explain; None with weights.
+
+        Parameters
+        ----------
+        masks, sums : as for `intersections`
+        findings : how many there are
+        """
+        layout = self._target.layout
+        if layout.weighted:
+            return None
+        inside = membership(masks, findings).astype(np.float64)
+        n, total, squares = (layout.moment(sums, weight, power) for weight, power in _MOMENTS)
+        both = inside.T @ (n[:, None] * inside)
+        rows, whole = int(n.sum()), float(total.sum())
+        scatter = float(squares.sum()) - whole**2 / rows
+        return of_slices(both, inside.T @ total, rows, whole, scatter)
 
     def _interval(
         self, one: ChosenSlice, position: int, value: float, expected: float

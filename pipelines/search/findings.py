@@ -80,7 +80,7 @@ def finding_lists(
     sides: tuple[Direction, ...] = ("worse", "better")
     wanted = [side for side in sides if config.alternative in (side, "both")]
     lists = []
-    for measured in results.metrics:
+    for number, measured in enumerate(results.metrics):
         own = metric(measured.name)
         target = own.target(prepared.space)
         for direction in wanted:
@@ -89,7 +89,14 @@ def finding_lists(
                 reason = _TWO_RATIOS if is_ratio else _NO_SHARE
                 lists.append(_impossible(own, direction, reason))
                 continue
-            choice = _Choice(config, prepared, results, measured, target, direction, work, engine)
+            undefined = own.undefined_reason(prepared.of_all, prepared.space)
+            if undefined is not None:
+                lists.append(_impossible(own, direction, undefined))
+                continue
+            stage = f"findings-{number}-{direction}"
+            choice = _Choice(
+                config, prepared, results, measured, target, direction, stage, work, engine
+            )
             found = choice.findings(tests_per_level)
             if found is None:
                 lists.append(_impossible(own, direction, _CONSTANT))
@@ -116,6 +123,7 @@ class _Choice:
         measured: MetricResult,
         target: Target,
         direction: Direction,
+        stage: str,
         work: WorkFolder,
         engine: Engine,
     ) -> None:
@@ -125,7 +133,8 @@ class _Choice:
             results,
             measured,
         )
-        self.target, self.direction, self.work, self.engine = target, direction, work, engine
+        self.target, self.direction, self.stage = target, direction, stage
+        self.work, self.engine = work, engine
         self.own = metric(measured.name)
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
@@ -138,7 +147,6 @@ class _Choice:
         self.sums = results.sums[self.some][:, : self.space.raw_columns]
         self.everything = prepared.totals[: self.space.raw_columns]
         self.shards = [storage_path(path) for path in prepared.shards]
-        self.stage = f"findings-{measured.name.replace(':', '-')}-{direction}"
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
@@ -157,9 +165,9 @@ class _Choice:
             law = self._law(mean, of_all)
             if law is None:
                 return None
-        no_change = self._no_change()
         sums = self.own.target_sums(self.sums, self.space)
         is_change = self.space.comparison == "baseline"
+        no_change = self._no_change() if is_change else 0.0
         with one_thread():
             return find(
                 Candidates(
@@ -187,7 +195,7 @@ class _Choice:
             )
 
     def _no_change(self) -> float:
-        """Return the mean target at which the metric is 0: of two models, that nothing changed."""
+        """Return the mean target of examples on which two models do not differ."""
         at_zero, at_one = self.own.of_target(np.array([0.0, 1.0]), self.space).tolist()
         return -at_zero / (at_one - at_zero)
 
@@ -196,9 +204,7 @@ class _Choice:
         first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
         second, both, squares = (layout.moment(sums, 2, power) for power in (2, 1, 0))
         return Changes(
-            first - none * size,
-            second - 2.0 * none * both + none**2 * squares,
-            self._are_counts,
+            first - none * size, second - 2.0 * none * both + none**2 * squares, self._are_counts
         )
 
     def _sizes(self) -> NDArray[np.int64]:
@@ -213,12 +219,7 @@ class _Choice:
 
     def _pass(self, stage: str, function: Function) -> list[Found]:
         return kept_pass_over(
-            self.shards,
-            f"{self.stage}-{stage}",
-            function,
-            self.work,
-            self.engine,
-            self.seconds,
+            self.shards, f"{self.stage}-{stage}", function, self.work, self.engine, self.seconds
         )
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
@@ -318,10 +319,7 @@ class _Choice:
         return counted
 
     def _count_groups(
-        self,
-        found: NDArray[np.int64],
-        candidates: NDArray[np.int64],
-        masks: NDArray[np.int64],
+        self, found: NDArray[np.int64], candidates: NDArray[np.int64], masks: NDArray[np.int64]
     ) -> GroupSums:
         """Sum sizes and targets by group and pattern."""
         self.group_passes += 1
@@ -369,6 +367,7 @@ class _Choice:
         )
         model = found.model
         layout = self.target.layout
+        coverage = terms.coverage(found.masks, found.sums, len(findings)) if findings else None
         return FindingList(
             self.measured.name,
             self.direction,
@@ -381,6 +380,8 @@ class _Choice:
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
                 intersections=terms.intersections(found.masks, found.sums) if findings else (),
+                r2=None if coverage is None or math.isnan(coverage.r2) else coverage.r2,
+                r2_expected=None if coverage is None else coverage.expected,
                 candidates=found.candidates,
                 left_out=found.left_out,
                 stop=found.stop,

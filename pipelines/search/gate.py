@@ -1,69 +1,127 @@
-"""``--fail-on worse``: from a document to an exit code, and why.
+"""``--fail-on worse``: from a document to PASS or FAIL, the exit code, and why.
 
 | what the document says | exit code |
 |---|---|
 | a threshold of an EvalConfig is not met, with or without ``--fail-on`` | 1 |
-| a metric is significantly worse on a slice, or over all examples since the earlier run | 1 |
-| else: for some metric not one slice could be tested, or something that may be worse could not | 2 |
+| a metric is significantly worse on a slice, or over all examples than before or in the earlier run | 1 |
+| else: some metric could not be tested on any slice, or something that may be worse could not | 2 |
 | else | 0 |
 
-A check of a run that reported no slice is not a failure: there is nothing to check.
+A check of a run that reported no slice is not a failure: there is nothing to check. Nothing but
+`with_gate` judges a run; all that show the result, and the exit code, repeat the document's ``gate``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from slicebeam.pipelines.search.since_overall import has_worsened, overall_text
+from slicebeam.pipelines.changelist.document import ChangeList
+from slicebeam.pipelines.changelist.gate import Gate
+from slicebeam.pipelines.run.published_run import sealed
+from slicebeam.pipelines.search.since_overall import (
+    change_text,
+    has_fallen,
+    has_worsened,
+    overall_text,
+)
+from slicebeam.transforms.storage.storage import written_whole
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from collections.abc import Sequence
 
-PASSED, FAILED, BLIND = 0, 1, 2
+    from slicebeam.transforms.storage.storage import StoragePath
 
+Document = TypeVar("Document", bound=ChangeList)
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a run passes.
-
-    Attributes
-    ----------
-    code : exit code: 0 passed, 1 something is worse, 2 nothing could be tested
-    reasons : why it does not pass; empty if it does
-    """
-
-    code: int
-    reasons: tuple[str, ...] = ()
+PASSED, FAILED, UNTESTED = 0, 1, 2
 
 
-def verdict(document: SearchChangeList, fail_on: str | None) -> Verdict:
-    """Return whether a run passes.
+def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
+    """Return whether a run passes; None where there is no gate.
 
     Parameters
     ----------
-    fail_on : ``worse``, or None: every run passes
+    fail_on : ``worse``, or None: only the thresholds of an EvalConfig count
     """
-    missed: tuple[str, ...] = ()
-    if document.validation is not None and not document.validation.passed:
-        missed = document.validation.reasons()
+    validation = document.validation
+    missed = () if validation is None or validation.passed else validation.reasons()
     if fail_on is None:
-        return Verdict(FAILED, missed) if missed else Verdict(PASSED)
-    metrics = document.testing.metrics
-    worse = [
-        f"{one.metric} is significantly worse on {one.degraded:,} "
-        f"slice{'' if one.degraded == 1 else 's'}"
-        for one in metrics
-        if one.degraded
-    ]
-    if document.since is not None:
-        worse += [overall_text(one) for one in document.since.overall if has_worsened(one)]
-    if worse or missed:
-        return Verdict(FAILED, (*missed, *worse))
-    blind = tuple(
-        f"no slice could be tested for {one.metric}: {one.blind}"
-        for one in metrics
-        if one.blind is not None
+        return None if validation is None else judged(None, missed)
+    return judged(
+        fail_on, (*falls(document), *missed, *_worse_slices(document)), _untested(document)
     )
-    blind += tuple(f"cannot be judged: {one}" for one in document.testing.unseen)
-    return Verdict(BLIND, blind) if blind else Verdict(PASSED)
+
+
+def judged(fail_on: Any, failures: Sequence[str], untested: Sequence[str] = ()) -> Gate:
+    """Return a gate that fails for what is worse, or else for what could not be tested."""
+    code: Any = FAILED if failures else UNTESTED if untested else PASSED
+    reasons = tuple(failures or untested)
+    return Gate(fail_on=fail_on, passed=code == PASSED, exit_code=code, reasons=reasons)
+
+
+def with_gate(document: Document, gate: Gate | None) -> Document:
+    """Return a document whose summary begins with its gate, in place of what it began with."""
+    body = document.summary.removeprefix(lead(document))
+    changed = document.model_copy(update={"gate": gate})
+    return changed.model_copy(update={"summary": f"{lead(changed)}{body}"})
+
+
+def judged_anew(document: Document, path: StoragePath, gate: Gate | None) -> Document:
+    """Return a published document with the gate of this command, which replaces it where that differs."""
+    run = document.provenance.run
+    if gate == document.gate or run is None:
+        return document
+    changed = sealed(with_gate(document, gate), run)
+    with written_whole(path) as stream:
+        stream.write(changed.to_json().encode("utf-8"))
+    return changed
+
+
+def lead(document: ChangeList) -> str:
+    """Return how the summary of a document begins: its gate, or else what is worse over all examples."""
+    sentences = falls(document) if document.gate is None else [document.gate.line()]
+    return "".join(f"{one}. " for one in sentences)
+
+
+def falls(document: ChangeList) -> list[str]:
+    """Return which metrics are significantly worse over all examples, and by how much."""
+    found = [change_text(one) for one in document.global_ if has_fallen(one)]
+    if document.since is not None:
+        found += [overall_text(one) for one in document.since.overall if has_worsened(one)]
+    return found
+
+
+def _worse_slices(document: ChangeList) -> list[str]:
+    """Return on how many slices each metric is significantly worse."""
+    if document.testing is None:
+        # After a shift, the slices that the user named.
+        changes = [one.changes[0] for one in document.slices if has_fallen(one.changes[0])]
+        counts = {changes[0].metric: len(changes)} if changes else {}
+    else:
+        counts = {one.metric: one.degraded for one in document.testing.metrics if one.degraded}
+    return [
+        f"{name} is significantly worse on {count:,} slice{'' if count == 1 else 's'}"
+        for name, count in counts.items()
+    ]
+
+
+def _untested(document: ChangeList) -> list[str]:
+    """Return what could not be tested, and why."""
+    if document.testing is None:
+        return []
+    metrics = document.testing.metrics
+    blind = {one.metric: one.blind for one in metrics if one.blind is not None}
+    unseen = [f"cannot be judged: {one}" for one in document.testing.unseen]
+    has_overall = any(one.p_value is not None and not one.reason for one in document.global_)
+    if blind and len(blind) == len(metrics) and not has_overall and document.since is None:
+        whys = list(dict.fromkeys(blind.values()))
+        if len(whys) > 1:
+            whys = [f"{name}: {why}" for name, why in blind.items()]
+        return [f"nothing could be tested: {'; '.join(map(str, whys))}", *unseen]
+    undefined = {one.metric for one in document.global_ if one.reason == blind.get(one.metric, "")}
+    return [
+        f"{name} could not be tested: {why}"
+        if name in undefined
+        else f"no slice could be tested for {name}: {why}"
+        for name, why in blind.items()
+    ] + unseen

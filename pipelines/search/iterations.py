@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
+from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
 from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.search.batch_cost import batch_cost
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
 from slicebeam.pipelines.search.second_tests import SecondTests
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
@@ -57,7 +59,9 @@ class Iterations:
         config = self.config
         if not isinstance(config, SearchConfig):
             raise TypeError(f"a {config.command} has no strategy")
-        strategy = config.resolved_strategy(self.prepared.lattice.space())
+        prepared = self.prepared
+        cost = batch_cost(config, prepared.lattice, prepared.space, prepared.rows)
+        strategy = config.resolved_strategy(prepared.lattice.space(), batch_fits=cost.fits)
         if strategy == "batch":
             return self._batch()
         return self._step_by_step(config, strategy)
@@ -81,16 +85,16 @@ class Iterations:
     def _step_by_step(self, config: SearchConfig, strategy: str) -> SearchResult:
         lattice = self.prepared.lattice
         known = SearchState(config.used_min_slice_size)
-        keep = config.keep_refining
+        prune = config.prune_significant
         steps: Iterative | Priority
         if strategy == "iterative":
-            steps = Iterative(lattice, keep_refining=keep)
+            steps = Iterative(lattice, prune_significant=prune)
         else:
             steps = Priority(
                 lattice,
                 iterations=config.iterations,
                 max_candidates=config.max_candidates,
-                keep_refining=keep,
+                prune_significant=prune,
             )
         per_level: tuple[int, ...] = ()
         while True:
@@ -109,20 +113,16 @@ class Iterations:
             self._learn(fresh, known)
             self._decide(known, per_level)
             self._note(record, int(np.count_nonzero(known.significant)))
-        stopped = "exhausted"
-        if isinstance(steps, Priority) and steps.iteration > steps.iterations:
-            stopped = "iterations"
+        is_stopped = isinstance(steps, Priority) and steps.is_stopped
         large = known.sizes >= known.min_size
         levels = lattice.cross_sizes(known.keys[large])
         tested = np.bincount(levels, minlength=lattice.max_cross_size + 1)[1:]
-        return self._searched(strategy, stopped, per_level, tuple(tested.tolist()))
+        return self._searched(
+            strategy, "iterations" if is_stopped else "exhausted", per_level, tuple(tested.tolist())
+        )
 
     def _searched(
-        self,
-        strategy: str,
-        stopped: str,
-        tests: tuple[int, ...],
-        tested: tuple[int, ...],
+        self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
     ) -> SearchResult:
         return SearchResult(
             strategy,
@@ -145,17 +145,21 @@ class Iterations:
         return keys, sizes
 
     def _learn(self, parts: list[StoragePath], known: SearchState) -> None:
-        """Add the p-values of the counted slices."""
+        """Add the p-values and differences of the counted slices."""
+        steering, space = metric(self.config.metric[0]), self.prepared.space
         for batch in parts_of(parts):
+            columns = [batch.column(f"c{i}").to_numpy() for i in range(space.columns)]
             known.learn(
                 batch.column("key").to_numpy(),
-                *(part_column(batch, name, 0) for name in ("p", "first", "least")),
+                part_column(batch, "p", 0),
+                part_column(batch, "first", 0),
+                steering.delta(np.stack(columns, axis=1), self.prepared.of_all, space),
             )
 
     def _decide(self, known: SearchState, per_level: tuple[int, ...]) -> None:
         tested = np.flatnonzero(known.sizes >= known.min_size)
         levels = self.prepared.lattice.cross_sizes(known.keys[tested])
-        q = self.second_tests.adjusted(known.p[tested], levels, per_level, known.least_p[tested])
+        q = self.second_tests.adjusted(known.p[tested], levels, per_level)
         known.significant[:] = False
         known.significant[tested] = q <= self.config.used_alpha
 

@@ -153,7 +153,6 @@ class _Kept:
     keys: Keys
     sums: NDArray[np.int64]
     p: NDArray[np.float64]
-    least: NDArray[np.float64]
     reason: NDArray[np.int8]
     method: NDArray[np.int8]
     se: NDArray[np.float64]
@@ -255,7 +254,6 @@ def _with_empty(
         keys,
         filled(kept.sums, 0),
         filled(np.where(small, 1.0, kept.p), 1.0),
-        filled(kept.least, 1.0),
         filled(reason, NO_EXAMPLES),
         filled(kept.method, 0),
         filled(kept.se, np.nan),
@@ -286,7 +284,7 @@ def _load(
     for batch in parts_of(searched.parts):
         each = {
             name: np.stack([part_column(batch, name, i) for i in range(metrics)], axis=1)
-            for name in ("p", "least", "reason", "method", "se")
+            for name in ("p", "reason", "method", "se")
         }
         sums = np.stack([batch.column(f"c{i}").to_numpy() for i in range(columns)], axis=1)
         piece = _Kept(batch.column("key").to_numpy(), sums, **each)
@@ -300,7 +298,7 @@ def _load(
     if not pieces:
         empty = np.zeros((0, metrics))
         sums = np.zeros((0, columns), np.int64)
-        kept = _Kept(np.zeros(0, np.int64), sums, empty, empty, nothing, nothing, empty)
+        kept = _Kept(np.zeros(0, np.int64), sums, empty, nothing, nothing, empty)
         return kept, empty, tally
     kept = _Kept(
         *(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(_Kept))
@@ -310,8 +308,7 @@ def _load(
     q = np.full(kept.p.shape, np.nan)
     for i in range(metrics):
         tested = ~np.isnan(kept.p[:, i])
-        p, least = kept.p[tested, i], kept.least[tested, i]
-        q[tested, i] = adjusted(p, levels[tested], tests, correction, len(tests), least)
+        q[tested, i] = adjusted(kept.p[tested, i], levels[tested], tests, correction, len(tests))
     return kept, q, tally
 
 
@@ -334,7 +331,7 @@ def _metric_result(number: int, called: SignificanceCalls) -> MetricResult:
     space, totals = prepared.space, prepared.of_all
     value = own.value(kept.sums, space)
     reference = own.reference(kept.sums, totals, space)
-    delta = value - reference
+    delta = own.delta(kept.sums, totals, space)
     low, high = _intervals(own, kept.sums, totals, space)
     errors = kept.se[:, number]
     drawn = ~np.isnan(errors)

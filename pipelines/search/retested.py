@@ -112,10 +112,7 @@ class BootstrapStage:
 
 
 def _flip_whole_groups(
-    columns: dict[str, NDArray[Any]],
-    number: int,
-    groups: NDArray[np.int64],
-    test: SliceTest,
+    columns: dict[str, NDArray[Any]], number: int, groups: NDArray[np.int64], test: SliceTest
 ) -> None:
     """Let a change that does not vary count once for each group, not for each example.
 

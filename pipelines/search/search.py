@@ -20,6 +20,7 @@ from slicebeam.pipelines.search.building import build
 from slicebeam.pipelines.search.earlier_run import BaselineRun, earlier_run
 from slicebeam.pipelines.search.explain import explain
 from slicebeam.pipelines.search.findings import finding_lists
+from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import Reported, report_order
 from slicebeam.pipelines.search.results import collect
@@ -34,6 +35,7 @@ from slicebeam.transforms.storage.publish import version_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.changelist.tfma import TfmaMetric
     from slicebeam.pipelines.changelist.validation import Validation
     from slicebeam.pipelines.config.search import SearchConfig
@@ -70,6 +72,7 @@ class Steps(Generic[Config]):
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
     validate : returns whether thresholds are met, of None if there are none; None for no thresholds
+    judge : returns whether the run passes ``--fail-on``; None for no gate
     """
 
     prepare: Callable[
@@ -88,6 +91,7 @@ class Steps(Generic[Config]):
         ]
         | None
     ) = None
+    judge: Callable[[SearchChangeList, str | None], Gate | None] = gate_of
 
 
 def run_search(
@@ -97,6 +101,7 @@ def run_search(
     *,
     resume: bool = False,
     explained_slice: str | None = None,
+    fail_on: str | None = None,
 ) -> Published:
     """Search the slices and publish what was found.
 
@@ -116,6 +121,7 @@ def run_search(
         earlier,
         resume=resume,
         explained_slice=explained_slice,
+        fail_on=fail_on,
     )
 
 
@@ -152,6 +158,7 @@ def run_steps(
     *,
     resume: bool = False,
     explained_slice: str | None = None,
+    fail_on: str | None = None,
 ) -> Published:
     """Run a command's steps within the common ones, and publish the result."""
     if explained_slice is not None:
@@ -176,10 +183,20 @@ def run_steps(
                     f"--explain {explained_slice!r}: the run is published, and its intermediate "
                     "results are gone; leave --resume out to run it again"
                 )
+            done = judged_anew(done, places.document, steps.judge(done, fail_on))
             return Published(done, places.document, places.table)
         with work, resumable(work):
             found = find_and_publish(
-                config, steps, places, before, work, engine, observer, earlier, explained_slice
+                config,
+                steps,
+                places,
+                before,
+                work,
+                engine,
+                observer,
+                earlier,
+                explained_slice,
+                fail_on,
             )
             remove_work(work, observer)
         return Published(found.changelist, places.document, places.table, found.explanation)
@@ -203,6 +220,7 @@ def find_and_publish(
     observer: SearchObserver,
     earlier: BaselineRun | None,
     explained_slice: str | None = None,
+    fail_on: str | None = None,
 ) -> SearchOutcome:
     """Do all steps, of which those that the work folder holds are done, and publish the result.
 
@@ -210,6 +228,7 @@ def find_and_publish(
     ----------
     before : version of the document that is replaced
     explained_slice : id or text of the slice whose test to explain
+    fail_on : what makes the run fail; None for nothing
     """
     prepared = steps.prepare(config, places.files, work, engine, observer.stage)
     observer.prepared(prepared)
@@ -255,6 +274,7 @@ def find_and_publish(
         if steps.further is not None:
             others = [files.streams[name] for name in steps.further.names]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
+        changelist = with_gate(changelist, steps.judge(changelist, fail_on))
         changelist = with_run(naming_files(changelist, files), work.run)
         work.check(at_once=True)
         for line in files.publish(changelist.to_json().encode("utf-8")):

@@ -23,7 +23,6 @@ from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
 from slicebeam.transforms.count.hash_slices import CountGroups, read_sums
-from slicebeam.transforms.count.significance import part_column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,26 +78,21 @@ class SecondTests:
         A slice whose p exceeds alpha is not significant after any correction and does not change
         the q-value of one that is, so that only the others are looked at together.
         """
-        keys, p, least, levels = [], [], [], []
+        keys, p, levels = [], [], []
         for batch in parts_of(parts):
             own = batch.column(f"{name}{number}").to_numpy() / times
             small = np.flatnonzero(own <= self.config.used_alpha)
             keys.append(batch.column("key").to_numpy()[small])
             p.append(own[small])
-            least.append(part_column(batch, "least", number)[small] / times)
             levels.append(self.prepared.lattice.cross_sizes(keys[-1]))
-        q = self.adjusted(
-            np.concatenate(p), np.concatenate(levels), per_level, np.concatenate(least)
-        )
+        q = self.adjusted(np.concatenate(p), np.concatenate(levels), per_level)
         split = np.split(q <= self.config.used_alpha, np.cumsum([one.size for one in keys])[:-1])
         return [some[called] for some, called in zip(keys, split, strict=True)]
 
-    def adjusted(
-        self, p: Array, levels: Array, per_level: tuple[int, ...], least_p: Array
-    ) -> Array:
+    def adjusted(self, p: Array, levels: Array, per_level: tuple[int, ...]) -> Array:
         """Return the q-value of each p: corrected for the tests of each level."""
         correction = self.config.used_correction
-        return adjusted(p, levels, per_level, correction, len(per_level), least_p)
+        return adjusted(p, levels, per_level, correction, len(per_level))
 
     def resampled(
         self, parts: list[StoragePath], per_level: tuple[int, ...], record: IterationRecord

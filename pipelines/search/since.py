@@ -21,6 +21,7 @@ from slicebeam.pipelines.search.earlier_run import MetricValues
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.since_overall import overall_since, tested_difference
 from slicebeam.pipelines.search.summary import shown
+from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 MOST_LISTED = 1000
 _MOST_NAMED = 5
 
-_WITHIN: dict[Correction, Correction] = {"fdr-level": "bh", "fwer-tarone": "fwer-level"}
+_WITHIN: dict[Correction, Correction] = {"fdr-level": "bh"}
 
 
 def _of_results(results: Results, measured: MetricResult, ids: NDArray[np.str_]) -> MetricValues:
@@ -145,9 +146,7 @@ def _counts(name: str, compared: _Compared, listing: _Listing) -> MetricSince:
 
 
 def _summary(
-    earlier: BaselineRun,
-    overall: Sequence[OverallSince],
-    counts: Sequence[MetricSince],
+    earlier: BaselineRun, overall: Sequence[OverallSince], counts: Sequence[MetricSince]
 ) -> str:
     """Return what changed in plain words: the metrics over all examples, then the slices."""
     date = f"{earlier.document.created_at:%Y-%m-%d %H:%M} UTC"
@@ -372,12 +371,18 @@ class _Listing:
             {domain.name: domain for domain in one.dataset.domains}
             for one in (document, self.document if when == "then" else self.earlier.document)
         )
-        for condition in () if predicate is None else predicate.all:
+        if predicate is None:
+            return f"{when} it was not searched for: no predicate describes it"
+        for condition in predicate.all:
             if condition.field not in domains:
                 return f"{when} {condition.field!r} was not a feature"
             own = domains[condition.field]
             if condition not in own.singletons:
-                theirs = other[condition.field]
+                theirs = other.get(condition.field)
+                # Slices are made by hand, too, and a check has no domains.
+                if theirs is None or condition not in theirs.singletons:
+                    text = Singleton(condition.field, condition.op, condition.value)
+                    return f"{when} the search had no predicate '{text}'"
                 then, now = (own, theirs) if when == "then" else (theirs, own)
                 return why_absent(condition, then, now)
         if document.search.saved_slices == "significant":

@@ -28,10 +28,7 @@ _SMALLEST_SHOWN = 1e-300
 
 
 def overall_since(
-    config: RunConfig,
-    then: SearchChangeList,
-    now: SearchChangeList,
-    metrics: Iterable[str],
+    config: RunConfig, then: SearchChangeList, now: SearchChangeList, metrics: Iterable[str]
 ) -> tuple[OverallSince, ...]:
     """Return the metrics over all examples then and now, with the tests of their differences.
 
@@ -88,14 +85,23 @@ def _differences(
     """Return the tested differences of estimates (then, now); None for those without intervals."""
     before, after = (tuple(np.array([_numbers(pair[at]) for pair in estimates]).T) for at in (0, 1))
     found = difference(after, before, CONFIDENCE)
-    tested = np.flatnonzero(~np.isnan(found.p))
-    adjusted = found.p.copy()
-    if config.used_correction != "none":
-        adjusted[tested] = holm_adjusted(found.p[tested])
+    adjusted = adjusted_overall(config, found.p)
     changes: list[Difference | None] = [None] * len(estimates)
-    for at in tested.tolist():
+    for at in np.flatnonzero(~np.isnan(found.p)).tolist():
         changes[at] = tested_difference(config, names[at], found, adjusted, at)
     return changes
+
+
+def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the p-values [tests] of changes over all examples, which are one family, corrected.
+
+    By Holm's method, unless nothing is corrected. NaN, which is not tested, stays.
+    """
+    tested = ~np.isnan(p)
+    adjusted = p.copy()
+    if config.used_correction != "none":
+        adjusted[tested] = holm_adjusted(p[tested])
+    return adjusted
 
 
 def _numbers(one: Estimate | None) -> tuple[float, float, float]:
@@ -105,11 +111,7 @@ def _numbers(one: Estimate | None) -> tuple[float, float, float]:
 
 
 def tested_difference(
-    config: RunConfig,
-    name: str,
-    found: RunDifference,
-    adjusted: NDArray[np.float64],
-    at: int,
+    config: RunConfig, name: str, found: RunDifference, adjusted: NDArray[np.float64], at: int
 ) -> Difference:
     """Return one of many tested differences of a metric for the document.
 
@@ -129,42 +131,58 @@ def tested_difference(
     )
 
 
+def has_fallen(change: Change | Difference | None) -> bool:
+    """Return whether a change is significant, and for the worse."""
+    return change is not None and change.significant and change.direction == "degraded"
+
+
 def has_worsened(one: OverallSince) -> bool:
     """Return whether a metric over all examples is significantly worse than then, or its delta is."""
-    return any(
-        change is not None and change.significant and change.direction == "degraded"
-        for change in (one.value_change, one.delta_change)
-    )
+    return has_fallen(one.value_change) or has_fallen(one.delta_change)
+
+
+def change_text(one: Change) -> str:
+    """Return how a metric over all examples differs between two models, in a few words."""
+    before = None if one.before is None else one.before.value
+    return f"{_moved(one.metric, before, one.after.value)}{_tested_text(one.delta, one)}"
 
 
 def overall_text(one: OverallSince) -> str:
     """Return how a metric over all examples changed, in a few words."""
-    own = metric(one.metric)
-    text = (
-        f"{own.title} over all examples {shown(own, one.then.value)} → {shown(own, one.now.value)}"
-    )
-    text += _tested_text(one.value_change)
+    text = _moved(one.metric, one.then.value, one.now.value)
+    if one.value_change is not None:
+        text += _tested_text(one.value_change.difference, one.value_change)
     if one.delta_now is not None and one.delta_then is not None:
         deltas = [
             "undefined" if delta.value is None else f"{delta.value:+.3f}"
             for delta in (one.delta_then, one.delta_now)
         ]
-        text += f"; delta {deltas[0]} → {deltas[1]}{_tested_text(one.delta_change)}"
+        text += f"; delta {deltas[0]} → {deltas[1]}"
+        if one.delta_change is not None:
+            text += _tested_text(one.delta_change.difference, one.delta_change)
     if one.reason is not None:
         text += f"; not tested: {one.reason}"
     return text
 
 
-def _tested_text(change: Difference | None) -> str:
-    if change is None or change.difference.value is None:
+def _moved(name: str, then: float | None, now: float | None) -> str:
+    own = metric(name)
+    return f"{own.title} over all examples {shown(own, then)} → {shown(own, now)}"
+
+
+def _tested_text(difference: Estimate | None, change: Change | Difference) -> str:
+    if difference is None or difference.value is None:
         return ""
-    low, high = change.difference.lo, change.difference.hi
+    low, high = difference.lo, difference.hi
     within = "" if low is None or high is None else f" [{low:+.3f}, {high:+.3f}]"
     words = {"degraded": "significantly worse", "improved": "significantly better"}
     called = words.get(change.direction, "the same") if change.significant else "not significant"
-    # Of very small p-values no float holds the digits.
-    p = f"p = {change.p_value:.2g}" if change.p_value > _SMALLEST_SHOWN else "p < 1e-300"
-    return f" ({change.difference.value:+.3f}{within}, {p}, {called})"
+    p = ""
+    if change.p_value is not None:
+        # Of very small p-values no float holds the digits.
+        is_shown = change.p_value > _SMALLEST_SHOWN
+        p = f"p = {change.p_value:.2g}, " if is_shown else "p < 1e-300, "
+    return f" ({difference.value:+.3f}{within}, {p}{called})"
 
 
 def overall_json(one: OverallSince) -> dict[str, Any]:

@@ -135,7 +135,6 @@ class SliceCounter:
                 self.prepared.space,
                 tests,
                 self.config.used_min_slice_size,
-                self.config.used_correction == "fwer-tarone",
                 self.second is not None,
                 self.prepared.of_all,
             )

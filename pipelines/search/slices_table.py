@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL
 
@@ -49,6 +50,9 @@ SCHEMA = pa.schema(
         ("q_value", pa.float64()),
         ("significant", pa.bool_()),
         ("impact", pa.float64()),
+        ("inconsistency", pa.float64()),
+        ("improved", pa.int64()),
+        ("degraded", pa.int64()),
         ("label", pa.string()),
         ("parent", pa.string()),
         ("test", pa.string()),
@@ -112,11 +116,7 @@ class SliceNames:
 
 
 def write_slices(
-    stream: IO[bytes],
-    results: Results,
-    names: SliceNames,
-    rows: int,
-    lists: Sequence[FindingList],
+    stream: IO[bytes], results: Results, names: SliceNames, rows: int, lists: Sequence[FindingList]
 ) -> None:
     """Write the table of all kept slices, metric by metric, by level and predicate."""
     # One row group at a time: the texts of a million slices would take a gigabyte.
@@ -164,6 +164,7 @@ def _table(
         "q_value": _floats(measured.q[part]),
         "significant": pa.array(measured.significant[part]),
         "impact": _floats(sizes * delta),
+        **_movement(results, measured, part),
         "label": pa.array(LABELS, pa.string()).take(pa.array(label)),
         "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
         "test": _texts(METHODS, measured.method[part]),
@@ -172,6 +173,19 @@ def _table(
         **_singletons(names.lattice.digits(keys)),
     }
     return pa.table(list(columns.values()), schema=SCHEMA)
+
+
+def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
+    """Return how examples changed between two models; null where that is not known."""
+    found = metric(measured.name).movement(results.sums[part], results.space)
+    nulls = pa.nulls(results.keys[part].size)
+    if found is None:
+        return {"inconsistency": nulls, "improved": nulls, "degraded": nulls}
+    return {
+        "inconsistency": _floats(found.inconsistency),
+        "improved": nulls if found.improved is None else pa.array(found.improved),
+        "degraded": nulls if found.degraded is None else pa.array(found.degraded),
+    }
 
 
 def _singletons(digits: NDArray[np.int64]) -> dict[str, pa.Array]:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import ndtri
 
 from slicebeam.metrics.counting.lattice import contains
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Children that are generated at a time.
 _CHILDREN_AT_A_TIME = 1 << 18
+# A p-value that is 0 as a float counts as this.
+_LEAST_P = 1e-300
 
 
 @dataclass
@@ -33,7 +36,7 @@ class SearchState:
     sizes : int64 [slices] examples; 0 for an empty slice
     p : float64 [slices] p-value of the metric that steers; NaN for a slice that is too small
     first_p : float64 [slices] the same by the first test, where replicates decide only of some
-    least_p : float64 [slices] smallest p-value that the slice's margins allow, 0 if not known
+    delta : float64 [slices] difference of that metric from its reference
     significant : bool [slices]
     """
 
@@ -42,7 +45,7 @@ class SearchState:
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     first_p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    least_p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    delta: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     significant: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
     def add(self, keys: Keys, sizes: NDArray[np.int64]) -> None:
@@ -53,7 +56,7 @@ class SearchState:
         self.sizes = np.insert(self.sizes, at, sizes[order])
         self.p = np.insert(self.p, at, np.nan)
         self.first_p = np.insert(self.first_p, at, np.nan)
-        self.least_p = np.insert(self.least_p, at, 0.0)
+        self.delta = np.insert(self.delta, at, 0.0)
         self.significant = np.insert(self.significant, at, False)
 
     def learn(
@@ -61,22 +64,23 @@ class SearchState:
         keys: Keys,
         p: NDArray[np.float64],
         first_p: NDArray[np.float64] | None = None,
-        least_p: NDArray[np.float64] | None = None,
+        delta: NDArray[np.float64] | None = None,
     ) -> None:
         """Record the tests of known slices; the arrays are as in the attributes."""
         at = np.searchsorted(self.keys, keys)
         self.p[at] = p
         self.first_p[at] = p if first_p is None else first_p
-        self.least_p[at] = 0.0 if least_p is None else least_p
+        if delta is not None:
+            self.delta[at] = delta
 
     def size_of(self, keys: Keys) -> NDArray[np.int64]:
         """Return the sizes of known slices."""
         return self.sizes[np.searchsorted(self.keys, keys)]
 
-    def barren(self, *, keep_refining: bool) -> Keys:
-        """Return the slices below which nothing is visited: significant ones and small ones."""
+    def barren(self, *, prune_significant: bool) -> Keys:
+        """Return the slices below which nothing is visited: small ones, and pruned ones."""
         small = self.sizes < self.min_size
-        return self.keys[small if keep_refining else small | self.significant]
+        return self.keys[small | self.significant if prune_significant else small]
 
 
 @dataclass(frozen=True)
@@ -105,10 +109,10 @@ def first_proposal(lattice: Lattice) -> NextVisit:
 
 
 class Iterative:
-    """Algorithm 1: level by level, the children of the slices that are not significant."""
+    """Algorithm 1: level by level; with ``prune_significant`` nothing below significant slices."""
 
-    def __init__(self, lattice: Lattice, *, keep_refining: bool) -> None:
-        self.lattice, self.keep_refining = lattice, keep_refining
+    def __init__(self, lattice: Lattice, *, prune_significant: bool) -> None:
+        self.lattice, self.prune_significant = lattice, prune_significant
         self.level = 0
 
     def next(self, known: SearchState) -> NextVisit | None:
@@ -120,10 +124,10 @@ class Iterative:
             return None
         levels = self.lattice.cross_sizes(known.keys)
         is_open = (levels == self.level - 1) & (known.sizes >= known.min_size)
-        if not self.keep_refining:
+        if self.prune_significant:
             is_open &= ~known.significant
         parents = known.keys[is_open]
-        barren = known.barren(keep_refining=self.keep_refining)
+        barren = known.barren(prune_significant=self.prune_significant)
         width = max(1, _CHILDREN_AT_A_TIME // self.lattice.base)
         found = [
             self._children(parents[i : i + width], parents, barren)
@@ -168,7 +172,12 @@ class Iterative:
 
 
 class Priority:
-    """Algorithm 2: the children of the most promising slices, up to K that are not empty."""
+    """Algorithm 2: the children of the most promising slices, up to K that are not empty.
+
+    With ``prune_significant`` these are the ones with the lowest p-values, as in the paper. Without
+    it they are the ones whose difference their parents explain least: the children of a slice that
+    is much worse all have low p-values, and would fill the queue.
+    """
 
     def __init__(
         self,
@@ -176,12 +185,14 @@ class Priority:
         *,
         iterations: int,
         max_candidates: int | None,
-        keep_refining: bool,
+        prune_significant: bool,
     ) -> None:
-        self.lattice, self.keep_refining = lattice, keep_refining
+        self.lattice, self.prune_significant = lattice, prune_significant
         self.iterations, self.max_candidates = iterations, max_candidates
         self.iteration = 0
         self.popped: Keys = np.zeros(0, np.int64)
+        # Whether candidates were left when the iterations ended.
+        self.is_stopped = False
 
     def next(self, known: SearchState) -> NextVisit | None:
         """Return the candidates of the next iteration, None when there are none."""
@@ -189,10 +200,16 @@ class Priority:
         if self.iteration == 1:
             return first_proposal(self.lattice)
         if self.iteration > self.iterations:
+            self.max_candidates = 1
+            self.is_stopped = self._proposal(known) is not None
             return None
+        return self._proposal(known)
+
+    def _proposal(self, known: SearchState) -> NextVisit | None:
+        """Pop slices of the queue until their children are K; None where they have none."""
         queue = self._queue(known)
         rates = self._nonempty_rates(known)
-        barren = known.barren(keep_refining=self.keep_refining)
+        barren = known.barren(prune_significant=self.prune_significant)
         width = max(1, _CHILDREN_AT_A_TIME // self.lattice.base)
         step = min(64, width)
         taken: list[tuple[Keys, Keys]] = []
@@ -223,14 +240,34 @@ class Priority:
         return NextVisit(candidates, bases, known.size_of(bases), expected)
 
     def _queue(self, known: SearchState) -> Keys:
-        """Return the slices that can be extended, the lowest p-value first, ties by predicate."""
+        """Return the slices that can be extended, the most promising first, ties by predicate."""
         waiting = known.sizes >= known.min_size
-        if not self.keep_refining:
+        if self.prune_significant:
             waiting &= ~known.significant
         waiting &= self.lattice.cross_sizes(known.keys) < self.lattice.max_cross_size
         waiting &= ~contains(self.popped, known.keys)
-        keys, p = known.keys[waiting], known.first_p[waiting]
-        return keys[np.lexsort((keys, p))]
+        keys = known.keys[waiting]
+        if self.prune_significant:
+            return keys[np.lexsort((keys, known.first_p[waiting]))]
+        return keys[np.lexsort((keys, -self._evidence(keys, known)))]
+
+    def _evidence(self, keys: Keys, known: SearchState) -> NDArray[np.float64]:
+        """Return the z of each slice's difference from the most similar of its known parents.
+
+        A slice's standard error is its difference over its own z, whatever the metric and the test.
+        """
+        at = np.searchsorted(known.keys, keys)
+        z, delta = -ndtri(np.maximum(known.first_p[at], _LEAST_P)), known.delta[at]
+        left = np.ones(keys.size)
+        levels = self.lattice.cross_sizes(keys)
+        for level in range(2, self.lattice.max_cross_size):
+            mine = np.flatnonzero((levels == level) & (z > 0) & (delta != 0))
+            for parents in self.lattice.parents(keys[mine]):
+                is_known = contains(known.keys, parents)
+                some = mine[is_known]
+                of_parent = known.delta[np.searchsorted(known.keys, parents[is_known])]
+                left[some] = np.minimum(left[some], 1 - of_parent / delta[some])
+        return np.where(np.isnan(left), z, z * left)
 
     def _nonempty_rates(self, known: SearchState) -> list[Fraction]:
         """Return the share of non-empty slices for each cross size; that of the last one seen."""

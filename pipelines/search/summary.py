@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.search.movements import movement_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +30,15 @@ def summary(
 ) -> str:
     """Return the result in plain words, metric by metric."""
     sentences: list[str] = []
-    for sentence, tested in zip(overall_sentences(overall), tests.metrics, strict=True):
+    for sentence, change, tested in zip(
+        overall_sentences(overall), overall, tests.metrics, strict=True
+    ):
         sentences.append(sentence)
+        moved = movement_text(change, metric(change.metric).counted)
+        sentences += [] if moved is None else [moved]
+        if change.after.value is None or (change.before and change.before.value is None):
+            sentences.append(f"It could not be tested: {tested.blind}.")
+            continue
         found = _found(config, prepared, tested)
         own = [one for one in lists if one.metric == tested.metric]
         possible = any(one.model.stop != "not possible" for one in own)

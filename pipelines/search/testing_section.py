@@ -54,7 +54,7 @@ def testing(
 ) -> Testing:
     """Return the section about the tests."""
     metrics = tuple(
-        _metric_tests(config, searched, results, number, reported.by_metric[number])
+        _metric_tests(config, prepared, searched, results, number, reported.by_metric[number])
         for number in range(len(config.metric))
     )
     degraded = [measured.significant & _worse(measured) for measured in results.metrics]
@@ -66,11 +66,7 @@ def testing(
         unit: Literal["rows", "groups", "cells"] = "groups" if config.group else "rows"
         if config.used_test in OF_CELLS:
             unit = "cells"
-        replicates = Bootstrap(
-            replicates=config.used_replicates,
-            unit=unit,
-            seed=config.seed,
-        )
+        replicates = Bootstrap(replicates=config.used_replicates, unit=unit, seed=config.seed)
     return Testing(
         test=metrics[0].test,
         alternative=config.alternative,
@@ -101,9 +97,6 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
         f"expected to be false (Benjamini-Hochberg at {alpha:g}/{levels} within each level).",
         "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false "
         f"(Bonferroni at {alpha:g}/{levels} within each level).",
-        "fwer-tarone": f"With probability {1 - alpha:.0%} no significant slice is false (Tarone: "
-        f"Bonferroni at {alpha:g}/{levels} within each level, without the slices that are too small "
-        "ever to be significant).",
         "bh": f"Among the significant slices at most {alpha:.0%} are expected to be false "
         "(Benjamini-Hochberg over all levels).",
         "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
@@ -118,8 +111,10 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
     if len(config.metric) > 1 and config.used_correction != "none":
         text += (
             f" Each of the {len(config.metric)} metrics has its own correction, over its own tests; "
-            "nothing is corrected across metrics."
+            "nothing is corrected across metrics"
         )
+        has_changes = config.comparison == "baseline" and not config.group
+        text += ", but for the changes over all examples (Holm)." if has_changes else "."
     return text
 
 
@@ -136,6 +131,7 @@ def _unvisited(searched: SearchResult) -> str:
 
 def _metric_tests(
     config: RunConfig,
+    prepared: EncodedDataset,
     searched: SearchResult,
     results: Results,
     number: int,
@@ -148,7 +144,9 @@ def _metric_tests(
         for code in range(1, len(REASONS))
         if reasons[code] and code not in _ANSWERS
     }
-    blind = _blind(config, searched, measured, reasons, untested)
+    blind = metric(measured.name).undefined_reason(prepared.of_all, prepared.space)
+    if blind is None:
+        blind = _blind(config, searched, measured, reasons, untested)
     return MetricTests(
         metric=measured.name,
         test=_tests_used(config, results.tally.methods[number]),
@@ -251,8 +249,6 @@ def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
     return {
         "fdr-level": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
         "fwer-level": f"{none_false} (Bonferroni over the {family:,} checked slices).",
-        "fwer-tarone": f"{none_false} (Tarone: Bonferroni over those of the {family:,} checked slices "
-        "that are large enough ever to be significant).",
         "bh": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
         "by": f"{false_ones}, however the tests depend on each other (Benjamini-Yekutieli over the "
         f"{family:,} checked slices).",
@@ -277,7 +273,9 @@ def _warnings(
     metrics: tuple[MetricTests, ...],
 ) -> Iterator[str]:
     for tests in metrics:
-        if tests.blind is not None:
+        if metric(tests.metric).undefined_reason(prepared.of_all, prepared.space) is not None:
+            yield f"{tests.metric} could not be tested: {tests.blind}."
+        elif tests.blind is not None:
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."
     if prepared.given is not None:
         yield from _not_tested(prepared.given, results)
@@ -293,6 +291,11 @@ def _warnings(
     yield from unbalanced_classes(config, prepared)
     if prepared.models_agree:
         yield "The two models agree on every example, so nothing can have changed."
+    elif config.group and config.comparison == "baseline":
+        yield (
+            "Whether the model changed over all examples is not tested: examples are grouped, and only slices are "
+            "resampled by groups."
+        )
     if prepared.repeated_ids is not None:
         number, example = prepared.repeated_ids.number, prepared.repeated_ids.one
         values = "1 value occurs" if number == 1 else f"{number:,} values occur"

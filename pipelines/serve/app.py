@@ -23,7 +23,7 @@ from slicebeam.pipelines.serve import (
     slice_examples,
 )
 from slicebeam.pipelines.serve.answers import HANDLERS, Given, RefusedError, reads, takes
-from slicebeam.pipelines.serve.protection import PageSession, Protection
+from slicebeam.pipelines.serve.protection import ASSETS, PageSession, Protection
 from slicebeam.pipelines.serve.runs import OverRuns, Runs
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ _PAGE = """\
 </body>
 </html>
 """
-_ASSETS = {"served.js": "text/javascript", "page.css": "text/css", "served.css": "text/css"}
 
 
 class _Token(Given):
@@ -97,22 +96,22 @@ def application_of_runs(
     opened : returns one by its name when it is looked at first, or says why it can't be served
     """
     api = Mount(
-        "/api",
-        routes=[
-            *_session_routes(session),
-            reads("/page", lambda: {"runs": runs.listing()}),
-        ],
+        "/api", routes=[*_session_routes(session), reads("/page", lambda: {"runs": runs.listing()})]
     )
-    return _protected([api, Mount("/runs/{name}", app=_Outputs(runs, opened, session))], session)
+    # The page and its login are answered without a look at the run: who asks has shown no token yet.
+    of_run = [
+        reads("/runs/{name}/", _page),
+        *_session_routes(session, "/runs/{name}/api"),
+        Mount("/runs/{name}", app=_Outputs(runs, opened)),
+    ]
+    return _protected([api, *of_run], session)
 
 
 class _Outputs:
     """The applications of the outputs in a folder, each made when it is asked first."""
 
-    def __init__(
-        self, runs: Runs, opened: Callable[[str], ServedOutput], session: PageSession
-    ) -> None:
-        self.runs, self.opened, self.session = runs, opened, session
+    def __init__(self, runs: Runs, opened: Callable[[str], ServedOutput]) -> None:
+        self.runs, self.opened = runs, opened
         self._apps: dict[str, ASGIApp] = {}
         self._lock = threading.Lock()
 
@@ -127,11 +126,10 @@ class _Outputs:
                 if name not in self.runs.names():
                     raise RefusedError(f"There is no run {name!r} in this folder.", 404)
                 routes = [
-                    *_session_routes(self.session),
                     takes("/history", OverRuns, self.runs.over),
                     *_features(self.opened(name)),
                 ]
-                self._apps[name] = Router([reads("/", _page), Mount("/api", routes=routes)])
+                self._apps[name] = Router([Mount("/api", routes=routes)])
             return self._apps[name]
 
 
@@ -145,7 +143,7 @@ def _features(served: ServedOutput) -> list[Route]:
 
 
 def _page_routes() -> list[Route]:
-    assets = [reads(f"/{name}", _asset(name, kind)) for name, kind in _ASSETS.items()]
+    assets = [reads(f"/{name}", _asset(name, kind)) for name, kind in ASSETS.items()]
     return [reads("/", _page), *assets]
 
 
@@ -161,13 +159,13 @@ def _asset(name: str, kind: str) -> Any:
     return asset
 
 
-def _session_routes(session: PageSession) -> list[Route]:
+def _session_routes(session: PageSession, below: str = "") -> list[Route]:
     def begin(given: _Token) -> Response:
         if not hmac.compare_digest(given.token.encode(), session.token.encode()):
             raise RefusedError("the token in the address is of an earlier server", 401)
         return JSONResponse({"header": session.header}, headers={"set-cookie": session.set_cookie})
 
     return [
-        takes("/session", _Token, begin),
-        reads("/session", lambda: {"header": session.header}),
+        takes(f"{below}/session", _Token, begin),
+        reads(f"{below}/session", lambda: {"header": session.header}),
     ]

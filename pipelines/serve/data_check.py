@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.serve.served import ServedOutput
 
+# Computed after the encoding, or not at all.
+_MEASURED = frozenset({"since", "tfma_metric", "tfma_module"})
 _KEPT = "fingerprints.json"
 
 
@@ -117,14 +119,15 @@ def fingerprint_again(
 
     # It is encoded on this machine, whatever engine the run had.
     engine_here = {"runner_config": "direct", "runner_option": ()}
-    earlier = {**document.provenance.config, **engine_here}
+    then = document.provenance.config
+    earlier = {name: one for name, one in then.items() if name not in _MEASURED} | engine_here
     refuse_unconfirmed(uri, earlier, asdict(confirmed))
     with (
         tempfile.TemporaryDirectory(prefix="slicebeam-") as folder,
         start_engine("direct", ()) as engine,
     ):
         options = {
-            **{name: one for name, one in earlier.items() if one is not None and name != "since"},
+            **{name: one for name, one in earlier.items() if one is not None},
             "data": tuple(files),
             "output": str(Path(folder) / "out"),
             "work_dir": None,

@@ -119,9 +119,7 @@ class Editing:
     def describe(self, given: _Described) -> dict[str, Any]:
         """Write the description of a slice; an empty one takes it away."""
         return self._edited(
-            given,
-            lambda base: described(base.document, _id(base, given), given.text),
-            "described",
+            given, lambda base: described(base.document, _id(base, given), given.text), "described"
         )
 
     def note(self, given: _Noted) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.serve.answers import Given, RefusedError
 from slicebeam.pipelines.serve.index_build import singleton
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.serve.index import SliceIndex
 
 # The SQL of a filter that all slices of a metric satisfy.
@@ -29,7 +27,8 @@ class Filter(Given):
     Attributes
     ----------
     metric : its key
-    text : words that the conditions hold, apart by ``&``; or the begin of an id
+    text : words that the conditions hold, or its name, description, notes, phrases or attributed words,
+        apart by ``&``; or the begin of an id
     conditions : keys of conditions that a slice has, as `IndexedCondition` has them
     inherited : whether slices that one above explains are shown, where they are no findings
     label : what a slice says beside those above it; empty for any
@@ -107,7 +106,7 @@ def _said(
     if not words:
         return
     named: list[Any] = []
-    own = _named(named, text.lower().strip(), document)
+    own = _named(named, words, document)
     every = []
     for word in words:
         held = [c for c in index.conditions.values() if word in c.text.lower()]
@@ -149,10 +148,14 @@ def _has(values: list[Any], codes: list[int], index: SliceIndex) -> str:
     return f"({' OR '.join(f'get_bit(?::BIT, s{at}) = 1' for at in (1, 2, 3))})"
 
 
-def _named(values: list[Any], text: str, document: SearchChangeList) -> str:
-    """Return the SQL of slices whose id begins with a text, or that somebody gave a name with it."""
-    named = [one.slice_id for one in document.slices if text in one.name.lower() and _is_own(one)]
-    ids = [int(one, 16) for one in named if _HEX.fullmatch(one)]
+def _named(values: list[Any], words: list[str], document: SearchChangeList) -> str:
+    """Return the SQL of slices whose id begins with the words, or that are called by all of them."""
+    ids = [
+        int(one.slice_id, 16)
+        for one in document.slices
+        if _HEX.fullmatch(one.slice_id) and all(map(one.words().__contains__, words))
+    ]
+    text = " & ".join(words)
     parts = ""
     if ids:
         values.append(ids)
@@ -161,12 +164,3 @@ def _named(values: list[Any], text: str, document: SearchChangeList) -> str:
         values += [int(text.ljust(16, "0"), 16), int(text.ljust(16, "f"), 16)]
         parts += " OR id BETWEEN ?::UBIGINT AND ?::UBIGINT"
     return parts
-
-
-def _is_own(one: Slice) -> bool:
-    """Whether the name of a slice is not what its conditions say."""
-    if not isinstance(one.definition, PredicateDefinition):
-        return True
-    return one.name != " & ".join(
-        str(singleton(part.model_dump())) for part in one.definition.predicate.all
-    )

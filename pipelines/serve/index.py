@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.changelist.reading import TABLE, file_of
 from slicebeam.pipelines.serve.index_build import Task, singleton
+from slicebeam.runner_configs.guarded_process import python_module
 from slicebeam.transforms.storage.storage import open_input, storage_errors
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class SliceIndex:
                 left.unlink(missing_ok=True)
 
     def _build(self, task: Task) -> None:
-        command = [sys.executable, "-m", "slicebeam.pipelines.serve.index_build"]
+        command = python_module("slicebeam.pipelines.serve.index_build")
         # Ctrl-C is for the server, whose end the process notices.
         with subprocess.Popen(  # noqa: S603  (our own)
             command,

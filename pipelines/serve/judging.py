@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.adaptive.suggestions.desk import Label, TestDesk
+from slicebeam.pipelines.adaptive.suggestions.desk import TestDesk
+from slicebeam.pipelines.adaptive.suggestions.verdicts import Label
 from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.serve.answers import Given, RefusedError, labeler_name, reads, takes
 
@@ -95,6 +96,7 @@ class TestJudging:
                     text=config.text,
                     other_tree=config.other_tree,
                     templates=config.templates,
+                    classes=config.classes,
                 )
                 self._desk = TestDesk(options, self._served.state, self._note)
                 self._served.at_end.callback(self._desk.close)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_search
-from slicebeam.runner_configs.guarded_process import GuardedProcess
+from slicebeam.runner_configs.guarded_process import GuardedProcess, python_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +42,7 @@ class OwnCheck:
         self._output, self._log = folder / "out", folder / "log.jsonl"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True)
-        command = [sys.executable, "-m", "slicebeam.pipelines.cli", "check"]
+        command = [*python_module("slicebeam.pipelines.cli"), "check"]
         command += [f"--changelist={uri}", f"--since={uri}", f"--data={data}", *confirmed]
         command += [f"--output={self._output}", "--log-format=json"]
         own = Path(tempfile.mkdtemp(prefix="slicebeam-"))

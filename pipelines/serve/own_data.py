@@ -158,11 +158,7 @@ class OwnData:
         """Return how far the check is, or what it found, and which files may be named."""
         check, brought = self._check, self._brought
         state = {"state": "none"} if check is None else check.status()
-        return {
-            **state,
-            "files": self._files(),
-            "brought": None if brought is None else brought[1],
-        }
+        return {**state, "files": self._files(), "brought": None if brought is None else brought[1]}
 
     def cancel(self, _: _Nothing) -> dict[str, Any]:
         """End the check that runs."""

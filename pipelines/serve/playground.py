@@ -17,13 +17,9 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
+from slicebeam.transforms.encode.column_values import python_values
 from slicebeam.transforms.encode.definitions import columns_of, members, needs_ids
-from slicebeam.transforms.encode.models import (
-    load_model,
-    model_features,
-    predict,
-    probabilities,
-)
+from slicebeam.transforms.encode.models import load_model, model_features, predict, probabilities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -231,7 +227,7 @@ def examples_row(examples: Examples, row: int, columns: Mapping[str, Any]) -> di
     from slicebeam.pipelines.prepare.rows import read_rows
 
     table = read_rows(examples.source, np.array([row]), list(columns))
-    values = {name: table.column(name)[0].as_py() for name in columns}
+    values = {name: python_values(table.column(name))[0] for name in columns}
     return {name: "" if one is None else str(one) for name, one in values.items()}
 
 

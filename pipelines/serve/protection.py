@@ -12,6 +12,7 @@ import secrets
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 
@@ -25,8 +26,16 @@ HEADER = "x-slicebeam-token"
 MOST_JSON, MOST_UPLOADED = 1 << 20, 512 << 20
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# Files of the page, which are the same for every output and hold nothing of any.
+ASSETS = {"served.js": "text/javascript", "page.css": "text/css", "served.css": "text/css"}
 # Of one of several outputs, the paths begin with its name.
-_API = re.compile(r"(/runs/[^/]+)?/api/(?P<rest>.*)")
+_RUN = r"(/runs/[^/]+)?"
+_PUBLIC = re.compile(rf"{_RUN}/|/({'|'.join(map(re.escape, ASSETS))})")
+_LOGIN, _UPLOAD = re.compile(rf"{_RUN}/api/session"), re.compile(rf"{_RUN}/api/upload/[^/]+")
+# How a path is written: in segments of plain characters, with escapes in the name of a run alone.
+_PATH = re.compile(
+    r"(?:/runs/(?P<name>(?:[\w.~!'()*-]|%[0-9A-F]{2})+))?(?P<rest>(?:/[\w.~!'()*-]+)*/?)", re.ASCII
+)
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -117,7 +126,7 @@ class Protection:
         if refusal is not None:
             await failed(*refusal)(scope, receive, answer)
             return
-        most = MOST_UPLOADED if _is_upload(scope["path"]) else MOST_JSON
+        most = MOST_UPLOADED if _UPLOAD.fullmatch(scope["path"]) else MOST_JSON
         await self.app(scope, _bounded(receive, most), answer)
 
     def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
@@ -125,13 +134,15 @@ class Protection:
         host = headers.getlist("host")
         if len(host) != 1 or host[0] not in {f"{one}:{self.session.port}" for one in _LOOPBACK}:
             return 403, "this server answers only under 127.0.0.1, localhost and [::1]"
-        method = scope["method"]
+        method, path = scope["method"], scope["path"]
         if method not in ("GET", "HEAD", "POST"):
             return 405, f"{method} is not used here"
-        api = _API.fullmatch(scope["path"])
-        if api is None:
+        if not _is_path(path, scope.get("raw_path")):
+            return 404, "there is nothing at this path"
+        if _PUBLIC.fullmatch(path):
             return None if method != "POST" else (405, "POST is not used here")
-        is_login = api["rest"] == "session" and method == "POST"
+        # Whatever else there is, or is not, only the page may know.
+        is_login = method == "POST" and _LOGIN.fullmatch(path) is not None
         if not is_login and not self._has_cookie(headers):
             return 401, "open the address that slicebeam serve printed: it holds the token"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
@@ -143,7 +154,7 @@ class Protection:
         if not is_login and not _is_same(headers.get(HEADER, ""), self.session.header):
             return 403, "the page is of an earlier server; open the address that is printed now"
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        wanted = _BYTES if _is_upload(scope["path"]) else _JSON
+        wanted = _BYTES if _UPLOAD.fullmatch(path) else _JSON
         if kind != wanted:
             return 415, f"a request to this path holds {wanted}"
         return None
@@ -160,9 +171,44 @@ def _is_same(given: str, own: str) -> bool:
     return hmac.compare_digest(given.encode(), own.encode())
 
 
-def _is_upload(path: str) -> bool:
-    api = _API.fullmatch(path)
-    return api is not None and api["rest"].startswith("upload/")
+def _is_path(path: str, raw: bytes | None) -> bool:
+    """Return whether a path is written in the only way that this server uses.
+
+    Whatever reads a path after this reads it as it was checked: no segment is empty or a dot, and an escape
+    stands only in the name of a run, for a character that can't be written otherwise.
+
+    Parameters
+    ----------
+    path : as the routes get it
+    raw : as it was sent
+
+    Examples
+    --------
+    >>> _is_path("/api/page", b"/api/page"), _is_path("/runs/a b/", b"/runs/a%20b/")
+    (True, True)
+    >>> _is_path("/api//page", b"/api//page"), _is_path("/api/page", b"/api/%70age")
+    (False, False)
+    """
+    found = _PATH.fullmatch((raw or b"").decode("latin-1"))
+    if found is None or not path:
+        return False
+    written, rest = found["name"] or "", found["rest"]
+    try:
+        name = unquote(written, errors="strict")
+    except UnicodeDecodeError:
+        return False
+    return (
+        written in _spellings(name)
+        and name.isprintable()
+        and not {"/", "\\"} & set(name)
+        and not {".", ".."} & {name, *rest.split("/")}
+        and path == (f"/runs/{name}" if name else "") + rest
+    )
+
+
+def _spellings(name: str) -> tuple[str, str]:
+    """Return how the server and how a browser write the name of a run in a path."""
+    return quote(name, safe=""), quote(name, safe="!'()*")
 
 
 def _bounded(receive: Receive, most: int) -> Receive:

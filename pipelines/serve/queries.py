@@ -139,10 +139,7 @@ class Queries:
         wider = given.filter.model_copy(update={"inherited": True})
         every = wider.model_copy(update={"significant": False})
         with self.turns.turn(self.index, given.tab) as cursor:
-            return {
-                "inherited": self._number(cursor, wider),
-                "all": self._number(cursor, every),
-            }
+            return {"inherited": self._number(cursor, wider), "all": self._number(cursor, every)}
 
     def _keep(self, key: tuple[str, str], number: int) -> None:
         """Keep how many rows a filter finds, for its next window."""

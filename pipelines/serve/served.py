@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import ExitStack
+import stat
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,12 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.changelist.revisions import later_revision, revision_path, revisions
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import (
+    remove_folder,
+    storage_errors,
+    storage_path,
+    written_whole,
+)
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import ChangeList
@@ -21,7 +27,8 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAMED = "slicebeam serve"
-_STATE = ".serve"
+# Says which output a state is of; and what is in a state that no later server can make again.
+_OF, _KEPT = "output.txt", ("ledger", "judged.jsonl")
 
 
 @dataclass(frozen=True)
@@ -92,36 +99,51 @@ _LATEST: dict[Path, tuple[StoragePath, int, ServedOutput]] = {}
 
 
 def state_folder(folder: StoragePath) -> Path:
-    """Return the folder for what the server keeps of an output: in it, or in the user's cache.
+    """Return the folder for what the server keeps of an output, in the user's cache.
 
-    It is in the user's cache where the output is in a bucket, or is another's.
+    It is not in the output, which may come from a stranger, with links to the user's files in it.
 
     Raises
     ------
     InputError
-        Neither can be written.
+        It can't be written, or is not the user's.
     """
-    if isinstance(folder, Path):
-        beside = folder / _STATE
-        if _is_own(beside):
-            return beside
-        named = str(folder.resolve())
-    else:
-        named = str(folder)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "slicebeam"
-    kept = cache / "serve" / hashlib.sha256(named.encode()).hexdigest()[:16]
-    if not _is_own(kept):
-        raise InputError(
-            f"{NAMED}: neither {folder} nor {kept} can be written; set XDG_CACHE_HOME to a folder "
-            "that can"
-        )
+    named = str(folder.resolve()) if isinstance(folder, Path) else str(folder)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    if not cache.is_absolute():
+        raise InputError(f"{NAMED}: XDG_CACHE_HOME {str(cache)!r} is not an absolute path")
+    states = cache / "slicebeam" / "serve"
+    kept = states / hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    with storage_errors(states, "write"):
+        cache.mkdir(parents=True, exist_ok=True)
+        for one in (states.parent, states, kept):
+            _make_own(one)
+        remove_old_states(states)
+        with written_whole(kept / _OF) as stream:
+            stream.write(named.encode("utf-8", "surrogateescape"))
     return kept
 
 
-def _is_own(folder: Path) -> bool:
-    """Make a folder that only the user enters, and say whether it is there and can be written."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK | os.X_OK)
-    except OSError:
-        return False
+def _make_own(folder: Path) -> None:
+    """Make a folder that only the user enters, or check that it is one."""
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise InputError(
+            f"{NAMED}: {folder} is a link, or another user's, or others may write to it; remove it, or "
+            "set XDG_CACHE_HOME to a folder of your own"
+        )
+
+
+def remove_old_states(states: Path) -> None:
+    """Remove what earlier servers kept of outputs on this machine that are gone, unless it was paid for."""
+    for state in states.iterdir():
+        try:
+            named = os.fsdecode((state / _OF).read_bytes())
+        except OSError:
+            # Another server is just making it.
+            continue
+        is_needed = "://" in named or os.path.lexists(named)
+        if not is_needed and not any((state / one).exists() for one in _KEPT):
+            remove_folder(state)

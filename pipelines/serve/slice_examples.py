@@ -18,6 +18,7 @@ from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.pipelines.serve.data_check import DataChecker
 from slicebeam.pipelines.serve.table_slices import table_slice
+from slicebeam.transforms.encode.column_values import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ class _Opened:
         if not wanted.size or not columns:
             return {name: [] for name in columns}
         table = read_rows(self.examples.source, wanted, columns).take(pa.array(place))
-        return {name: table.column(name).to_pylist() for name in columns}
+        return {name: python_values(table.column(name)) for name in columns}
 
 
 @dataclass(frozen=True)
@@ -260,7 +261,4 @@ def _text(value: Any) -> str:
 def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of examples."""
     examples = SliceExamples(served)
-    return [
-        takes("/examples", _Page, examples.page),
-        takes("/examples/cell", _Cell, examples.cell),
-    ]
+    return [takes("/examples", _Page, examples.page), takes("/examples/cell", _Cell, examples.cell)]

@@ -56,11 +56,11 @@ class Turns:
                 cursor = index.cursor()
             except BuildingError as error:
                 raise RefusedError(str(error), 503) from error
-            with self._lock:
-                if asker and self._last[asker] != number:
-                    raise _superseded()
-                self._running[asker] = cursor
             try:
+                with self._lock:
+                    if asker and self._last.get(asker) != number:
+                        raise _superseded()
+                    self._running[asker] = cursor
                 yield cursor
             except duckdb.InterruptException as error:
                 raise _superseded() from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from slicebeam.pipelines.paid_api.calls import Item
+from slicebeam.transforms.encode.column_values import python_rows
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class LedgerAnswers:
     def _described(self, items: IntArray) -> list[Item]:
         keys = self.items.keys.take(items).to_pylist()
         fields = self.items.fields
-        rows = fields.take(items).to_pylist() if fields.num_columns else [{}] * items.size
+        rows = python_rows(fields.take(items)) if fields.num_columns else [{}] * items.size
         return [Item(key, row) for key, row in zip(keys, rows, strict=True)]
 
     def _code(self, answer: Answer | None) -> int:
@@ -139,11 +140,7 @@ class LedgerAnswers:
 
 
 def api_answers(
-    items: PoolItems,
-    classes: Classes,
-    ledger: Ledger,
-    http: HttpApi,
-    on_answer: Callable[[], None],
+    items: PoolItems, classes: Classes, ledger: Ledger, http: HttpApi, on_answer: Callable[[], None]
 ) -> LedgerAnswers:
     """Return the answers of an API."""
 

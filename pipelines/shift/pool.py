@@ -212,12 +212,7 @@ class _PoolPasses:
         passing = LearnPool(self.source, columns, is_signed, self._groups, folder)
         facts = self._run(VALUES, passing, len(columns.learned()), found)
         return Stratification(
-            columns,
-            tuple(facts["classes"]),
-            tuple(facts["edges"]),
-            is_signed,
-            seed,
-            most,
+            columns, tuple(facts["classes"]), tuple(facts["edges"]), is_signed, seed, most
         )
 
     def stratified(self, plan: Stratification) -> LabelledPool:

@@ -18,6 +18,7 @@ from slicebeam.pipelines.run.published_run import with_run
 from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.shift.answers import (
     NO_RESULT,
     Classes,
@@ -33,7 +34,7 @@ from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
 from slicebeam.transforms.encode.extract_predictions import class_type
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
     from slicebeam.metrics.shift.strata import Strata
@@ -60,7 +61,12 @@ class PublishedShift:
 
 
 def run_shift(
-    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool = False
+    config: ShiftConfig,
+    engine: Engine,
+    observer: Observer,
+    *,
+    resume: bool = False,
+    fail_on: str | None = None,
 ) -> PublishedShift:
     """Ask as few items as it takes, and publish how the confusion matrix shifted.
 
@@ -72,11 +78,11 @@ def run_shift(
         The engine, the API or the storage failed; every answer is in the ledger.
     """
     with removing_new_folders(config):
-        return _run_shift(config, engine, observer, resume=resume)
+        return _run_shift(config, engine, observer, resume=resume, fail_on=fail_on)
 
 
 def _run_shift(
-    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool
+    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool, fail_on: str | None
 ) -> PublishedShift:
     api = _api(config)
     price, currency = _price(config, api)
@@ -90,7 +96,7 @@ def _run_shift(
     work = WorkFolder(places.work)
     done = begin_run(config, ShiftChangeList, places, work, engine, observer, resume=resume)
     if done is not None:
-        return PublishedShift(done, document)
+        return PublishedShift(judged_anew(done, document, gate_of(done, fail_on)), document)
     with work, resumable(work), ExitStack() as stack:
         sliced = read_sliced_pool(config, places, work, engine, observer, api, limit, old_document)
         pool = sliced.pool
@@ -127,6 +133,7 @@ def _run_shift(
             engine.name,
             old.warnings,
         )
+        changelist = with_gate(changelist, gate_of(changelist, fail_on))
         with files_to_publish(document, (), before, writer()) as files:
             changelist = with_run(naming_files(changelist, files), work.run)
             work.check(at_once=True)
@@ -206,6 +213,14 @@ def read_sliced_pool(
     limit : items of a stratum that may be queried; None for all
     old_document : the document of --old-matrix, whose classes are classes of the pool
     """
+    wanted = None
+    if config.changelist is not None:
+        wanted = read_given(config.changelist, None)
+        if not wanted.slices:
+            raise OptionError(
+                f"--changelist {config.changelist} reports no slice to assess separately; leave "
+                "it out, or give --by"
+            )
     observer.stage(Stage("reading the pool"))
     source = read_source(config, places.files, work, engine)
     if source.rows == 0:
@@ -225,13 +240,7 @@ def read_sliced_pool(
     by = None
     if config.by is not None:
         by = by_values(source, config.by)
-    elif config.changelist is not None:
-        wanted = read_given(config.changelist, None)
-        if not wanted.slices:
-            raise OptionError(
-                f"--changelist {config.changelist} reports no slice to assess separately; leave "
-                "it out, or give --by"
-            )
+    elif wanted is not None:
         by = given_slices(wanted, source.schema).membership
     model = None
     fields: tuple[str, ...] = ()
@@ -319,7 +328,7 @@ class _Asking:
         folder = (
             storage_path(config.ledger, "--ledger")
             if config.ledger
-            else self.places.output / "ledger"
+            else beneath(self.places.output, "ledger")
         )
         classes = Classes(self.sliced.pool.classes, self.sliced.class_type)
         identity = self._identity()

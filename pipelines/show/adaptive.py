@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.topics import displayed
+from slicebeam.pipelines.changelist.adaptive import never_given_text
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
+from slicebeam.pipelines.show.summary_json import gate_json
 from slicebeam.pipelines.show.terminal_text import harmless, json_line
 
 if TYPE_CHECKING:
@@ -33,10 +35,12 @@ def summary_json(published: Published) -> dict[str, Any]:
     changes = _changes(document)
     return {
         "summary": document.summary,
+        "gate": gate_json(document.gate),
         "changelist": str(published.changelist_path),
         "tests": adaptive.tests,
         "unscored": adaptive.unscored,
         "untested": adaptive.untested,
+        "never_given": adaptive.never_given,
         "topics": [
             {
                 **one.model_dump(mode="json", exclude_none=True),
@@ -86,6 +90,8 @@ def show_topics(document: SearchChangeList) -> None:
         console.print(line, markup=False, style="dim")
     for number, reason in sorted(((n, why) for why, n in adaptive.unscored.items()), reverse=True):
         console.print(f"not scored: {number:,} tests: {reason}", markup=False, style="yellow")
+    if adaptive.never_given:
+        console.print(never_given_text(adaptive.never_given), markup=False, style="yellow")
     for topic, number in list(adaptive.untested.items())[:_MOST_TOPICS]:
         line = f"no test scored of topic {displayed(topic)}, which has {number:,}"
         console.print(line, markup=False, style="yellow")
@@ -106,10 +112,7 @@ def _changes(document: SearchChangeList) -> dict[str, Change]:
 
 
 def _table(
-    topics: Sequence[TopicOutcome],
-    changes: dict[str, Change],
-    adaptive: AdaptiveTests,
-    width: int,
+    topics: Sequence[TopicOutcome], changes: dict[str, Change], adaptive: AdaptiveTests, width: int
 ) -> Any:
     from rich import box
     from rich.table import Table

@@ -16,11 +16,11 @@ from slicebeam.transforms.secrets.variables import redacted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.run.stage import Stage
-    from slicebeam.pipelines.search.gate import Verdict
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.shift.run import PublishedShift
 
@@ -41,7 +41,8 @@ class EventLog:
         self.run = uuid.uuid4().hex[:12]
 
     def _write(self, event: str, **facts: Any) -> None:
-        if self.quiet and event != "error":
+        # A failure is no less one because the log is quiet.
+        if self.quiet and not facts.get("exit_code"):
             return
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         # Paths, of which others open the files, stay as they are.
@@ -101,7 +102,7 @@ class EventLog:
         """Tell something that the user should know."""
         self._write("note", text=text)
 
-    def published(self, published: Published, found: Verdict) -> None:
+    def published(self, published: Published) -> None:
         """Log the warnings, and the publication."""
         from slicebeam.pipelines.search.since_overall import overall_json
 
@@ -137,12 +138,11 @@ class EventLog:
                 }
                 for one in document.testing.metrics
             },
-            reasons=list(found.reasons),
-            exit_code=found.code,
+            **_judged(document.gate),
             **facts,
         )
 
-    def published_shift(self, published: PublishedShift, exit_code: int) -> None:
+    def published_shift(self, published: PublishedShift) -> None:
         """Log the warnings, and the publication of a shift."""
         document = published.changelist
         shift, change = document.shift, document.global_[0]
@@ -163,9 +163,20 @@ class EventLog:
             accuracy_shift=None if change.delta is None else change.delta.value,
             significant=change.significant,
             changed_cells=len(shift.changed),
-            exit_code=exit_code,
+            **_judged(document.gate),
         )
 
     def error(self, message: str, code: int) -> None:
         """Tell why the run ended without a result."""
         self._write("error", message=message, exit_code=code)
+
+
+def _judged(gate: Gate | None) -> dict[str, Any]:
+    """Return the gate, its reasons and the exit code."""
+    if gate is None:
+        return {"gate": None, "reasons": [], "exit_code": 0}
+    return {
+        "gate": "PASS" if gate.passed else "FAIL",
+        "reasons": list(gate.reasons),
+        "exit_code": gate.exit_code,
+    }

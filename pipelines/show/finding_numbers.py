@@ -58,7 +58,5 @@ class Numbers:
         return f"{self.text(one.difference, signed=True)} [{', '.join(ends)}]"
 
 
-def _whole(
-    intervals: Sequence[tuple[float | None, float | None]],
-) -> list[tuple[float, float]]:
+def _whole(intervals: Sequence[tuple[float | None, float | None]]) -> list[tuple[float, float]]:
     return [(low, high) for low, high in intervals if low is not None and high is not None]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.finding_numbers import Numbers
+from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import MetricEntry
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.findings import Finding, FindingModel
+    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # Of several lists each has a share of the lines, and at least so many.
 MOST_LINES = 20
@@ -107,6 +109,21 @@ def left_out_line(shown: FindingTables) -> str | None:
     return (
         f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
         f"the strongest effects of their own; {model.left_out:,} others were not considered."
+    )
+
+
+def coverage_line(document: SearchChangeList, shown: FindingTables) -> str | None:
+    """Return how much of what examples differ by the findings explain; None where that is not known."""
+    model = shown.model
+    if model.r2 is None or model.r2_expected is None or model.removed:
+        return None
+    change = "the change of " if document.comparison.kind == "baseline" else ""
+    explain = f"The {len(shown.findings)} findings explain"
+    if len(shown.findings) == 1:
+        explain = "The finding explains"
+    return (
+        f"{explain} {model.r2:.1%} of the variance of {change}{model.metric} between examples "
+        f"({100 * model.r2_expected:.2g}% by chance)."
     )
 
 
@@ -248,12 +265,12 @@ def legend(
     return "; ".join(words) + "."
 
 
-def hidden_line(hidden: Sequence[str]) -> str | None:
+def hidden_line(hidden: Sequence[str], places: ResultPlaces = FILES) -> str | None:
     """Return where the columns are for which there was no room."""
     if not hidden:
         return None
     listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
-    return f"No room for {listed}: see findings in changelist.json, or widen the terminal."
+    return f"No room for {listed}: see {places.findings}, or widen the terminal."
 
 
 def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.search.since_overall import overall_text
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.feature_hints import hint_lines
+from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
 if TYPE_CHECKING:
@@ -15,11 +17,14 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.since import SinceSlice
+    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 MOST_CHANGES = 10
+# Where a warning refers to a column. It may name slices before, and these may have any name.
+_SEE_TABLE = re.compile(r"((?:column reason of|value_error in) )slices\.parquet(\)?\.)\Z")
 
 
-def since_lines(document: SearchChangeList) -> list[str]:
+def since_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> list[str]:
     """Return what changed since an earlier run.
 
     The metrics over all examples come first, then a line for each slice, the worst first.
@@ -40,7 +45,7 @@ def since_lines(document: SearchChangeList) -> list[str]:
             lines.append(_since_line(one, what, f"{metric}: " if named else ""))
         more = sum(bool(_what_changed(one)) for one in changed[most:])
         if more:
-            lines.append(f"  and {more:,} more in changelist.json")
+            lines.append(f"  and {more:,} more in {places.document}")
     return [*lines, *since.warnings]
 
 
@@ -65,7 +70,9 @@ def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
     )
 
 
-def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
+def notes(
+    document: SearchChangeList, places: ResultPlaces = FILES, *, is_short: bool = False
+) -> list[str]:
     """Return the lines about the basis of the table, and what was left out.
 
     Parameters
@@ -73,23 +80,18 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     is_short : leave out how many slices the table does not show
     """
     testing, search = document.testing, document.search
-    lines = [*_untested(document), *_thresholds(document)]
-    if is_short and search.strategy in ("iterative", "priority"):
-        lines.append(
-            f"Findings are chosen from the {_tested(document)} tested slices: unlike batch, the "
-            f"{search.strategy} strategy does not visit all slices."
-        )
+    lines = [*_untested(document), *_thresholds(document, places)]
+    lines += _unvisited(document)
     lines += document.dataset.drift
     if document.adaptive is not None and (trained := document.adaptive.trained_text()):
         lines.append(trained)
-    lines += testing.warnings
+    table = rf"\g<1>{places.slices}\2"
+    lines += [_SEE_TABLE.sub(table, warning) for warning in testing.warnings]
     if testing.expected_false is not None:
         lines.append(
             f"If no slice differed, about {testing.expected_false:,.0f} would be called significant"
             f"{', over all metrics' if len(testing.metrics) > 1 else ''}."
         )
-    if search.stopped == "iterations":
-        lines.append("The search stopped after its iterations; more would visit further slices.")
     hidden = []
     if search.inherited:
         them = "it" if search.inherited == 1 else "them"
@@ -100,7 +102,7 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     if hidden and not is_short:
         lines.append(f"Not shown: {', '.join(hidden)}.")
     if search.saved_slices == "significant":
-        lines.append("slices.parquet holds the significant slices and the singletons only.")
+        lines.append(f"{places.slices} holds the significant slices and the singletons only.")
     sketched = [domain.name for domain in document.dataset.domains if domain.error]
     if sketched:
         lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
@@ -108,7 +110,7 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
     return [*lines, *hint_lines(document.dataset)]
 
 
-def _thresholds(document: SearchChangeList) -> Iterator[str]:
+def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:
     """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
     found = document.validation
     if found is None:
@@ -121,7 +123,7 @@ def _thresholds(document: SearchChangeList) -> Iterator[str]:
     yield f"{len(reasons):,} of {found.checked:,} thresholds {'is' if is_one else 'are'} not met:"
     yield from (f"  {one}" for one in reasons[:MOST_CHANGES])
     if len(reasons) > MOST_CHANGES:
-        yield f"  and {len(reasons) - MOST_CHANGES:,} more in changelist.json"
+        yield f"  and {len(reasons) - MOST_CHANGES:,} more in {places.document}"
 
 
 def tested_line(document: SearchChangeList) -> str:
@@ -159,6 +161,24 @@ def found_line(document: SearchChangeList) -> str:
 
 def _tested(document: SearchChangeList) -> str:
     return f"{sum(document.testing.tested_per_level):,}"
+
+
+def _unvisited(document: SearchChangeList) -> Iterator[str]:
+    """Yield which slices the strategy left out, and what visits them."""
+    search, testing = document.search, document.testing
+    most = testing.family_size - sum(testing.tested_per_level)
+    where = []
+    if document.provenance.config.get("prune_significant") and any(
+        one.cross_size < search.max_cross_size for one in document.slices
+    ):
+        where.append("within significant slices (leave --prune-significant out)")
+    if search.stopped == "iterations":
+        where.append("below the end of the queue (more --iterations, a larger --max-candidates)")
+    if most and where:
+        yield (
+            f"Up to {counted(most, 'slice')} of at least {testing.min_slice_size} examples "
+            f"{'was' if most == 1 else 'were'} not visited: {' and '.join(where)}."
+        )
 
 
 def _untested(document: SearchChangeList) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.shift.document import money
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
+from slicebeam.pipelines.show.summary_json import gate_json
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def summary_json(published: PublishedShift) -> dict[str, Any]:
     delta = change.delta
     return {
         "summary": document.summary,
+        "gate": gate_json(document.gate),
         "changelist": str(published.changelist_path),
         "examples": document.dataset.n,
         "method": shift.method,

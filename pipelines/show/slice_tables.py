@@ -7,12 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import counted, overall_sentences
 from slicebeam.pipelines.show.discovery import found_lines
 from slicebeam.pipelines.show.finding_tables import (
     LEAST_LINES,
     MOST_LINES,
     all_findings,
+    coverage_line,
     heading,
     hidden_columns,
     hidden_line,
@@ -22,7 +24,7 @@ from slicebeam.pipelines.show.finding_tables import (
     table,
 )
 from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
-from slicebeam.pipelines.show.terminal_text import guarded
+from slicebeam.pipelines.show.terminal_text import FILES, guarded
 from slicebeam.pipelines.show.tfma import tfma_lines
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
@@ -41,17 +43,12 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.show.finding_tables import FindingTables
+    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # Intervals are shown from this width; what is not a terminal gets a width of its own.
 WIDE = 100
 _PIPED_WIDTH = 120
 _LONGEST_LINE = 10_000
-# What holds in Python what these files hold.
-_ATTRIBUTES = {
-    "findings in changelist.json": ".findings",
-    "changelist.json": ".changelist",
-    "slices.parquet": ".slices",
-}
 
 
 def console_of_stdout() -> Console:
@@ -76,8 +73,7 @@ def show_slices(
     document: SearchChangeList,
     explanation: Sequence[str] = (),
     report: Report = "findings",
-    *,
-    in_python: bool = False,
+    places: ResultPlaces = FILES,
 ) -> None:
     """Print the findings, or the table of the worst slices, and what was left out.
 
@@ -86,7 +82,7 @@ def show_slices(
 
     Parameters
     ----------
-    in_python : name the attributes of a `Report` instead of files
+    places : where the lines say that more is
     """
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []
@@ -94,9 +90,9 @@ def show_slices(
     told = {one.model.metric for one in shown} if document.check is None else set()
     console.print()
     # What was found is said below the findings.
-    summary = " ".join(overall_sentences(document.global_)) if told else document.summary
-    console.print(summary, markup=False)
-    _print_findings(console, document, shown, in_python=in_python)
+    short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
+    console.print(short if told else document.summary, markup=False)
+    _print_findings(console, document, shown, places)
     for rows in worst_slices(document):
         if rows.metric in told:
             continue
@@ -110,19 +106,20 @@ def show_slices(
                 f"of {'their' if rows.folded > 1 else 'its'} examples with a slice above.",
                 markup=False,
             )
+    explained = [coverage_line(document, one) for one in lists]
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
-        list(dict.fromkeys(filter(None, reasons))),
-        list(tfma_lines(document)),
+        list(dict.fromkeys(filter(None, [*explained, *reasons]))),
+        list(tfma_lines(document, places)),
         found_lines(document),
-        since_lines(document),
-        notes(document, is_short=bool(told)),
+        since_lines(document, places),
+        notes(document, places, is_short=bool(told)),
     ]
     for lines in filter(None, blocks):
         console.print()
         for line in lines:
             style = "dim" if lines is blocks[-1] else None
-            console.print(_renamed(line, in_python), markup=False, style=style)
+            console.print(line, markup=False, style=style)
     if explanation:
         console.print()
     for line in explanation:
@@ -132,16 +129,8 @@ def show_slices(
     console.print(document.testing.corrected_for, markup=False)
 
 
-def _renamed(line: str, in_python: bool) -> str:
-    """Return a line that names attributes of a `Report` in place of files, in Python."""
-    names = _ATTRIBUTES.items() if in_python else ()
-    for file, attribute in names:
-        line = line.replace(file, attribute)
-    return line
-
-
 def _print_findings(
-    console: Console, document: SearchChangeList, shown: list[FindingTables], *, in_python: bool
+    console: Console, document: SearchChangeList, shown: list[FindingTables], places: ResultPlaces
 ) -> None:
     most = max(LEAST_LINES, MOST_LINES // max(len(shown), 1))
     width = _width_of(console)
@@ -155,8 +144,8 @@ def _print_findings(
     if not shown:
         return
     console.print()
-    for line in filter(None, (legend(document, shown, hidden), hidden_line(hidden))):
-        console.print(_renamed(line, in_python), markup=False, style="dim")
+    for line in filter(None, (legend(document, shown, hidden), hidden_line(hidden, places))):
+        console.print(line, markup=False, style="dim")
 
 
 def _width_of(console: Console) -> int | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.search.movements import movement_facts
 from slicebeam.pipelines.search.since_overall import overall_json
 from slicebeam.pipelines.show.worst_slices import MOST_ROWS, reference_of, worst_slices
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.changelist.since import Since
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.run.published import Published
@@ -19,8 +21,10 @@ def summary_json(published: Published) -> dict[str, Any]:
     """Return what ``--json`` prints."""
     document = published.changelist
     names = {one.slice_id: one.name for one in document.slices}
+    overall = {one.metric: one for one in document.global_}
     return {
         "summary": document.summary,
+        "gate": gate_json(document.gate),
         "changelist": str(published.changelist_path),
         "slices": str(published.slices_path),
         "examples": document.dataset.n,
@@ -30,15 +34,16 @@ def summary_json(published: Published) -> dict[str, Any]:
         "metrics": [
             {
                 "metric": one.metric,
-                "value": change.after.value,
-                "reference": reference_of(change),
+                "value": overall[one.metric].after.value,
+                "reference": reference_of(overall[one.metric]),
+                **movement_facts(overall[one.metric]),
                 "tested": one.tested,
                 "significant": one.significant,
                 "degraded": one.degraded,
                 "reported": one.reported,
                 "blind": one.blind,
             }
-            for one, change in zip(document.testing.metrics, document.global_, strict=False)
+            for one in document.testing.metrics
         ],
         "expected_false": document.testing.expected_false,
         "reported": document.search.reported,
@@ -61,6 +66,11 @@ def summary_json(published: Published) -> dict[str, Any]:
         if document.validation is None
         else document.validation.model_dump(mode="json"),
     } | ({} if document.since is None else {"since": _since_json(document.since)})
+
+
+def gate_json(gate: Gate | None) -> dict[str, Any] | None:
+    """Return the gate of a document as it is there."""
+    return None if gate is None else gate.model_dump(mode="json")
 
 
 def _since_json(since: Since) -> dict[str, Any]:
@@ -100,6 +110,7 @@ def _slice_json(one: Slice, change: Change) -> dict[str, Any]:
         "metric": change.metric,
         "value": change.after.value,
         "reference": reference_of(change),
+        **movement_facts(change),
         "delta": delta.value,
         "ci_low": delta.lo,
         "ci_high": delta.hi,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -131,12 +132,18 @@ class Terminal:
     def result(self, published: Published) -> None:
         """Print what was found."""
         self.stop()
-        if self.quiet:
-            return
         if self.as_json:
             sys.stdout.write(json_line(summary_json(published)) + "\n")
-            return
-        show(published, self.report)
+        elif not self.quiet:
+            show(published, self.report)
+
+    def judged(self, gate: Gate | None) -> int:
+        """Say that a gate fails, though quiet, and return the exit code; the log says it by itself."""
+        if gate is None:
+            return 0
+        if not gate.passed and self.events is None:
+            sys.stderr.write(f"slicebeam: {printable(redacted(gate.line()))}\n")
+        return gate.exit_code
 
 
 class _Watch:

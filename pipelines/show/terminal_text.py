@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 # Control characters except for line ends, and what changes the direction of a text.
 _STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _SHOWN = "\ufffd"
+
+
+class ResultPlaces(NamedTuple):
+    """Where a reader looks for the rest of a result: in files, or in Python in a `Report`."""
+
+    document: str = "changelist.json"
+    findings: str = "findings in changelist.json"
+    slices: str = "slices.parquet"
+
+
+FILES = ResultPlaces()
+ATTRIBUTES = ResultPlaces(".changelist", ".findings", ".slices")
 
 
 def harmless(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -11,12 +12,13 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Estimate
+    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # A metric may have thousands of numbers, and a document a thousand slices.
 _MOST_NUMBERS, _MOST_SLICES = 3, 10
 
 
-def tfma_lines(document: SearchChangeList) -> Iterator[str]:
+def tfma_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> Iterator[str]:
     """Yield the numbers over all examples, and on the findings or the first slices."""
     names = {one.slice_id: one.name for one in document.slices}
     first = list(dict.fromkeys(one.slice_id for one in document.findings)) or list(names)
@@ -33,7 +35,8 @@ def tfma_lines(document: SearchChangeList) -> Iterator[str]:
                     before = "" if one.before is None else f", before {_text(one.before)}"
                     yield f"  {_text(one.after)}{before}{p}  {shortened(names[slice_id])}"
         if len(numbers) > _MOST_NUMBERS:
-            yield f"and {len(numbers) - _MOST_NUMBERS:,} more numbers of {metric} in changelist.json"
+            more = len(numbers) - _MOST_NUMBERS
+            yield f"and {more:,} more numbers of {metric} in {places.document}"
     if "plots" in (document.files or {}):
         yield "plots are in plots.parquet; slicebeam export tfma writes them for TFMA's viewer"
 

@@ -15,6 +15,8 @@ import apache_beam as beam
 from apache_beam.internal import pickler
 from apache_beam.pipeline import PipelineVisitor
 
+from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -56,12 +58,10 @@ def work_of(build: Callable[[Any], Any]) -> JobWork:
     TypeError
         The job is of another form: ours are not, unless they run models.
     """
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    build(pipeline)
     seen = _Seen()
-    pipeline.visit(seen)
+    with unrun_pipeline() as pipeline:
+        build(pipeline)
+        pipeline.visit(seen)
     if seen.elements is None:
         raise TypeError("a job that begins with no elements")
     grouped = tuple(seen.steps[1]) if len(seen.steps) > 1 else ()

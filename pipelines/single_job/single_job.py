@@ -27,6 +27,7 @@ from slicebeam.pipelines.run.published_run import published_before
 from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.gate import gate_of, judged_anew
 from slicebeam.pipelines.search.search import compared, find_and_publish, search_steps
 from slicebeam.pipelines.search.search_observer import SilentObserver
 from slicebeam.pipelines.single_job.job_work import DoGroupedSteps, DoSteps, work_of
@@ -206,6 +207,7 @@ class SearchPart:
     engine, workers : name of the engine that runs the job, and how many can work at once
     later : options given when the job begins, by name
     removes_work : whether the last step removes the work folder
+    fail_on : what makes the run fail; None for nothing
     """
 
     config: SearchConfig
@@ -214,6 +216,7 @@ class SearchPart:
     stages: tuple[str, ...]
     later: Mapping[str, Any] = field(default_factory=dict)
     removes_work: bool = False
+    fail_on: str | None = None
 
     def given(self) -> SearchConfig:
         """Return the search with the options known only now."""
@@ -255,7 +258,15 @@ class SearchPart:
         with StagedEngine(self.engine, self.workers, self.stages, stage) as engine:
             if stage is None:
                 find_and_publish(
-                    config, search_steps(), places, before, work, engine, SilentObserver(), earlier
+                    config,
+                    search_steps(),
+                    places,
+                    before,
+                    work,
+                    engine,
+                    SilentObserver(),
+                    earlier,
+                    fail_on=self.fail_on,
                 )
                 return
             steps = search_steps()
@@ -352,7 +363,12 @@ class SingleJobSearch(beam.PTransform):
 
 
 def run_single_job(
-    config: SearchConfig, engine: Engine, observer: Observer, *, resume: bool = False
+    config: SearchConfig,
+    engine: Engine,
+    observer: Observer,
+    *,
+    resume: bool = False,
+    fail_on: str | None = None,
 ) -> Published:
     """Send a search as one job, which continues should this process end, and wait for its result.
 
@@ -365,11 +381,11 @@ def run_single_job(
     """
     config = check_single_job(config)
     with removing_new_folders(config):
-        return _run_single_job(config, engine, observer, resume=resume)
+        return _run_single_job(config, engine, observer, resume=resume, fail_on=fail_on)
 
 
 def _run_single_job(
-    config: SearchConfig, engine: Engine, observer: Observer, *, resume: bool
+    config: SearchConfig, engine: Engine, observer: Observer, *, resume: bool, fail_on: str | None
 ) -> Published:
     compared_config, _ = compared(config)
     places = places_of(compared_config)
@@ -381,8 +397,9 @@ def _run_single_job(
         compared_config, SearchChangeList, places, work, engine, observer, resume=resume
     )
     if done is not None:
+        done = judged_anew(done, document, gate_of(done, fail_on))
         return Published(done, document, places.table)
-    part = SearchPart(config, engine.name, engine.workers, stages_of(config))
+    part = SearchPart(config, engine.name, engine.workers, stages_of(config), fail_on=fail_on)
     with work, resumable(work):
         observer.stage(Stage("searching, as one job"))
 

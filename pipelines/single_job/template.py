@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.options.value_provider import RuntimeValueProvider
 
@@ -24,6 +23,7 @@ from slicebeam.pipelines.single_job.single_job import (
 from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.runner_configs.dataflow_service import refusal
 from slicebeam.runner_configs.options import DataflowOptions
+from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
 from slicebeam.transforms.secrets.variables import redacted
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -33,6 +33,8 @@ from slicebeam.transforms.storage.storage import (
 )
 
 if TYPE_CHECKING:
+    import apache_beam as beam
+
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.runner_configs.config_files import RunnerConfig
     from slicebeam.transforms.storage.storage import StoragePath
@@ -176,12 +178,15 @@ def _beam_options(engine: Dataflow, place: StoragePath, path: StoragePath) -> Pi
 
 
 def _write(part: SearchPart, options: PipelineOptions) -> None:
-    from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
     # Made for another runner: for this one Beam would refuse, or replace, a local staging folder.
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
-    _ = pipeline | "Search" >> SingleJobSearch(part)
+    with unrun_pipeline(options) as pipeline:
+        _ = pipeline | "Search" >> SingleJobSearch(part)
+        _write_graph(pipeline, options)
+
+
+def _write_graph(pipeline: beam.Pipeline, options: PipelineOptions) -> None:
+    from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+
     given = RuntimeValueProvider.runtime_options
     # Where this process has run a job, Beam takes what it was given for what a launch will give.
     RuntimeValueProvider.set_runtime_options(None)

@@ -68,7 +68,7 @@ def check_metrics(config: RunConfig) -> list[Computations]:
     InputError
         TFMA is not installed, or a metric is not possible.
     """
-    specs = [parse_metric(name) for name in config.tfma_metric]
+    specs = [parse_metric(name, config.tfma_module) for name in config.tfma_metric]
     found = [Computations(spec, _weight(config, spec) is not None) for spec in specs]
     for one in found:
         one.check()

@@ -1,9 +1,6 @@
 """CSV with other signs between the values: the same results, with every command that reads data."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,17 +9,15 @@ import pytest
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.common import delimiter_character
+from tests.conftest import slow
 from tests.running import read, refused
 from tests.shift_runs import REPLAYED, made
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FLAGS = ("--label=label", "--prediction=pred", "--max-cross-size=2", "--quiet")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """The same examples in three files; among them values that hold each of the signs."""
     rng = np.random.default_rng(2)
     rows = 800
@@ -45,19 +40,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(folder: Path) -> Any:
+def plain(folder):
     out = folder / "plain"
     assert run(["search", f"--data={folder}/comma.csv", f"--output={out}", *FLAGS]) == 0
     return read(out)
 
 
-@pytest.mark.parametrize(
-    ("name", "sign"),
-    [("semicolon", ";"), pytest.param("tab", "tab", marks=pytest.mark.slow), ("tab", "\\t")],
-)
-def test_search_finds_the_same(
-    folder: Path, plain: Any, tmp_path: Path, name: str, sign: str
-) -> None:
+@pytest.mark.parametrize(("name", "sign"), [("semicolon", ";"), slow("tab", "tab"), ("tab", "\\t")])
+def test_search_finds_the_same(folder, plain, tmp_path, name, sign):
     data = f"--data={folder}/{name}.csv"
     assert run(["search", data, f"--output={tmp_path}", *FLAGS, "--delimiter", sign]) == 0
     found = read(tmp_path)
@@ -71,7 +61,7 @@ def test_search_finds_the_same(
     assert read(again).slices_bytes == plain.slices_bytes
 
 
-def test_check_shift_and_a_file_of_options(folder: Path, plain: Any, tmp_path: Path) -> None:
+def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
     slices = json.dumps([{"predicate": 'place = "Kiel, Ost"'}])
     (tmp_path / "slices.yaml").write_text(slices)
     options = {"command": "check", "data": f"{folder}/tab.csv", "delimiter": "\t", "label": "label"}
@@ -88,7 +78,7 @@ def test_check_shift_and_a_file_of_options(folder: Path, plain: Any, tmp_path: P
     assert (tmp_path / "shift" / "changelist.json").exists()
 
 
-def test_slices_are_defined_on_such_data(folder: Path, tmp_path: Path) -> None:
+def test_slices_are_defined_on_such_data(folder, tmp_path):
     flags = [*FLAGS, f"--output={tmp_path}", "--delimiter=;"]
     assert run(["search", f"--data={folder}/semicolon.csv", *flags]) == 0
     define = ["define", f"--changelist={tmp_path}", "--name=small", "--where=size < 0"]
@@ -99,9 +89,7 @@ def test_slices_are_defined_on_such_data(folder: Path, tmp_path: Path) -> None:
     assert named["small"]["size"]["n"] == int((sizes < 0).sum())
 
 
-def test_dry_run_reads_such_data(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_reads_such_data(folder, tmp_path, capsys):
     flags = ["--delimiter=;", f"--output={tmp_path}/no", "--dry-run", "--json"]
     assert run(["search", f"--data={folder}/semicolon.csv", *FLAGS[:-1], *flags]) == 0
     assert json.loads(capsys.readouterr().out)["features"] == 3
@@ -119,16 +107,14 @@ def test_dry_run_reads_such_data(
         ("§", "--delimiter '§' can't separate values"),
     ],
 )
-def test_what_is_no_delimiter(text: str, said: str) -> None:
+def test_what_is_no_delimiter(text, said):
     with pytest.raises(InputError) as error:
         delimiter_character(text)
     assert str(error.value).startswith(said)
 
 
-def test_errors_name_the_remedy(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def said(data: str, *flags: str) -> str:
+def test_errors_name_the_remedy(folder, tmp_path, capsys):
+    def said(data, *flags):
         arguments = ["search", f"--data={data}", *FLAGS, f"--output={tmp_path}/out", *flags]
         return refused(arguments, capsys, folder=folder)
 
@@ -146,9 +132,7 @@ def test_errors_name_the_remedy(
     assert message == "--delimiter is for CSV, but the data is parquet"
 
 
-def test_names_that_are_the_header(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_that_are_the_header(folder, tmp_path, capsys):
     """The header was read as an example of classes ``label`` and ``pred``."""
     names = "--column-names=place,size,day,label,pred"
     arguments = ["search", f"--data={folder}/comma.csv", *FLAGS, f"--output={tmp_path}/out", names]

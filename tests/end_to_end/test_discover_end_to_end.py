@@ -6,22 +6,15 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from scipy.special import expit, logsumexp
 
-from tests.discover_runs import discover, embeddings, examples, written
+from tests.discover_runs import Discovered, discover, embeddings, examples, written
 from tests.oracles import discover_oracle as oracle
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
-
-    from tests.discover_runs import Discovered
 
 CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
@@ -41,28 +34,20 @@ class Case:
 
 CASES = {
     "accuracy, two resolutions": Case(CLASSES, components=(4, 9)),
-    "accuracy of one model": Case(
-        {"label": "label", "prediction": "new"}, "fixed_size_list<float>"
-    ),
+    "accuracy of one model": Case({"label": "label", "prediction": "new"}, "fixed_size_list<float>"),
     "losses, principal components": Case({**LOSSES, "dimensions": 3}, "JSON Lines"),
     "losses of one model": Case({"loss": "loss_new"}, "several files"),
     "losses of 0 and 1": Case(ZERO_ONE, "float16"),
-    "features crossed": Case(
-        {**CLASSES, "features": ("source", "length"), "max_cross_size": 2}, "small row groups"
-    ),
+    "features crossed": Case({**CLASSES, "features": ("source", "length"), "max_cross_size": 2}, "small row groups"),
     "groups": Case({**CLASSES, "group": "author"}, "float16"),
-    "told of classes": Case(
-        {**CLASSES, "loss_weight": 1.0, "discovery_share": 0.5}, components=(5, 8)
-    ),
+    "told of classes": Case({**CLASSES, "loss_weight": 1.0, "discovery_share": 0.5}, components=(5, 8)),
     "told of losses": Case({**LOSSES, "loss_weight": 10.0, "dimensions": 4}, "several files"),
-    "told of one model's losses": Case(
-        {"loss": "loss_new", "loss_weight": 1.0, "discovery_share": 0.4}
-    ),
+    "told of one model's losses": Case({"loss": "loss_new", "loss_weight": 1.0, "discovery_share": 0.4}),
     "told of losses of 0 and 1": Case({**ZERO_ONE, "loss_weight": 2.0}),
-}
+}  # fmt: skip
 
 
-def stored(folder: Path, table: pa.Table, kind: str) -> tuple[str, ...]:
+def stored(folder, table, kind):
     """Store a table and return its files."""
     at = table.schema.get_field_index("z")
     z = embeddings(table)
@@ -95,23 +80,23 @@ class World:
     found: Discovered
 
     @property
-    def loss_weight(self) -> float:
+    def loss_weight(self):
         return float(self.case.options.get("loss_weight", 0.0))
 
     @property
-    def has_old(self) -> bool:
+    def has_old(self):
         return "baseline_loss" in self.case.options or "baseline_prediction" in self.case.options
 
     @property
-    def is_accuracy(self) -> bool:
+    def is_accuracy(self):
         return "label" in self.case.options
 
     @property
-    def is_zero_one(self) -> bool:
+    def is_zero_one(self):
         return self.is_accuracy or self.case.options["loss"].startswith("wrong")
 
     @cached_property
-    def losses(self) -> list[np.ndarray]:
+    def losses(self):
         """Of the new model, and of the old one if there is one."""
         frame, options = self.table.to_pandas(), self.case.options
         if self.is_accuracy:
@@ -121,68 +106,62 @@ class World:
         return [frame[name].to_numpy(float) for name in names]
 
     @cached_property
-    def D(self) -> np.ndarray:
+    def D(self):
         """Change of the tested examples; of one model minus its loss."""
         change = self.losses[1] - self.losses[0] if self.has_old else -self.losses[0]
         return change[self.tested]
 
     @cached_property
-    def z(self) -> np.ndarray:
+    def z(self):
         return embeddings(self.table)
 
     @cached_property
-    def x(self) -> np.ndarray:
+    def x(self):
         """What the mixtures are of."""
         return oracle.coordinates(self.z, self.found.mixture)
 
     @cached_property
-    def tested(self) -> np.ndarray:
+    def tested(self):
         """Which examples are tested; the hash that decides is tested in test_discover_split."""
         told = self.found.membership.drop_duplicates("id").set_index("id")["split"]
         split = told[self.table.column("id").to_pylist()]
         return np.isin(split.astype(str), ["all", "evaluation"])
 
     @cached_property
-    def shaping(self) -> np.ndarray:
+    def shaping(self):
         return ~self.tested if self.loss_weight else np.ones(len(self.z), bool)
 
     @cached_property
-    def fits(self) -> dict[str, tuple[oracle.Mixture, list[float]]]:
+    def fits(self):
         told = [loss[self.shaping] for loss in self.losses] if self.loss_weight else []
+        how = {"zero_one": self.is_zero_one, "loss_weight": self.loss_weight}
+        x = self.x[self.shaping]
         return {
-            f"cluster@{K}": oracle.fitted(
-                self.x[self.shaping],
-                told,
-                K,
-                SEED,
-                zero_one=self.is_zero_one,
-                loss_weight=self.loss_weight,
-            )
-            for K in self.case.components
+            f"cluster@{K}": oracle.fitted(x, told, K, SEED, **how) for K in self.case.components
         }
 
     @cached_property
-    def joints(self) -> dict[str, np.ndarray]:
+    def joints(self):
         """Of every example, from its embedding alone."""
         return {name: oracle.log_joint(fit, self.x) for name, (fit, _) in self.fits.items()}
 
     @cached_property
-    def components(self) -> dict[str, np.ndarray]:
+    def components(self):
         return {name: joint.argmax(axis=1) for name, joint in self.joints.items()}
 
     @cached_property
-    def frame(self) -> pd.DataFrame:
+    def frame(self):
         """The tested examples with their components."""
         frame = self.table.to_pandas()
         for name, component in self.components.items():
             frame[name] = component.astype(str)
         return frame[self.tested].reset_index(drop=True)
 
-    def held(self, predicate: str | dict[str, Any]) -> np.ndarray:
+    def held(self, predicate):
         """Which of the tested examples satisfy a predicate."""
         return oracle.held_by(self.frame, predicate)
 
-    def odds(self, predicate: dict[str, Any]) -> np.ndarray:
+    def odds(self, predicate):
         """How typical tested examples are of a slice: the least of its components' log odds."""
         each = [
             oracle.log_odds(self.joints[one["field"]])[self.tested, int(one["value"])]
@@ -191,10 +170,10 @@ class World:
         ]
         return np.min([*each, np.full(len(self.D), np.finfo(np.float64).max)], axis=0)
 
-    def changes(self, held: np.ndarray) -> oracle.Changes:
+    def changes(self, held):
         return oracle.changes(self.D[held], of=0.0 if self.has_old else float(self.D.mean()))
 
-    def p(self, held: np.ndarray) -> float | None:
+    def p(self, held):
         """Return the p-value of a slice; None for a test that other tests know."""
         if "group" in self.case.options:
             return None
@@ -206,7 +185,7 @@ class World:
         return oracle.p_paired(self.D, held) if old else None
 
 
-_WORLDS: dict[str, World] = {}
+_WORLDS = {}
 
 
 LONGER = {name for name in CASES if name.startswith("losses of") or name.endswith("0 and 1")}
@@ -216,29 +195,22 @@ LONGER |= {"told of one model's losses"}
 @pytest.fixture(
     params=[pytest.param(name, marks=pytest.mark.slow if name in LONGER else []) for name in CASES]
 )
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(request, tmp_path_factory):
     """Each run once, for all tests."""
     name = request.param
     if name not in _WORLDS:
         case = CASES[name]
         folder = tmp_path_factory.mktemp("discover")
         table = examples(case.data, n=700, apart=1.0)
-        found = discover(
-            folder / "out",
-            data=stored(folder, table, case.stored),
-            embedding="z",
-            example_id="id",
-            components=case.components,
-            seed=SEED,
-            chunk_rows=250,
-            **case.options,
-        )
+        options = {"embedding": "z", "example_id": "id", "seed": SEED, "chunk_rows": 250}
+        options |= {"components": case.components, **case.options}
+        found = discover(folder / "out", data=stored(folder, table, case.stored), **options)
         _WORLDS[name] = World(case, table, found)
     return _WORLDS[name]
 
 
 @pytest.mark.slow
-def test_axes_are_those_of_a_singular_value_decomposition(world: World) -> None:
+def test_axes_are_those_of_a_singular_value_decomposition(world):
     told, arrays = world.found.document["discovery"], world.found.mixture
     kept = world.case.options.get("dimensions", world.z.shape[1])
     assert (told["dimensions"], told["kept_dimensions"]) == (world.z.shape[1], kept)
@@ -255,7 +227,7 @@ def test_axes_are_those_of_a_singular_value_decomposition(world: World) -> None:
     assert told["kept_variance"] == pytest.approx(share, rel=1e-12)
 
 
-def test_mixtures_are_those_of_em(world: World) -> None:
+def test_mixtures_are_those_of_em(world):
     arrays, told = world.found.mixture, world.found.document["discovery"]
     assert told["loss_weight"] == world.loss_weight
     assert [name for name in arrays if name.startswith("encoder/")] == []
@@ -276,9 +248,7 @@ def test_mixtures_are_those_of_em(world: World) -> None:
             )
 
 
-def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(
-    world: World,
-) -> None:
+def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(world):
     rows, K = world.found.membership, len(world.case.components)
     table = world.found.table
     components = table[table["slice"].str.fullmatch(r"cluster@\d+ = \d+")]
@@ -290,25 +260,13 @@ def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(
     assert world.tested.all() == (world.loss_weight == 0)
     for field_name, joint in world.joints.items():
         r = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
-        own = rows[
-            rows["slice_id"].isin(
-                [one for one, text in named.items() if text.startswith(f"{field_name} =")]
-            )
-        ]
+        names = {one: text for one, text in named.items() if text.startswith(f"{field_name} =")}
+        own = rows[rows["slice_id"].isin(list(names))]
         at = dict(zip(world.table.column("id").to_pylist(), range(len(r)), strict=True))
         places = own["id"].map(at).to_numpy()
         component = world.components[field_name]
-        assert (
-            len(own)
-            == np.isin(
-                component,
-                [
-                    int(text.split(" = ")[1])
-                    for text in named.values()
-                    if text.startswith(f"{field_name} =")
-                ],
-            ).sum()
-        )
+        listed = [int(text.split(" = ")[1]) for text in names.values()]
+        assert len(own) == np.isin(component, listed).sum()
         assert [named[one] for one in own["slice_id"]] == [
             f"{field_name} = {one}" for one in component[places]
         ]
@@ -317,10 +275,7 @@ def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(
         )
         assert own["log_odds"].dtype == np.float64
         np.testing.assert_allclose(
-            own["log_odds"],
-            oracle.log_odds(joint)[places, component[places]],
-            rtol=1e-7,
-            atol=1e-7,
+            own["log_odds"], oracle.log_odds(joint)[places, component[places]], rtol=1e-7, atol=1e-7
         )
         # Else any responsibility near 1 would do.
         assert (r.max(axis=1) < 0.99).any()
@@ -331,7 +286,7 @@ def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(
     assert set(rows["split"]) == kinds
 
 
-def test_table_of_slices_is_counted_and_tested_right(world: World) -> None:
+def test_table_of_slices_is_counted_and_tested_right(world):
     table, testing = world.found.table, world.found.document["testing"]
     sign = -1 if world.is_accuracy else 1
     levels = world.case.options.get("max_cross_size", 1)
@@ -369,7 +324,7 @@ def test_table_of_slices_is_counted_and_tested_right(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_coverage_is_that_of_a_regression(world: World) -> None:
+def test_coverage_is_that_of_a_regression(world):
     for name, component in world.components.items():
         r2, expected = oracle.coverage(world.D, component[world.tested])
         own = world.found.resolutions[name]
@@ -377,7 +332,7 @@ def test_coverage_is_that_of_a_regression(world: World) -> None:
         assert own["r2_expected"] == pytest.approx(expected, rel=1e-12)
 
 
-def test_significant_slices_are_reported_once_in_the_order_of_z(world: World) -> None:
+def test_significant_slices_are_reported_once_in_the_order_of_z(world):
     slices, table = world.found.document["slices"], world.found.table
     called = table[table["significant"]].set_index("slice_id")
     assert len(slices) == world.found.document["search"]["reported"] > 0
@@ -391,7 +346,7 @@ def test_significant_slices_are_reported_once_in_the_order_of_z(world: World) ->
     assert z == pytest.approx(sorted(z, reverse=True), rel=1e-9)
 
 
-def test_reported_slices_tell_how_they_changed(world: World) -> None:
+def test_reported_slices_tell_how_they_changed(world):
     slices = world.found.document["slices"]
     sign = -1 if world.is_accuracy else 1
     overall = world.D.mean()
@@ -430,7 +385,7 @@ def test_reported_slices_tell_how_they_changed(world: World) -> None:
         )
 
 
-def test_assessed_slices_tell_what_they_share(world: World) -> None:
+def test_assessed_slices_tell_what_they_share(world):
     described = [one for one in world.found.document["slices"] if "found" in one]
     own = [world.held(one["definition"]["predicate"]) for one in described]
     for one, held in zip(described, own, strict=True):
@@ -443,13 +398,13 @@ def test_assessed_slices_tell_what_they_share(world: World) -> None:
         assert told == pytest.approx(wanted, rel=1e-12)
 
 
-def described(world: World) -> list[dict[str, Any]]:
+def described(world):
     """Return the slices that have examples."""
     slices = world.found.document["slices"]
     return [one for one in slices if one.get("found", {}).get("examples")]
 
 
-def test_shown_examples_are_the_most_typical_and_the_most_changed(world: World) -> None:
+def test_shown_examples_are_the_most_typical_and_the_most_changed(world):
     positions = np.flatnonzero(world.tested)
     ids = world.table.column("id").to_pylist()
     shift = 0.0 if world.has_old else -world.D.mean()
@@ -489,7 +444,7 @@ def test_shown_examples_are_the_most_typical_and_the_most_changed(world: World) 
 
 
 @pytest.mark.slow
-def test_weights_count_in_metrics_and_not_in_mixtures(tmp_path: Path) -> None:
+def test_weights_count_in_metrics_and_not_in_mixtures(tmp_path):
     table = examples(3, n=500, apart=1.0)
     told = {**LOSSES, "embedding": "z", "example_id": "id", "components": (5,), "seed": SEED}
     data = (written(tmp_path / "data.parquet", table),)

@@ -1,32 +1,28 @@
 """Findings of whole runs, against models that scikit-learn and numpy fit to the rows themselves."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from tests.conftest import slow
 from tests.oracles import predicates
-from tests.running import Found, search
+from tests.running import search
 
 EPS = np.finfo(float).eps
 FEATURES = ("age", "education", "marital-status", "occupation", "relationship", "capital-gain")
-OPTIONS: dict[str, Any] = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
+OPTIONS = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
 
 
 class Rows:
     """What a metric averages, row by row: targets of those in the denominator, and their weights."""
 
-    def __init__(self, frame: pd.DataFrame, metric: str, *, paired: bool, weight: str | None):
+    def __init__(self, frame, metric, *, paired, weight):
         y = frame["income"].to_numpy()
         new, old = (frame[name].to_numpy() for name in ("prediction", "prediction_old"))
 
-        def loss(score: str) -> np.ndarray:
+        def loss(score):
             p = np.clip(frame[score].to_numpy(), EPS, 1 - EPS)
             return -np.where(y == 1, np.log(p), np.log1p(-p))
 
@@ -46,16 +42,16 @@ class Rows:
         self.weight = np.ones(len(frame)) if weight is None else frame[weight].to_numpy() * 1.0
         self.metric = metric
 
-    def value(self, mean: float) -> float:
+    def value(self, mean):
         """The metric of a mean target."""
         share = 1.0 - mean if self.against and self.metric != "log_loss" else mean
         return 2.0 * share / (1.0 + share) if self.metric == "f1" else share
 
-    def mean(self, rows: np.ndarray) -> float:
+    def mean(self, rows):
         rows = rows & self.kept
         return float((self.weight * self.target)[rows].sum() / self.weight[rows].sum())
 
-    def expected(self, members: list[np.ndarray], rows: np.ndarray) -> float:
+    def expected(self, members, rows):
         """The mean over some rows of what a model of membership, fitted to all rows, expects."""
         X = np.stack([self.kept * 1.0, *members], axis=1)[self.kept]
         w, t = self.weight[self.kept], self.target[self.kept]
@@ -75,12 +71,12 @@ class Rows:
         return float((w * fitted)[own].sum() / w[own].sum())
 
 
-def _members(found: Found, frame: pd.DataFrame, finding: dict[str, Any]) -> np.ndarray:
+def _members(found, frame, finding):
     (one,) = [each for each in found.document["slices"] if each["slice_id"] == finding["slice_id"]]
     return predicates.mask(frame, one["definition"]["predicate"])
 
 
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
+CASES = {
     "accuracy": ("accuracy", {}),
     "recall": ("recall", {}),
     "F1": ("f1", {}),
@@ -89,14 +85,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "weighted log loss": ("log_loss", {"score": "score", "weight": "fnlwgt"}),
     "accuracy of two models": ("accuracy", {"baseline_prediction": "prediction_old"}),
     "recall of two models": ("recall", {"baseline_prediction": "prediction_old"}),
-    "log loss of two models": (
-        "log_loss",
-        {"score": "score", "baseline_prediction": "prediction_old", "baseline_score": "score_old"},
-    ),
-    "weighted accuracy of two models": (
-        "accuracy",
-        {"baseline_prediction": "prediction_old", "weight": "fnlwgt"},
-    ),
+    "log loss of two models": ("log_loss", {"score": "score", "baseline_prediction": "prediction_old", "baseline_score": "score_old"}),
+    "weighted accuracy of two models": ("accuracy", {"baseline_prediction": "prediction_old", "weight": "fnlwgt"}),
     "weighted log loss of two models": (
         "log_loss",
         {
@@ -107,11 +97,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "accuracy by groups": ("accuracy", {"group": "household"}),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def table(adult_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table(adult_path, tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "adult.parquet"
     rows = pq.read_table(adult_path).to_pandas()
     rows["household"] = np.random.default_rng(0).integers(0, 5000, len(rows))
@@ -122,23 +112,13 @@ def table(adult_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 QUICK = ("accuracy", "recall", "weighted accuracy of two models", "log loss")
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
-)
-def test_findings_equal_a_model_of_the_rows(case: str, table: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", [case if case in QUICK else slow(case) for case in CASES])
+def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
     metric, options = CASES[case]
     paired = "baseline_prediction" in options
     frame = pd.read_parquet(table)
-    found = search(
-        tmp_path / "out",
-        data=(str(table),),
-        metric=(metric,),
-        alternative="both",
-        features=FEATURES,
-        **OPTIONS,
-        **options,
-    )
+    options = {"metric": (metric,), "alternative": "both", "features": FEATURES, **options}
+    found = search(tmp_path / "out", data=table, **OPTIONS, **options)
     rows = Rows(frame, metric, paired=paired, weight=options.get("weight"))
     total = (rows.weight * rows.target)[rows.kept].sum()
     sides = found.document["finding_models"]
@@ -148,7 +128,7 @@ def test_findings_equal_a_model_of_the_rows(case: str, table: Path, tmp_path: Pa
     assert len(findings) >= 3
     ranks = found.table.dropna(subset="finding").set_index("slice_id")["finding"].to_dict()
     for side in sides:
-        members: list[np.ndarray] = []
+        members = []
         own = [one for one in findings if one["direction"] == side["direction"]]
         assert [one["rank"] for one in own] == [*range(1, len(own) + 1)]
         assert len(side.get("coefficients", ())) == 1 + len(own)
@@ -177,12 +157,25 @@ def test_findings_equal_a_model_of_the_rows(case: str, table: Path, tmp_path: Pa
             assert one["p_value"] <= 0.05 / 2 / 6  # no level has fewer tests than features
             assert ranks[one["slice_id"]] == one["rank"]
         _check_intersections(side, rows, members[:10])
+        _check_coverage(side, rows, members, weighted="weight" in options)
     assert len(ranks) == len({one["slice_id"] for one in findings})
 
 
-def _check_intersections(side: dict[str, Any], rows: Rows, members: list[np.ndarray]) -> None:
-    """Hold the sets of examples that are in the same findings against all sets, counted here."""
-    sets: dict[tuple[int, ...], np.ndarray] = {}
+def _check_coverage(side, rows, members, *, weighted):
+    if weighted or not members:
+        assert not {"r2", "r2_expected"} & side.keys()
+        return
+    X = np.stack([inside[rows.kept] * 1.0 for inside in members], axis=1)
+    X -= X.mean(axis=0)
+    target = rows.target[rows.kept] - rows.target[rows.kept].mean()
+    left = target - X @ np.linalg.lstsq(X, target, rcond=None)[0]
+    assert side["r2"] == pytest.approx(1 - (left @ left) / (target @ target), rel=1e-8)
+    rank = np.linalg.matrix_rank(X)
+    assert side["r2_expected"] == pytest.approx(rank / (target.size - 1), rel=1e-12)
+
+
+def _check_intersections(side, rows, members):
+    sets = {}
     for row in np.flatnonzero(rows.kept):
         own = tuple(rank for rank, inside in enumerate(members, 1) if inside[row])
         sets.setdefault(own, np.zeros(len(rows.kept), bool))[row] = True

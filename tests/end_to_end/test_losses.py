@@ -1,25 +1,20 @@
 """``--metric loss``: columns of losses that a search, a check or a discovery averages."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from slicebeam.pipelines.cli import run
+from tests.conftest import slow
 from tests.running import read, refused, rows_of, search
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROWS = 300
 
 
-def examples() -> pd.DataFrame:
+def examples():
     rng = np.random.default_rng(5)
     frame = pd.DataFrame(
         {
@@ -37,21 +32,21 @@ def examples() -> pd.DataFrame:
     return frame
 
 
-OPTIONS: dict[str, Any] = {"features": "age,sex", "min_slice_size": 5, "alternative": "both"}
+OPTIONS = {"features": "age,sex", "min_slice_size": 5, "alternative": "both"}
 NUMBERS = ["slice", "n", "value", "reference", "delta", "ci_low", "ci_high", "p_value", "q_value"]
 NUMBERS += ["significant", "test", "reason"]
 
 
-def searched(folder: Path, frame: pd.DataFrame, **options: Any) -> Any:
+def searched(folder, frame, **options):
     path = folder / "e.parquet"
     frame.to_parquet(path)
     given = {**OPTIONS, **options}
     given["features"] = tuple(given["features"].split(","))
-    return search(folder / "out", data=(str(path),), **given)
+    return search(folder / "out", data=path, **given)
 
 
 @pytest.mark.parametrize(("side", "weight"), [("baseline", None), ("overall", "weight")])
-def test_losses_are_averaged(side: str, weight: str | None, tmp_path: Path) -> None:
+def test_losses_are_averaged(side, weight, tmp_path):
     frame = examples()
     options = {"loss": "new", **({"baseline_loss": "old"} if side == "baseline" else {})}
     found = searched(tmp_path, frame, **options, **({"weight": weight} if weight else {}))
@@ -72,7 +67,7 @@ def test_losses_are_averaged(side: str, weight: str | None, tmp_path: Path) -> N
     assert first["changes"][0]["direction"] in {"degraded", "worse"}
 
 
-def test_a_loss_is_what_an_error_is(tmp_path: Path) -> None:
+def test_a_loss_is_what_an_error_is(tmp_path):
     """Of a label 0 the absolute error is the prediction itself, so that all numbers are the same."""
     frame = examples()
     losses = searched(tmp_path, frame, loss="new", baseline_loss="old").table
@@ -82,14 +77,8 @@ def test_a_loss_is_what_an_error_is(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(losses[NUMBERS], errors[NUMBERS])
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "decimal",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("whole", "boolean", "single")),
-    ],
-)
-def test_numbers_of_any_type(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["decimal", *map(slow, ("whole", "boolean", "single"))])
+def test_numbers_of_any_type(kind, tmp_path):
     frame = examples()
     tenths = (frame["new"] * 4).astype(int)
     same = frame.assign(new=tenths.astype(float) if kind != "boolean" else (tenths > 1) * 1.0)
@@ -104,16 +93,10 @@ def test_numbers_of_any_type(kind: str, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(found[NUMBERS], expected[NUMBERS])
 
 
-def test_losses_beside_another_metric(tmp_path: Path) -> None:
+def test_losses_beside_another_metric(tmp_path):
     frame = examples()
-    found = searched(
-        tmp_path,
-        frame,
-        loss="new",
-        metric=("accuracy", "loss"),
-        label="label",
-        prediction="prediction",
-    )
+    both = {"metric": ("accuracy", "loss"), "label": "label", "prediction": "prediction"}
+    found = searched(tmp_path, frame, loss="new", **both)
     right = (frame["label"] == frame["prediction"]).to_numpy()
     told = {one["name"]: one for one in found.document["slices"]}
     alone = searched(tmp_path, frame, loss="new").table.set_index("slice")
@@ -133,9 +116,7 @@ def test_losses_beside_another_metric(tmp_path: Path) -> None:
         (0.3, None, "all examples have the same outcome"),
     ],
 )
-def test_losses_that_are_all_the_same(
-    new: float, old: float | None, reason: str, tmp_path: Path
-) -> None:
+def test_losses_that_are_all_the_same(new, old, reason, tmp_path):
     options = {"loss": "new", **({} if old is None else {"baseline_loss": "old"})}
     found = searched(tmp_path, examples().assign(new=new, old=old or 0.0), **options)
     assert found.table["p_value"].eq(1).all()
@@ -147,20 +128,14 @@ def test_losses_that_are_all_the_same(
 @pytest.mark.parametrize(
     ("weight", "alternative"),
     [
-        (None, "better"),
-        ("weight", "both"),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in ((None, "worse"), (None, "both"), ("weight", "worse"), ("weight", "better"))
-        ),
+        *((None, "better"), ("weight", "both"), slow(None, "worse"), slow(None, "both")),
+        *(slow("weight", "worse"), slow("weight", "better")),
     ],
 )
-def test_losses_that_all_change_by_the_same(
-    weight: str | None, alternative: str, tmp_path: Path
-) -> None:
+def test_losses_that_all_change_by_the_same(weight, alternative, tmp_path):
     """Of the 2ⁿ ways to give n equal changes a sign, one is as extreme."""
     frame = examples().assign(new=0.3, old=0.5)
-    options: dict[str, Any] = {"loss": "new", "baseline_loss": "old", "alternative": alternative}
+    options = {"loss": "new", "baseline_loss": "old", "alternative": alternative}
     found = searched(tmp_path, frame, **options, **({"weight": weight} if weight else {}))
     assert found.table["test"].eq("exact sign flips, constant change").all()
     for row, held in rows_of(found, frame):
@@ -178,18 +153,11 @@ def test_losses_that_all_change_by_the_same(
         {},
         {"weight": "weight"},
         {"group": "id"},
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in (
-                {"alternative": "worse"},
-                {"test": "permutation"},
-                {"test": "bootstrap-rows"},
-            )
-        ),
+        *map(slow, ({"alternative": "worse"}, {"test": "permutation"}, {"test": "bootstrap-rows"})),
     ],
     ids=str,
 )
-def test_losses_that_a_feature_separates(options: dict[str, Any], tmp_path: Path) -> None:
+def test_losses_that_a_feature_separates(options, tmp_path):
     """One side has one loss, the other side another one: a random subset hardly ever does."""
     frame = examples().assign(id=np.arange(ROWS))
     frame["new"] = (frame["sex"] == "F") * 1.0
@@ -210,7 +178,7 @@ def test_losses_that_a_feature_separates(options: dict[str, Any], tmp_path: Path
 
 
 @pytest.mark.parametrize(("slope", "code"), [(1, 1), (-1, 0)])
-def test_the_gate_sees_constants(slope: int, code: int, tmp_path: Path) -> None:
+def test_the_gate_sees_constants(slope, code, tmp_path):
     """Neither a constant change nor two constants pass for no difference."""
     frame = examples()
     frame["old"] = 0.5
@@ -223,8 +191,7 @@ def test_the_gate_sees_constants(slope: int, code: int, tmp_path: Path) -> None:
     assert run([*arguments, "--compare", "overall", "--output", str(tmp_path / "alone")]) == 1
 
 
-def test_losses_below_zero(tmp_path: Path) -> None:
-    """Log likelihoods are losses of any sign: a shift of both changes no difference."""
+def test_losses_below_zero(tmp_path):
     frame = examples()
     lower = frame.assign(new=frame["new"] - 7, old=frame["old"] - 7)
     found = searched(tmp_path, lower, loss="new", baseline_loss="old").table
@@ -236,7 +203,7 @@ def test_losses_below_zero(tmp_path: Path) -> None:
     )
 
 
-def test_a_check_takes_the_losses_over(tmp_path: Path) -> None:
+def test_a_check_takes_the_losses_over(tmp_path):
     frame = examples()
     first = searched(tmp_path, frame, loss="new", baseline_loss="old")
     document = str(tmp_path / "out" / "changelist.json")
@@ -247,15 +214,13 @@ def test_a_check_takes_the_losses_over(tmp_path: Path) -> None:
     for one in first.document["slices"]:
         assert checked[one["slice_id"]]["changes"][0]["delta"] == one["changes"][0]["delta"]
     # Other losses, of one model.
-    assert (
-        run([*check, "--output", str(tmp_path / "new"), "--loss", "old", "--compare", "overall"])
-        == 0
-    )
+    other = ["--output", str(tmp_path / "new"), "--loss", "old", "--compare", "overall"]
+    assert run([*check, *other]) == 0
     for row, held in rows_of(read(tmp_path / "new"), frame):
         assert row.value == pytest.approx(frame["old"][held].mean(), rel=1e-12)
 
 
-WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+WRONG = {
     "nan": (
         {"new": [np.nan if row == 33 else 0.5 for row in range(ROWS)]},
         {"loss": "new"},
@@ -271,16 +236,12 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"loss": "new"},
         "column 'new' holds 1e+200 in row 34 of DIR/e.parquet, which cannot be summed",
     ),
-    "lists": (
-        {"new": [[0.5]] * ROWS},
-        {"loss": "new"},
-        "column 'new' is list<element: double>, but a loss is a number; name a numeric column",
-    ),
-}
+    "lists": ({"new": [[0.5]] * ROWS}, {"loss": "new"}, "column 'new' is list<element: double>, but a loss is a number; name a numeric column"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_wrong_losses(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_losses(what, tmp_path, capsys):
     columns, options, message = WRONG[what]
     examples().assign(**columns).to_parquet(tmp_path / "e.parquet")
     arguments = ["search", "--data", str(tmp_path / "e.parquet"), "--output", str(tmp_path / "out")]
@@ -290,7 +251,7 @@ def test_wrong_losses(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not (tmp_path / "out" / "slices.parquet").exists()
 
 
-def test_losses_of_new_data_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_of_new_data_are_needed(tmp_path, capsys):
     frame = examples()
     searched(tmp_path, frame, loss="new", baseline_loss="old")
     frame.drop(columns="old").to_parquet(tmp_path / "new.parquet")

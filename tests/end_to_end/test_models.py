@@ -1,52 +1,42 @@
 """Models given as files: the same results as their predictions given as a column."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import make_column_transformer
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.metrics.errors import InputError
 from tests.running import search
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FEATURES = ["age", "hours-per-week", "sex", "workclass"]
 
 
 class Stubborn:
-    """A model that raises."""
-
-    def predict(self, frame: pd.DataFrame) -> np.ndarray:
+    def predict(self, frame):
         raise ValueError(f"I do not like\n{len(frame)} rows")
 
 
 class Fractions:
-    """A model that is no classifier."""
-
-    def predict(self, frame: pd.DataFrame) -> np.ndarray:
+    def predict(self, frame):
         return frame["age"].to_numpy() / 100
 
 
 class Wide:
     """A model that predicts a probability for each class."""
 
-    def predict(self, frame: pd.DataFrame) -> np.ndarray:
+    def predict(self, frame):
         return np.ones((len(frame), 2))
 
 
-def fitted(adult: pd.DataFrame, features: list[str]) -> Pipeline:
+def fitted(adult, features):
     words = [name for name in features if not pd.api.types.is_numeric_dtype(adult[name])]
     encode = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), words), remainder="passthrough"
@@ -56,7 +46,7 @@ def fitted(adult: pd.DataFrame, features: list[str]) -> Pipeline:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory, adult: pd.DataFrame) -> dict[str, Any]:
+def data(tmp_path_factory, adult):
     folder = tmp_path_factory.mktemp("models")
     few = adult[[*FEATURES, "income"]].iloc[:6000]
     new, old = fitted(adult, FEATURES), fitted(adult, ["age", "sex"])
@@ -69,36 +59,21 @@ def data(tmp_path_factory: pytest.TempPathFactory, adult: pd.DataFrame) -> dict[
     return {"folder": folder, "data": (str(folder / "data.parquet"),), "label": "income"}
 
 
-def test_a_model_is_its_predictions(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_a_model_is_its_predictions(tmp_path, data):
     folder = data["folder"]
     options = {"label": "income", "alternative": "both", "max_cross_size": 2, "chunk_rows": 1000}
-    by_model = search(
-        tmp_path / "model",
-        data=data["data"],
-        model=str(folder / "new.pkl"),
-        baseline_model=str(folder / "old.joblib"),
-        **options,
-    )
-    by_column = search(
-        tmp_path / "column",
-        data=(str(folder / "predicted.parquet"),),
-        prediction="new",
-        baseline_prediction="old",
-        **options,
-    )
+    models = {"model": str(folder / "new.pkl"), "baseline_model": str(folder / "old.joblib")}
+    by_model = search(tmp_path / "model", data=data["data"], **models, **options)
+    columns = {"prediction": "new", "baseline_prediction": "old", **options}
+    by_column = search(tmp_path / "column", data=folder / "predicted.parquet", **columns)
     assert by_model.slices_bytes == by_column.slices_bytes
     assert by_model.document["slices"] == by_column.document["slices"]
     assert by_model.document["slices"]
     models = {one["role"]: one["model_uri"] for one in by_model.document["models"]}
-    assert models == {
-        "after": str(folder / "new.pkl"),
-        "before": str(folder / "old.joblib"),
-    }
+    assert models == {"after": str(folder / "new.pkl"), "before": str(folder / "old.joblib")}
 
 
-def test_a_model_without_names_of_columns_reads_the_features(
-    tmp_path: Path, data: dict[str, Any], adult: pd.DataFrame
-) -> None:
+def test_a_model_without_names_of_columns_reads_the_features(tmp_path, data, adult):
     numbers = ["age", "hours-per-week"]
     train = adult.iloc[:500]
     model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(
@@ -108,11 +83,7 @@ def test_a_model_without_names_of_columns_reads_the_features(
     frame = pd.read_parquet(data["data"][0])
     frame["p"] = model.predict(frame[numbers].to_numpy())
     frame.to_parquet(tmp_path / "data.parquet")
-    options: dict[str, Any] = {
-        "data": (str(tmp_path / "data.parquet"),),
-        "label": "income",
-        "features": numbers,
-    }
+    options = {"data": (str(tmp_path / "data.parquet"),), "label": "income", "features": numbers}
     with warnings.catch_warnings():
         # It is given no names either, of which it would warn.
         warnings.simplefilter("error", UserWarning)
@@ -121,7 +92,7 @@ def test_a_model_without_names_of_columns_reads_the_features(
     assert one.slices_bytes == other.slices_bytes
 
 
-def refused(output: Path, options: dict[str, Any], model: Path) -> str:
+def refused(output, options, model):
     with pytest.raises(InputError) as caught:
         search(output, data=options["data"], label="income", model=str(model))
     assert not (output / "changelist.json").exists()
@@ -131,7 +102,7 @@ def refused(output: Path, options: dict[str, Any], model: Path) -> str:
     return message
 
 
-def test_files_that_are_no_model(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_files_that_are_no_model(tmp_path, data):
     assert "no such file" in refused(tmp_path, data, tmp_path / "gone.pkl")
     (tmp_path / "text.pkl").write_text("I am no pickle")
     assert "not readable as a pickle" in refused(tmp_path, data, tmp_path / "text.pkl")
@@ -147,9 +118,7 @@ def test_files_that_are_no_model(tmp_path: Path, data: dict[str, Any]) -> None:
     assert "no_such_package" in message
 
 
-def test_columns_that_the_model_misses(
-    tmp_path: Path, data: dict[str, Any], adult: pd.DataFrame
-) -> None:
+def test_columns_that_the_model_misses(tmp_path, data, adult):
     renamed = adult.rename(columns={"hours-per-week": "hours_per_week"})
     model = fitted(renamed, ["age", "hours_per_week", "sex"])
     joblib.dump(model, tmp_path / "m.joblib")
@@ -157,7 +126,7 @@ def test_columns_that_the_model_misses(
     assert "unknown column 'hours_per_week'; did you mean 'hours-per-week'?" in message
 
 
-def test_models_that_fail(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_models_that_fail(tmp_path, data):
     (tmp_path / "m.pkl").write_bytes(pickle.dumps(Stubborn()))
     message = refused(tmp_path, data, tmp_path / "m.pkl")
     assert re.search(r"failed on the columns age, .*: I do not like$", message)

@@ -1,7 +1,5 @@
 """Searches whose data, work folder and output are in object storage, undisturbed and disturbed."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
@@ -11,7 +9,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from sklearn.compose import make_column_transformer
@@ -20,39 +17,33 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.pipelines.cli import run
-from tests.conftest import google_first, own_stores, s3_first
+from tests.conftest import google_first, own_stores, s3_first, slow
 from tests.gcs_server import FORBIDDEN
 from tests.object_stores import ROOT
-from tests.running import Found, names_of, read, refused, search
-from tests.storage_faults import OBJECTS, Fault, Proxy
+from tests.running import names_of, read, refused, search
+from tests.storage_faults import OBJECTS, Fault
 from tests.tfrecord_files import example, frame
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tests.object_stores import Bucket
 
 FEATURES = ("age", "education", "occupation", "sex")
 # Several chunks, so that there are several shards.
-OPTIONS: dict[str, Any] = {"label": "income", "prediction": "prediction", "chunk_rows": 4000}
+OPTIONS = {"label": "income", "prediction": "prediction", "chunk_rows": 4000}
 SLOW = pytest.mark.slow
 ONE = pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
 PUBLISHED = ["out/changelist.json", "out/slices.parquet"]
 
 
-def arguments(data: str, output: str, **options: Any) -> list[str]:
-    """The command of a search."""
+def arguments(data, output, **options):
     given = {"data": data, "output": output, "features": ",".join(FEATURES), **OPTIONS, **options}
     return ["search", *(f"--{key.replace('_', '-')}={value}" for key, value in given.items())]
 
 
-def process(given: list[str]) -> subprocess.Popen[str]:
+def process(given):
     """Start the command as a user would, in the environment of the test."""
     command = [sys.executable, "-m", "slicebeam.pipelines.cli", *given, "--quiet"]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
-def published(bucket: Bucket, folder: Path, key: str = "out") -> Found:
+def published(bucket, folder, key="out"):
     """What a run has published in a bucket, as if it were in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names_of(json.loads(bucket.read(f"{key}/changelist.json"))):
@@ -60,33 +51,30 @@ def published(bucket: Bucket, folder: Path, key: str = "out") -> Found:
     return read(folder)
 
 
-def keys_of(bucket: Bucket) -> list[str]:
+def keys_of(bucket):
     """The keys of what is published in ``out``."""
     return [f"out/{name}" for name in names_of(json.loads(bucket.read("out/changelist.json")))]
 
 
-def equal(one: Found, other: Found) -> None:
+def equal(one, other):
     """The same result, but for where and when it was found."""
     assert one.slices_bytes == other.slices_bytes
     assert one.timeless() == other.timeless()
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
-    """What the run of `arguments` finds on a disk."""
+def reference(tmp_path_factory, adult_path):
     output = tmp_path_factory.mktemp("reference")
-    return search(output, data=(str(adult_path),), features=FEATURES, **OPTIONS)
+    return search(output, data=adult_path, features=FEATURES, **OPTIONS)
 
 
 @pytest.fixture
-def data(bucket: Bucket, adult_path: Path) -> str:
+def data(bucket, adult_path):
     return bucket.upload(adult_path, "data/adult.parquet")
 
 
-@pytest.mark.parametrize("engine", ["direct", pytest.param("direct_multi", marks=SLOW)])
-def test_as_on_a_disk(
-    bucket: Bucket, data: str, reference: Found, tmp_path: Path, engine: str
-) -> None:
+@pytest.mark.parametrize("engine", ["direct", slow("direct_multi")])
+def test_as_on_a_disk(bucket, data, reference, tmp_path, engine):
     assert run([*arguments(data, f"{bucket.uri}/out", runner_config=engine), "--quiet"]) == 0
     found = published(bucket, tmp_path / "found")
     equal(found, reference)
@@ -97,9 +85,7 @@ def test_as_on_a_disk(
 
 @google_first
 @pytest.mark.slow
-def test_what_is_said_of_a_run_names_the_objects(
-    bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_said_of_a_run_names_the_objects(bucket, data, capsys):
     assert run([*arguments(data, f"{bucket.uri}/out"), "--json"]) == 0
     printed = capsys.readouterr().out
     assert f"{bucket.uri}/out/changelist.json" in json.dumps(json.loads(printed))
@@ -108,18 +94,8 @@ def test_what_is_said_of_a_run_names_the_objects(
 
 
 @ONE
-@pytest.mark.parametrize(
-    "in_the_bucket",
-    [pytest.param("data", marks=SLOW), pytest.param("output", marks=SLOW), "work_dir"],
-)
-def test_some_of_it_in_object_storage(
-    bucket: Bucket,
-    data: str,
-    reference: Found,
-    tmp_path: Path,
-    adult_path: Path,
-    in_the_bucket: str,
-) -> None:
+@pytest.mark.parametrize("in_the_bucket", [slow("data"), slow("output"), "work_dir"])
+def test_some_of_it_in_object_storage(bucket, data, reference, tmp_path, adult_path, in_the_bucket):
     output = f"{bucket.uri}/out" if in_the_bucket == "output" else str(tmp_path / "out")
     work = f"{bucket.uri}/work" if in_the_bucket == "work_dir" else str(tmp_path / "work")
     source = data if in_the_bucket == "data" else str(adult_path)
@@ -134,7 +110,7 @@ def test_some_of_it_in_object_storage(
 COLUMNS = ["age", "education", "sex", "income", "prediction"]
 
 
-def written(few: pd.DataFrame, path: Path) -> None:
+def written(few, path):
     """Write a file of the format that its name tells."""
     if path.name.endswith(".parquet"):
         few.to_parquet(path, row_group_size=500)
@@ -143,49 +119,37 @@ def written(few: pd.DataFrame, path: Path) -> None:
     elif ".csv" in path.name:
         few.to_csv(path, index=False)
     else:
-        rows = few.to_dict("records")
-        content = b"".join(
-            frame(
-                example(
-                    {
-                        key: [value.encode() if isinstance(value, str) else value]
-                        for key, value in row.items()
-                    }
-                )
-            )
-            for row in rows
-        )
+        few = few.map(lambda value: [value.encode() if isinstance(value, str) else value])
+        content = b"".join(frame(example(row)) for row in few.to_dict("records"))
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
 @pytest.mark.parametrize(
     ("names", "pattern"),
     [
-        pytest.param(["a.parquet", "b.parquet"], "*.parquet", marks=SLOW),
-        pytest.param(["day=1/a b.csv", "day=2/50%+ö#?.csv"], "**/*.csv", marks=SLOW),
-        pytest.param(["a.csv.gz", "b.csv.gz"], "?.csv.gz", marks=SLOW),
+        slow(["a.parquet", "b.parquet"], "*.parquet"),
+        slow(["day=1/a b.csv", "day=2/50%+ö#?.csv"], "**/*.csv"),
+        slow(["a.csv.gz", "b.csv.gz"], "?.csv.gz"),
         (["a.jsonl", "b.jsonl.gz"], "*.jsonl*"),
-        pytest.param(
-            ["x.tfrecord-00000-of-00002", "x.tfrecord-00001-of-00002"],
-            "x.tfrecord-*-of-00002",
-            marks=SLOW,
-        ),
-        pytest.param(["x.tfrecord.gz"], "x.tfrecord.gz", marks=SLOW),
+        slow(["x.tfrecord-00000-of-00002", "x.tfrecord-00001-of-00002"], "x.tfrecord-*-of-00002"),
+        slow(["x.tfrecord.gz"], "x.tfrecord.gz"),
     ],
     ids=["parquet", "csv", "csv.gz", "jsonl", "tfrecord", "tfrecord.gz"],
-)
+)  # fmt: skip
 @google_first
-def test_every_format_and_globs(
-    bucket: Bucket, tmp_path: Path, adult: pd.DataFrame, names: list[str], pattern: str
-) -> None:
+def test_every_format_and_globs(bucket, tmp_path, adult, names, pattern):
     local = tmp_path / "data"
     for number, name in enumerate(names):
         (local / name).parent.mkdir(parents=True, exist_ok=True)
         written(adult[COLUMNS].iloc[number * 1500 : number * 1500 + 1500], local / name)
         bucket.upload(local / name, f"data/{name}")
-    options: dict[str, Any] = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
-    options |= {"chunk_rows": 400}
-    wanted = search(tmp_path / "local", data=(f"{local}/{pattern}",), **options)
+    options = {
+        "label": "income",
+        "prediction": "prediction",
+        "max_cross_size": 2,
+        "chunk_rows": 400,
+    }
+    wanted = search(tmp_path / "local", data=f"{local}/{pattern}", **options)
     given = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
     given += [f"--data={bucket.uri}/data/{pattern}", f"--output={bucket.uri}/out", "--quiet"]
     assert run(["search", *given]) == 0
@@ -196,9 +160,7 @@ def test_every_format_and_globs(
 
 @google_first
 @pytest.mark.slow
-def test_models_and_domains_from_a_bucket(
-    bucket: Bucket, tmp_path: Path, adult: pd.DataFrame
-) -> None:
+def test_models_and_domains_from_a_bucket(bucket, tmp_path, adult):
     features = ["age", "sex", "education"]
     encode = make_column_transformer((OneHotEncoder(), features[1:]), remainder="passthrough")
     model = make_pipeline(encode, DecisionTreeClassifier(max_depth=4, random_state=0))
@@ -206,19 +168,16 @@ def test_models_and_domains_from_a_bucket(
     few = adult[[*features, "income", "prediction"]].iloc[:4000]
     few.to_parquet(tmp_path / "data.parquet")
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(model))
-    options: dict[str, Any] = {"label": "income", "features": features, "max_cross_size": 2}
-    first = search(
-        tmp_path / "first", data=(str(tmp_path / "data.parquet"),), bins=4, prediction="prediction",
-        **options,
-    )  # fmt: skip
+    options = {"label": "income", "features": features, "max_cross_size": 2}
+    few = {"data": tmp_path / "data.parquet", **options}
+    first = search(tmp_path / "first", bins=4, prediction="prediction", **few)
     local = {"model": str(tmp_path / "model.pkl"), "domains": str(first.folder / "changelist.json")}
-    wanted = search(tmp_path / "local", data=(str(tmp_path / "data.parquet"),), **options, **local)
+    wanted = search(tmp_path / "local", **few, **local)
     there = {name: bucket.upload(Path(file), f"in put/{name}") for name, file in local.items()}
     # The name tells a model's format.
     there["model"] = bucket.upload(Path(local["model"]), "in put/new model.pkl")
-    found = search(
-        tmp_path / "found", data=(bucket.upload(tmp_path / "data.parquet"),), **options, **there
-    )
+    options["data"] = bucket.upload(tmp_path / "data.parquet")
+    found = search(tmp_path / "found", **options, **there)
     assert found.slices_bytes == wanted.slices_bytes
     assert found.document["slices"] == wanted.document["slices"]
     assert found.document["slices"]
@@ -226,12 +185,10 @@ def test_models_and_domains_from_a_bucket(
 
 
 @google_first
-def test_files_that_are_not_there(
-    bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_files_that_are_not_there(bucket, data, capsys, tmp_path):
     output = f"{bucket.uri}/out"
 
-    def told(*more: str, code: int = 2, source: str = data) -> str:
+    def told(*more, code=2, source=data):
         return refused([*arguments(source, output), *more], capsys, folder=tmp_path, code=code)
 
     assert "did you mean" in told(source=f"{bucket.uri}/data/adlt.parquet")
@@ -241,19 +198,15 @@ def test_files_that_are_not_there(
     assert absent in told(f"--domains={absent}")
     assert absent in told(f"--domains={data}", f"--domains={absent}")
     without = [one for one in arguments(data, output) if not one.startswith("--prediction")]
-    message = refused(
-        [*without, f"--model={bucket.uri}/absent.pkl"], capsys, folder=tmp_path, code=2
-    )
-    assert f"{bucket.uri}/absent.pkl" in message
+    model = f"{bucket.uri}/absent.pkl"
+    assert model in refused([*without, f"--model={model}"], capsys, folder=tmp_path)
     message = told(source=f"{bucket.uri}-absent/data.parquet", code=3)
     assert f"no bucket '{bucket.name}-absent'" in message
     assert bucket.keys("out/changelist") == []
 
 
 @ONE
-def test_an_output_that_may_not_be_written(
-    bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_output_that_may_not_be_written(bucket, data, capsys, tmp_path):
     given = arguments(data, f"gs://{FORBIDDEN}bucket/out", work_dir=str(tmp_path / "work"))
     message = refused([*given, "--quiet"], capsys, folder=tmp_path, code=3)
     assert f"gs://{FORBIDDEN}bucket/out" in message
@@ -263,9 +216,7 @@ def test_an_output_that_may_not_be_written(
 
 
 @google_first
-def test_a_work_folder_with_other_objects_is_refused(
-    bucket: Bucket, data: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_work_folder_with_other_objects_is_refused(bucket, data, capsys, tmp_path):
     bucket.write("work/precious", b"not a run's")
     given = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work")
     assert "contains files that no run wrote" in refused(given, capsys, folder=tmp_path)
@@ -277,9 +228,7 @@ def test_a_work_folder_with_other_objects_is_refused(
 @s3_first
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.slow
-def test_faults_of_storage_change_nothing(
-    bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
-) -> None:
+def test_faults_of_storage_change_nothing(bucket, data, proxy, reference, tmp_path):
     faults = [
         proxy.add(Fault("status", share=0.05, status=503)),
         proxy.add(Fault("status", share=0.02, status=429)),
@@ -299,9 +248,7 @@ def test_faults_of_storage_change_nothing(
 
 @SLOW
 @own_stores
-def test_faults_of_storage_with_worker_processes(
-    bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
-) -> None:
+def test_faults_of_storage_with_worker_processes(bucket, data, proxy, reference, tmp_path):
     faults = [
         proxy.add(Fault("status", share=0.05, status=503)),
         proxy.add(Fault("lose answer", share=0.03)),
@@ -320,8 +267,8 @@ def test_faults_of_storage_with_worker_processes(
 @pytest.mark.parametrize("step", range(0, 120, 8))
 @ONE
 def test_a_lost_answer_to_any_request_changes_nothing(
-    bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path, step: int
-) -> None:
+    bucket, data, proxy, reference, tmp_path, step
+):
     fault = proxy.add(Fault("lose answer", path=OBJECTS["gs"], skip=step, times=3))
     assert run([*arguments(data, f"{bucket.uri}/out"), "--quiet"]) == 0
     assert fault.struck == 3
@@ -331,20 +278,10 @@ def test_a_lost_answer_to_any_request_changes_nothing(
 
 
 @google_first
-@pytest.mark.parametrize("engine", ["direct", pytest.param("direct_multi", marks=SLOW)])
-@pytest.mark.parametrize(
-    "moment", [r"_work.*iteration-1", pytest.param(r"_work.*shards\.json", marks=SLOW)]
-)
+@pytest.mark.parametrize("engine", ["direct", slow("direct_multi")])
+@pytest.mark.parametrize("moment", [r"_work.*iteration-1", slow(r"_work.*shards\.json")])
 @pytest.mark.slow
-def test_a_killed_run_goes_on(
-    bucket: Bucket,
-    data: str,
-    proxy: Proxy,
-    reference: Found,
-    tmp_path: Path,
-    moment: str,
-    engine: str,
-) -> None:
+def test_a_killed_run_goes_on(bucket, data, proxy, reference, tmp_path, moment, engine):
     bucket.write("out/changelist.json", b"old")
     given = arguments(data, f"{bucket.uri}/out", runner_config=engine)
     # Half of a note never counts, so the run is killed before that stage is finished.
@@ -371,14 +308,13 @@ def test_a_killed_run_goes_on(
 @SLOW
 @own_stores
 def test_a_run_killed_while_it_publishes_leaves_what_was_there(
-    bucket: Bucket, data: str, proxy: Proxy, reference: Found, tmp_path: Path
-) -> None:
+    bucket, data, proxy, reference, tmp_path
+):
     given = arguments(data, f"{bucket.uri}/out")
     for name in ("changelist.json", "slices.parquet"):
         bucket.write(f"out/{name}", b"old")
-    held = proxy.add(
-        Fault("hold request", method="PUT|POST", path=r"out.*slices\.[0-9a-f]{12}\.parquet")
-    )
+    path = r"out.*slices\.[0-9a-f]{12}\.parquet"
+    held = proxy.add(Fault("hold request", method="PUT|POST", path=path))
     running = process(given)
     proxy.wait_for(held, 1, running)
     assert proxy.holding.wait(60)
@@ -393,13 +329,8 @@ def test_a_run_killed_while_it_publishes_leaves_what_was_there(
 @SLOW
 @own_stores
 def test_storage_that_goes_down_and_comes_up_again(
-    bucket: Bucket,
-    data: str,
-    proxy: Proxy,
-    reference: Found,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    bucket, data, proxy, reference, tmp_path, monkeypatch
+):
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "3")
     given = arguments(data, f"{bucket.uri}/out")
     gate = proxy.add(Fault("gate", method="PUT|POST", path="_work.*iteration-1"))
@@ -410,9 +341,8 @@ def test_storage_that_goes_down_and_comes_up_again(
     assert running.returncode == 3, message
     first, second = message.splitlines()
     assert first.startswith(f"slicebeam: cannot write {bucket.uri}/out/_work/stages/iteration-1/")
-    assert second == (
-        f"finished work is in {bucket.uri}/out/_work; continue with the same command and --resume"
-    )
+    work = f"{bucket.uri}/out/_work"
+    assert second == f"finished work is in {work}; continue with the same command and --resume"
     assert bucket.keys("out/changelist.json") + bucket.keys("out/slices.parquet") == []
     # Still down: there is no work folder to look into.
     again = process([*given, "--resume"])
@@ -430,30 +360,23 @@ def test_storage_that_goes_down_and_comes_up_again(
 @pytest.mark.parametrize(
     "bucket",
     [
-        pytest.param("gcs_server", marks=SLOW),
+        slow("gcs_server"),
         pytest.param("minio", marks=pytest.mark.engine),
         pytest.param("fake_gcs_server", marks=pytest.mark.engine),
     ],
     indirect=True,
 )
-@pytest.mark.parametrize("there", [False, pytest.param(True, marks=SLOW)], ids=["new", "update"])
-def test_one_of_two_runs_publishes(
-    bucket: Bucket, data: str, proxy: Proxy, tmp_path: Path, there: bool
-) -> None:
+@pytest.mark.parametrize("there", [False, slow(True)], ids=["new", "update"])
+def test_one_of_two_runs_publishes(bucket, data, proxy, tmp_path, there):
     if there:
         for name in PUBLISHED:
             bucket.write(name, b"old")
     # Both have seen what is there, and neither has published, when the gate opens.
     gate = proxy.add(Fault("gate", method="PUT|POST", path=r"out.*slices\.[0-9a-f]{12}\.parquet"))
-    runs = [
-        process(
-            [
-                *arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work-{cross}"),
-                f"--max-cross-size={cross}",
-            ]
-        )
-        for cross in (1, 2)
-    ]
+    runs = []
+    for cross in (1, 2):
+        given = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work-{cross}")
+        runs.append(process([*given, f"--max-cross-size={cross}"]))
     for running in runs:
         proxy.wait_for(gate, 1 + runs.index(running), running)
     gate.gate.set()
@@ -462,13 +385,12 @@ def test_one_of_two_runs_publishes(
     assert sorted(codes) == [0, 2], messages
     winner, loser = runs[codes.index(0)], messages[codes.index(2)]
     first, second = loser.splitlines()
-    told = re.fullmatch(
+    assert re.fullmatch(
         rf"slicebeam: {bucket.uri}/out/changelist\.json was published by the run of process "
         rf"{winner.pid} on \S+ at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC, during this run; "
         "nothing was replaced",
         first,
-    )
-    assert told, loser
+    ), loser
     assert "--resume" in second
     found = published(bucket, tmp_path / "found")
     cross = found.document["provenance"]["config"]["max_cross_size"]
@@ -486,9 +408,7 @@ def test_one_of_two_runs_publishes(
 
 @SLOW
 @ONE
-def test_two_runs_do_not_share_a_work_folder(
-    bucket: Bucket, data: str, proxy: Proxy, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_two_runs_do_not_share_a_work_folder(bucket, data, proxy, capsys, tmp_path):
     given = arguments(data, f"{bucket.uri}/out")
     gate = proxy.add(Fault("gate", method="PUT|POST", path=r"_work.*shards\.json", times=1))
     running = process(given)
@@ -502,9 +422,7 @@ def test_two_runs_do_not_share_a_work_folder(
 
 
 @pytest.fixture
-def stopped(
-    bucket: Bucket, data: str, proxy: Proxy, capsys: pytest.CaptureFixture[str]
-) -> list[str]:
+def stopped(bucket, data, proxy, capsys):
     """The command of a run that failed after it had encoded the examples."""
     given = [*arguments(data, f"{bucket.uri}/out"), "--quiet"]
     fault = proxy.add(Fault("status", method="PUT|POST", path="_work.*iteration-1", status=400))
@@ -517,38 +435,23 @@ def stopped(
     return [*given, "--resume"]
 
 
-def refusal(given: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> str:
-    return refused(given, capsys, folder=tmp_path, code=3)
-
-
 @SLOW
 @own_stores
-def test_another_run_after_one_that_failed(
-    bucket: Bucket, data: str, stopped: list[str], adult_path: Path, tmp_path: Path
-) -> None:
-    """Its objects have the names of the failed run's, of which this process has copies."""
+def test_another_run_after_one_that_failed(bucket, data, stopped, adult_path, tmp_path):
     features = ("education", "hours-per-week")
     given = arguments(data, f"{bucket.uri}/out", features=",".join(features))
     assert run([*given, "--quiet"]) == 0
     # Afterwards, since a run that ends well drops its copies.
-    wanted = search(tmp_path / "local", data=(str(adult_path),), features=features, **OPTIONS)
+    wanted = search(tmp_path / "local", data=adult_path, features=features, **OPTIONS)
     equal(published(bucket, tmp_path / "found"), wanted)
 
 
 @s3_first
-@pytest.mark.parametrize(
-    "where", [pytest.param(0.1, marks=SLOW), 0.5, pytest.param(0.999, marks=SLOW)]
-)
-def test_a_damaged_shard_is_never_counted(
-    bucket: Bucket,
-    stopped: list[str],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    where: float,
-) -> None:
+@pytest.mark.parametrize("where", [slow(0.1), 0.5, slow(0.999)])
+def test_a_damaged_shard_is_never_counted(bucket, stopped, capsys, tmp_path, where):
     shard = bucket.keys("out/_work/stages/shards/")[1]
     bucket.write(shard, flipped(bucket.read(shard), where))
-    message = refusal(stopped, capsys, tmp_path)
+    message = refused(stopped, capsys, folder=tmp_path, code=3)
     assert f"{bucket.uri}/{shard} is damaged" in message
     assert bucket.keys("out/changelist.json") == []
 
@@ -556,17 +459,13 @@ def test_a_damaged_shard_is_never_counted(
 @google_first
 @pytest.mark.slow
 def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
-    bucket: Bucket,
-    stopped: list[str],
-    capsys: pytest.CaptureFixture[str],
-    reference: Found,
-    tmp_path: Path,
-) -> None:
+    bucket, stopped, capsys, reference, tmp_path
+):
     shard = bucket.keys("out/_work/stages/shards/")[-1]
     content = bucket.read(shard)
     for part in (content[: len(content) // 2], content[:3], b""):
         bucket.write(shard, part)
-        message = refusal(stopped, capsys, tmp_path)
+        message = refused(stopped, capsys, folder=tmp_path, code=3)
         assert f"{bucket.uri}/{shard} is damaged" in message
         # Going on would meet it again.
         assert message.endswith("run again without --resume")
@@ -581,8 +480,8 @@ def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
 @pytest.mark.parametrize("name", ["shards.json", "domains.json"])
 @pytest.mark.parametrize("how", ["cut", "changed", "emptied", "deleted"])
 def test_a_stage_whose_note_is_damaged_is_done_again(
-    bucket: Bucket, stopped: list[str], reference: Found, tmp_path: Path, name: str, how: str
-) -> None:
+    bucket, stopped, reference, tmp_path, name, how
+):
     key = f"out/_work/stages/{name}"
     content = bucket.read(key)
     damaged = {"cut": content[: len(content) // 2], "changed": flipped(content), "emptied": b""}
@@ -594,21 +493,14 @@ def test_a_stage_whose_note_is_damaged_is_done_again(
     equal(published(bucket, tmp_path / "found"), reference)
 
 
-def flipped(content: bytes, where: float = 0.5) -> bytes:
+def flipped(content, where=0.5):
     """The content with one bit turned over."""
     at = int(len(content) * where)
     return b"%b%c%b" % (content[:at], content[at] ^ 4, content[at + 1 :])
 
 
 @google_first
-def test_data_that_changed_since_the_run_began(
-    bucket: Bucket,
-    data: str,
-    stopped: list[str],
-    adult: pd.DataFrame,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
+def test_data_that_changed_since_the_run_began(bucket, data, stopped, adult, capsys, tmp_path):
     adult.iloc[::-1].to_parquet(tmp_path / "turned.parquet")
     bucket.write("data/adult.parquet", (tmp_path / "turned.parquet").read_bytes())
     message = refused(stopped, capsys, folder=tmp_path)
@@ -617,33 +509,21 @@ def test_data_that_changed_since_the_run_began(
 
 @SLOW
 @own_stores
-def test_a_work_folder_that_is_deleted_during_the_run(
-    bucket: Bucket, data: str, proxy: Proxy
-) -> None:
-    gate = proxy.add(Fault("gate", method="PUT|POST", path="_work.*iteration-1", times=1))
+@pytest.mark.parametrize(
+    ("moment", "prefix", "codes"),
+    [("iteration-1", "out/_work", (3,)), ("domains.json", "data/adult.parquet", (2, 3))],
+    ids=["work folder", "data"],
+)
+def test_what_is_deleted_during_the_run_is_named(bucket, data, proxy, moment, prefix, codes):
+    gate = proxy.add(Fault("gate", method="PUT|POST", path=f"_work.*{moment}", times=1))
     running = process(arguments(data, f"{bucket.uri}/out"))
     proxy.wait_for(gate, 1, running)
-    for key in bucket.keys("out/_work/"):
+    for key in bucket.keys(prefix):
         bucket.delete(key)
     gate.gate.set()
     _, message = running.communicate(timeout=120)
-    assert running.returncode == 3, message
+    assert running.returncode in codes, message
     assert 1 <= len(message.splitlines()) <= 2
-    assert f"{bucket.uri}/out/_work" in message
+    assert f"{bucket.uri}/{prefix}" in message
     assert "Traceback" not in message
     assert bucket.keys("out/changelist.json") + bucket.keys("out/slices.parquet") == []
-
-
-@SLOW
-@own_stores
-def test_data_that_is_deleted_during_the_run(bucket: Bucket, data: str, proxy: Proxy) -> None:
-    gate = proxy.add(Fault("gate", method="PUT|POST", path="_work.*domains.json", times=1))
-    running = process(arguments(data, f"{bucket.uri}/out"))
-    proxy.wait_for(gate, 1, running)
-    bucket.delete("data/adult.parquet")
-    gate.gate.set()
-    _, message = running.communicate(timeout=120)
-    assert running.returncode in (2, 3), message
-    assert 1 <= len(message.splitlines()) <= 2
-    assert data in message
-    assert "Traceback" not in message

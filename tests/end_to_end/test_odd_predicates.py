@@ -1,9 +1,5 @@
 """Predicates that looked right: intervals without a value, and zeros with a sign."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,13 +7,10 @@ import pytest
 from slicebeam.pipelines.cli import run
 from tests.running import read, refused
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ROLES = ("--label=label", "--prediction=pred", "--quiet")
 
 
-def examples(zero: float = 0.0) -> pd.DataFrame:
+def examples(zero=0.0):
     rng = np.random.default_rng(6)
     x = rng.choice([-2.5, zero, 0.5, 3.0], 600)
     label = rng.integers(0, 2, 600)
@@ -25,15 +18,13 @@ def examples(zero: float = 0.0) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "data.parquet"
     examples().to_parquet(path)
     return path
 
 
-def test_an_empty_interval_is_an_error(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_interval_is_an_error(data, tmp_path, capsys):
     for written in ("x in [2, 1)", "{all: [{field: x, op: between, value: [2, 1]}]}"):
         (tmp_path / "slices.yaml").write_text(f"- x < 1\n- {written}\n")
         flags = [f"--data={data}", f"--slices={tmp_path}/slices.yaml", *ROLES]
@@ -54,7 +45,7 @@ def test_an_empty_interval_is_an_error(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_negative_zero_in_data_makes_the_same_slices(tmp_path: Path, kind: str) -> None:
+def test_negative_zero_in_data_makes_the_same_slices(tmp_path, kind):
     found = {}
     for name, zero in (("plus", 0.0), ("minus", -0.0)):
         frame = examples(zero)
@@ -66,7 +57,7 @@ def test_negative_zero_in_data_makes_the_same_slices(tmp_path: Path, kind: str) 
     pd.testing.assert_frame_equal(found["plus"], found["minus"])
 
 
-def test_negative_zero_in_a_slice_is_the_same_slice(data: Path, tmp_path: Path) -> None:
+def test_negative_zero_in_a_slice_is_the_same_slice(data, tmp_path):
     ids = []
     for name, written in (("plus", "0.0"), ("minus", "-0.0")):
         predicates = f"- x = {written}\n- {{field: x, op: '>=', value: {written}}}\n"

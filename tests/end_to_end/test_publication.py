@@ -1,14 +1,9 @@
 """What is published is whole: the document, its schema, its table, and nothing on a full disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import signal
 import subprocess
-import sys
-import time
-from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import psutil
@@ -25,11 +20,8 @@ from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import written_whole
 from tests.publications import Written, assert_published, publish_set
-from tests.running import Found, names_of, read, search
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tests.running import names_of, read, search
+from tests.waiting_jobs import command, search_at_work
 
 OPTIONS = {
     "label": "income",
@@ -39,11 +31,11 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
-    return search(tmp_path_factory.mktemp("out"), data=(str(adult_path),), **OPTIONS)
+def found(tmp_path_factory, adult_path):
+    return search(tmp_path_factory.mktemp("out"), data=adult_path, **OPTIONS)
 
 
-def test_the_document_follows_its_schema(found: Found) -> None:
+def test_the_document_follows_its_schema(found):
     jsonschema.Draft202012Validator.check_schema(json_schema())
     jsonschema.validate(found.document, json_schema())
     again = ChangeList.model_validate(found.document)
@@ -52,12 +44,12 @@ def test_the_document_follows_its_schema(found: Found) -> None:
         jsonschema.validate({**found.document, "slices": [{}]}, json_schema())
 
 
-def test_schema_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_command(capsys):
     assert run(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json_schema()
 
 
-def test_the_document_names_its_table(found: Found) -> None:
+def test_the_document_names_its_table(found):
     digest = hashlib.sha256(found.slices_bytes).hexdigest()
     assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
     table = pq.read_table(found.folder / "slices.parquet")
@@ -66,58 +58,44 @@ def test_the_document_names_its_table(found: Found) -> None:
     assert file["sha256"] == f"sha256:{digest}"
     assert file["size"] == len(found.slices_bytes)
     assert (found.folder / file["name"]).read_bytes() == found.slices_bytes
-    assert sorted(path.name for path in found.folder.iterdir()) == [
-        "changelist.json",
-        file["name"],
-        "slices.parquet",
-    ]
+    names = ["changelist.json", file["name"], "slices.parquet"]
+    assert sorted(path.name for path in found.folder.iterdir()) == names
 
 
-def test_slice_ids_do_not_depend_on_the_order_of_columns(
-    found: Found, tmp_path: Path, adult_path: Path
-) -> None:
+def test_slice_ids_do_not_depend_on_the_order_of_columns(found, tmp_path, adult_path):
     turned = tmp_path / "turned.parquet"
     table = pq.read_table(adult_path)
     pq.write_table(table.select(table.column_names[::-1]), turned)
-    other = search(tmp_path / "out", data=(str(turned),), **OPTIONS)
+    other = search(tmp_path / "out", data=turned, **OPTIONS)
     one, two = (f.table.set_index("slice_id")["n"].sort_index() for f in (found, other))
     assert one.index.is_unique
     assert one.equals(two)
 
 
-def test_configuration_in_the_document_repeats_the_run(found: Found, tmp_path: Path) -> None:
+def test_configuration_in_the_document_repeats_the_run(found, tmp_path):
     config = {**found.document["provenance"]["config"], "output": str(tmp_path)}
     again = search(tmp_path, **{key: value for key, value in config.items() if key != "output"})
     assert again.slices_bytes == found.slices_bytes
 
 
-def test_save_significant_keeps_these_and_the_singletons(
-    found: Found, tmp_path: Path, adult_path: Path
-) -> None:
-    other = search(tmp_path, data=(str(adult_path),), save_slices="significant", **OPTIONS)
-    kept = found.table[found.table["significant"] | (found.table["cross_size"] == 1)]
-    assert other.table.equals(kept.reset_index(drop=True))
-    assert 0 < len(kept) < len(found.table)
-
-
 def test_many_slices_are_cut_down_without_changing_what_is_kept(
-    found: Found, tmp_path: Path, adult_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    found, tmp_path, adult_path, monkeypatch
+):
     from slicebeam.pipelines.search import results
 
     monkeypatch.setattr(results, "SAVE_ALL_UP_TO", 100)
-    other = search(tmp_path, data=(str(adult_path),), **OPTIONS)
+    other = search(tmp_path, data=adult_path, **OPTIONS)
     kept = found.table[found.table["significant"] | (found.table["cross_size"] == 1)]
     assert other.table.equals(kept.reset_index(drop=True))
     assert other.document["search"]["saved_slices"] == "significant"
     assert other.document["slices"] == found.document["slices"]
 
 
-def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
+def test_files_appear_together_or_not_at_all(tmp_path):
     one = tmp_path / "one"
     one.write_bytes(b"old")
 
-    def write_and_fail() -> None:
+    def write_and_fail():
         with files_to_publish(one, ["two.npz"], version_of(one), "a test") as files:
             files.streams["two.npz"].write(b"new")
             raise KeyError
@@ -133,25 +111,20 @@ def test_files_appear_together_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
-def test_a_folder_that_is_not_there_is_an_error_of_storage(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_an_error_of_storage(tmp_path):
     absent = written_whole(tmp_path / "missing" / "file")
     with pytest.raises(EngineError, match=r"cannot write .*missing/file"), absent:
         pass
 
 
-def test_a_run_that_another_one_overtook(
-    tmp_path: Path,
-    adult_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capfd):
     """It says so, replaces nothing, and publishes over the other when it is told to go on."""
     output, work = tmp_path / "out", tmp_path / "work"
     publish_set(_made(output), Written("earlier"))
     command = ["search", f"--data={adult_path}", f"--output={output}", "--label=income"]
     command += ["--prediction=prediction", "--features=sex", f"--work-dir={work}", "--quiet"]
 
-    def meanwhile(*arguments: Any) -> Any:
+    def meanwhile(*arguments):
         publish_set(output, Written("another"))
         return finding_lists(*arguments)
 
@@ -169,19 +142,17 @@ def test_a_run_that_another_one_overtook(
     document = read(output).document
     assert sorted(path.name for path in output.iterdir()) == names_of(document)
     assert document["provenance"]["command"] == "search"
-    assert {one["name"].partition(".")[0] for one in document["replaced_files"]} == {
-        "slices",
-        "mixture",
-    }
+    replaced = {one["name"].partition(".")[0] for one in document["replaced_files"]}
+    assert replaced == {"slices", "mixture"}
 
 
-def _made(folder: Path) -> Path:
+def _made(folder):
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     mount = tmp_path / "disk"
     mount.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(mount)]
@@ -191,9 +162,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(mount)], check=True)
 
 
-def test_a_full_disk_publishes_nothing_and_can_be_resumed(
-    small_disk: Path, adult_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_publishes_nothing_and_can_be_resumed(small_disk, adult_path, capfd):
     output = small_disk / "out"
     command = ["search", f"--data={adult_path}", f"--output={output}", "--label=income"]
     command += ["--prediction=prediction", "--features=age,education,occupation", "--quiet"]
@@ -217,20 +186,11 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["direct", "direct_multi"])
-@pytest.mark.parametrize("moment", ["iteration-1/plan", "shards.json"])
-def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str) -> None:
+@pytest.mark.parametrize("stage", ["encode", "iteration-1"])
+def test_interrupted(tmp_path, adult_path, engine, stage):
     """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
     output = tmp_path / "out"
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={adult_path}"]
-    command += [f"--output={output}", "--label=income", "--prediction=prediction", "--quiet"]
-    command += ["--memory-budget=16MB", f"--runner-config={engine}", "--test=paper"]
-    command += ["--features=age,education,fnlwgt,hours-per-week,marital-status,occupation"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (output / "_work" / "stages" / moment).exists():
-        assert process.poll() is None
-        time.sleep(0.005)
-    time.sleep(0.3)
-    workers = psutil.Process(process.pid).children(recursive=True)
+    process, workers = search_at_work(tmp_path, adult_path, engine, stage)
     # Two workers, and the process that they are forked from.
     assert len(workers) == (3 if engine == "direct_multi" else 0)
     process.send_signal(signal.SIGINT)
@@ -243,5 +203,5 @@ def test_interrupted(tmp_path: Path, adult_path: Path, engine: str, moment: str)
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
     if engine == "direct":
-        subprocess.run([*command, "--resume"], check=True)
+        subprocess.run([*command(output, adult_path, engine), "--resume"], check=True)
         assert (output / "changelist.json").exists()

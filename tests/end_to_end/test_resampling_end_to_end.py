@@ -1,12 +1,9 @@
 """The bootstrap of examples and of groups, held against weights that numpy applies row by row."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,54 +12,41 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
-from tests.running import Found, read, rows_of, search, search_noting_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Array = np.ndarray
+from tests.conftest import slow
+from tests.running import read, rows_of, search, search_noting_ids
 
 B = 40
 SEED = 11
 NOT_RESAMPLED = "far from significant by the first, quick test, so it was not resampled"
-ROWS: dict[str, Any] = {
-    "label": "income",
-    "prediction": "prediction",
-    "score": "score",
-    "features": ("age", "sex", "race", "relationship"),
-    "bins": 4,
-    "max_cross_size": 2,
-    "min_slice_size": 20,
-    "metric": ("accuracy", "log_loss", "f1"),
-    "alternative": "both",
-    "test": "bootstrap-rows",
-    "replicates": B,
-    "seed": SEED,
-}
-OLD: dict[str, Any] = {"baseline_prediction": "prediction_old", "baseline_score": "score_old"}
+ROWS = (
+    {"label": "income", "prediction": "prediction", "score": "score"}
+    | {"features": ("age", "sex", "race", "relationship"), "bins": 4, "max_cross_size": 2}
+    | {"min_slice_size": 20, "metric": ("accuracy", "log_loss", "f1"), "alternative": "both"}
+    | {"test": "bootstrap-rows", "replicates": B, "seed": SEED}
+)
+OLD = {"baseline_prediction": "prediction_old", "baseline_score": "score_old"}
 
 
 @pytest.fixture(scope="module")
-def adult(adult: pd.DataFrame) -> pd.DataFrame:
+def adult(adult):
     """Enough examples for some slices to be significant, few enough to be resampled in numpy."""
     return adult.iloc[:5000]
 
 
 @pytest.fixture(scope="module")
-def adult_path(tmp_path_factory: pytest.TempPathFactory, adult: pd.DataFrame) -> Path:
+def adult_path(tmp_path_factory, adult):
     path = tmp_path_factory.mktemp("rows") / "data.parquet"
     adult.to_parquet(path)
     return path
 
 
-def drawn(ids: Array, replicates: int = B, seed: int = SEED) -> Array:
+def drawn(ids, replicates=B, seed=SEED):
     """Weights [replicates, rows]."""
     numbers = np.arange(replicates)[:, None]
     return poisson_weights(seed, numbers, ids.astype(np.uint64)).astype(float)
 
 
-def t_p_value(delta: float, replicates: Array, tail: str = "both") -> tuple[float, float]:
+def t_p_value(delta, replicates, tail="both"):
     """Return p of delta / sd on B - 1 degrees of freedom, and sd."""
     replicates = replicates[~np.isnan(replicates)]
     sd = replicates.std(ddof=1)
@@ -71,12 +55,12 @@ def t_p_value(delta: float, replicates: Array, tail: str = "both") -> tuple[floa
     return p, sd
 
 
-def f1(y: Array, p: Array, w: Array) -> Array:
+def f1(y, p, w):
     tp = w @ (y & p)
     return 2 * tp / (w @ y.astype(float) + w @ p.astype(float))
 
 
-def measures(frame: pd.DataFrame, old: str = "") -> dict[str, Callable[[Array, Array], Array]]:
+def measures(frame, old=""):
     """Functions of (weights [replicates, rows], examples of the slice)."""
     y = frame["income"].to_numpy() == 1
     p = frame["prediction" + old].to_numpy() == 1
@@ -84,7 +68,7 @@ def measures(frame: pd.DataFrame, old: str = "") -> dict[str, Callable[[Array, A
     s = np.clip(frame["score" + old].to_numpy(float), eps, 1 - eps)
     values = {"accuracy": (y == p).astype(float), "log_loss": -np.log(np.where(y, s, 1 - s))}
 
-    def mean(x: Array) -> Callable[[Array, Array], Array]:
+    def mean(x):
         return lambda w, held: (w[:, held] @ x[held]) / w[:, held].sum(axis=1)
 
     found = {name: mean(x) for name, x in values.items()}
@@ -92,13 +76,7 @@ def measures(frame: pd.DataFrame, old: str = "") -> dict[str, Callable[[Array, A
     return found
 
 
-def check(
-    found: Found,
-    frame: pd.DataFrame,
-    ids: Array,
-    old: str | None = None,
-    tail: Callable[[str], str] = lambda name: "both",
-) -> dict[str, int]:
+def check(found, frame, ids, old=None, tail=lambda name: "both"):
     """Hold p and interval of each resampled slice against numpy; return how many there are."""
     w, one = drawn(ids), np.ones((1, len(frame)))
     every = np.ones(len(frame), bool)
@@ -125,35 +103,25 @@ def check(
 
 
 @pytest.fixture(scope="module")
-def found_and_ids(
-    tmp_path_factory: pytest.TempPathFactory, adult_path: Path
-) -> tuple[Found, Array]:
+def found_and_ids(tmp_path_factory, adult_path):
     folder = tmp_path_factory.mktemp("of_rows")
     return search_noting_ids(folder, 5000, data=(str(adult_path),), **ROWS)
 
 
 @pytest.fixture(scope="module")
-def of_rows(found_and_ids: tuple[Found, Array]) -> Found:
+def of_rows(found_and_ids):
     return found_and_ids[0]
 
 
-def test_p_values_are_those_of_resampled_rows(
-    found_and_ids: tuple[Found, Array], adult: pd.DataFrame
-) -> None:
+def test_p_values_are_those_of_resampled_rows(found_and_ids, adult):
     of_rows, ids = found_and_ids
     counted = check(of_rows, adult, ids)
     assert min(counted.values()) > 10
-    assert of_rows.document["testing"]["bootstrap"] == {
-        "replicates": B,
-        "kind": "poisson",
-        "unit": "rows",
-        "seed": SEED,
-    }
+    how = {"replicates": B, "kind": "poisson", "unit": "rows", "seed": SEED}
+    assert of_rows.document["testing"]["bootstrap"] == how
 
 
-def test_what_is_not_resampled_has_p_1_and_says_why(
-    of_rows: Found, tmp_path: Path, adult_path: Path
-) -> None:
+def test_what_is_not_resampled_has_p_1_and_says_why(of_rows, tmp_path, adult_path):
     """The first test is the metric's own; a slice that p / 10 would make significant is resampled."""
     reasons = of_rows.table["reason"]
     left = of_rows.table[reasons == NOT_RESAMPLED]
@@ -161,13 +129,8 @@ def test_what_is_not_resampled_has_p_1_and_says_why(
     assert (left["p_value"] == 1).all()
     assert (left["q_value"] == 1).all()
     assert not left["significant"].any()
-    quick = search(
-        tmp_path,
-        data=(str(adult_path),),
-        **{
-            name: value for name, value in (ROWS | {"test": "auto"}).items() if name != "replicates"
-        },
-    )
+    options = {name: value for name, value in ROWS.items() if name not in ("replicates", "test")}
+    quick = search(tmp_path, data=adult_path, **options, test="auto")
     pd.testing.assert_series_equal(quick.table["slice_id"], of_rows.table["slice_id"])
     family = np.array(of_rows.document["testing"]["family_per_level"])
     promising = np.zeros(len(quick.table), bool)
@@ -186,7 +149,7 @@ def test_what_is_not_resampled_has_p_1_and_says_why(
     np.testing.assert_array_equal((reasons == NOT_RESAMPLED) & expected, False)
 
 
-def test_one_sided_p_values(tmp_path: Path, adult_path: Path, adult: pd.DataFrame) -> None:
+def test_one_sided_p_values(tmp_path, adult_path, adult):
     options = ROWS | {"alternative": "worse", "max_cross_size": 1}
     found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
     tails = {"accuracy": "lower", "f1": "lower", "log_loss": "upper"}
@@ -194,14 +157,14 @@ def test_one_sided_p_values(tmp_path: Path, adult_path: Path, adult: pd.DataFram
     assert found.document["testing"]["significant"] > 2
 
 
-def test_two_models(tmp_path: Path, adult_path: Path, adult: pd.DataFrame) -> None:
+def test_two_models(tmp_path, adult_path, adult):
     options = ROWS | OLD
     found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
     counted = check(found, adult, ids, old="_old")
     assert min(counted.values()) > 10
 
 
-RESAMPLED: dict[str, dict[str, Any]] = {
+RESAMPLED = {
     "bootstrap-rows": {"test": "bootstrap-rows", "metric": ("accuracy", "log_loss")},
     "paper": {"test": "paper"},
     "weighted AUC": {"metric": ("auc",), "weight": "fnlwgt", "test": "auto"},
@@ -209,10 +172,10 @@ RESAMPLED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", RESAMPLED)
-def test_without_ids_the_order_of_the_examples_changes_nothing(
-    tmp_path: Path, adult: pd.DataFrame, way: str
-) -> None:
+@pytest.mark.parametrize(
+    "way", [way if way == "bootstrap-rows" else slow(way) for way in RESAMPLED]
+)
+def test_without_ids_the_order_of_the_examples_changes_nothing(tmp_path, adult, way):
     rng = np.random.default_rng(3)
     few = adult.iloc[:1500].assign(score=adult["score"].round(1), tags=None)
     few["tags"] = [
@@ -223,13 +186,13 @@ def test_without_ids_the_order_of_the_examples_changes_nothing(
     options = {"features": ("sex", "relationship", "tags"), "max_cross_size": 2, "replicates": 20}
     options = {"score": "score"} | ROWS | options | RESAMPLED[way]
     data.to_parquet(tmp_path / "0.parquet")
-    one = search(tmp_path / "one", data=(str(tmp_path / "0.parquet"),), **options)
+    one = search(tmp_path / "one", data=tmp_path / "0.parquet", **options)
     shuffled = data.sample(frac=1, random_state=4)
     for number, part in enumerate(np.array_split(np.arange(len(data)), [40, 41, 1700])):
         path = tmp_path / f"part{number}.parquet"
         shuffled.iloc[part].to_parquet(path, row_group_size=300)
     cut = {"chunk_rows": 170, "memory_budget": "16MB"}
-    other = search(tmp_path / "other", data=(str(tmp_path / "part*"),), **options, **cut)
+    other = search(tmp_path / "other", data=tmp_path / "part*", **options, **cut)
     assert one.table["test"].notna().sum() > 5
     assert other.slices_bytes == one.slices_bytes
     assert other.document["slices"] == one.document["slices"]
@@ -237,33 +200,21 @@ def test_without_ids_the_order_of_the_examples_changes_nothing(
 
 
 @pytest.mark.slow
-def test_example_ids_make_the_result_independent_of_the_order(
-    tmp_path: Path, adult: pd.DataFrame
-) -> None:
+def test_example_ids_make_the_result_independent_of_the_order(tmp_path, adult):
     shuffled = adult.sample(frac=1, random_state=1).reset_index(drop=True)
     adult.to_parquet(tmp_path / "a.parquet")
     shuffled.to_parquet(tmp_path / "b.parquet", row_group_size=3000)
     options = ROWS | {"example_id": "row_id", "max_cross_size": 1}
     one, other = (
-        search(tmp_path / name, data=(str(tmp_path / f"{name}.parquet"),), **options)
-        for name in ("a", "b")
+        search(tmp_path / name, data=tmp_path / f"{name}.parquet", **options) for name in ("a", "b")
     )
     assert one.slices_bytes == other.slices_bytes
     ids = splitmix64(adult["row_id"].to_numpy(np.int64).view(np.uint64))
     assert min(check(one, adult, ids).values()) > 5
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "batch",
-        pytest.param("iterative", marks=pytest.mark.slow),
-        pytest.param("priority", marks=pytest.mark.slow),
-    ],
-)
-def test_the_same_whatever_the_chunks(
-    tmp_path: Path, adult_path: Path, of_rows: Found, strategy: str
-) -> None:
+@pytest.mark.parametrize("strategy", ["batch", slow("iterative"), slow("priority")])
+def test_the_same_whatever_the_chunks(tmp_path, adult_path, of_rows, strategy):
     cut = {"chunk_rows": 1234, "memory_budget": "16MB"}
     options = ROWS | {"strategy": strategy, "data": (str(adult_path),)}
     found = search(tmp_path / "cut", **options, **cut)
@@ -273,11 +224,9 @@ def test_the_same_whatever_the_chunks(
 
 
 @pytest.mark.slow
-def test_strategies_agree_on_what_they_both_resampled(
-    tmp_path: Path, adult_path: Path, of_rows: Found
-) -> None:
-    options = ROWS | {"strategy": "iterative", "keep_refining": True}
-    found = search(tmp_path, data=(str(adult_path),), **options)
+def test_strategies_agree_on_what_they_both_resampled(tmp_path, adult_path, of_rows):
+    options = ROWS | {"strategy": "iterative"}
+    found = search(tmp_path, data=adult_path, **options)
     both = of_rows.table.merge(found.table, on=["slice_id", "metric"], suffixes=("", "_other"))
     both = both[both["test"].notna() & both["test_other"].notna()]
     assert len(both) > 30
@@ -286,13 +235,13 @@ def test_strategies_agree_on_what_they_both_resampled(
 
 
 @pytest.mark.slow
-def test_two_worker_processes(tmp_path: Path, adult_path: Path, of_rows: Found) -> None:
+def test_two_worker_processes(tmp_path, adult_path, of_rows):
     spread = {"runner_config": "direct_multi", "chunk_rows": 1000, "memory_budget": "16MB"}
-    found = search(tmp_path, data=(str(adult_path),), **ROWS, **spread)
+    found = search(tmp_path, data=adult_path, **ROWS, **spread)
     assert found.slices_bytes == of_rows.slices_bytes
 
 
-def grouped_examples() -> pd.DataFrame:
+def grouped_examples():
     """Groups of 20 whose examples fail together; regions of 20, 60 and 160 groups."""
     rng = np.random.default_rng(4)
     group = np.repeat(np.arange(240) * 7 - 500, 20)
@@ -308,28 +257,23 @@ def grouped_examples() -> pd.DataFrame:
     return frame
 
 
-GROUPS: dict[str, Any] = {
-    "label": "label",
-    "prediction": "pred",
-    "features": ("region", "device"),
-    "max_cross_size": 2,
-    "metric": ("error_rate",),
-    "replicates": B,
-    "seed": SEED,
-    "group": "group",
-}
+GROUPS = (
+    {"label": "label", "prediction": "pred", "features": ("region", "device")}
+    | {"max_cross_size": 2, "metric": ("error_rate",), "replicates": B, "seed": SEED}
+    | {"group": "group"}
+)
 
 
 @pytest.fixture(scope="module")
-def grouped(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Path, Found]:
+def grouped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("groups")
     frame = grouped_examples()
     frame.to_parquet(folder / "data.parquet")
-    found = search(folder / "out", data=(str(folder / "data.parquet"),), **GROUPS)
+    found = search(folder / "out", data=folder / "data.parquet", **GROUPS)
     return frame, folder / "data.parquet", found
 
 
-def test_groups_are_resampled_together(grouped: tuple[pd.DataFrame, Path, Found]) -> None:
+def test_groups_are_resampled_together(grouped):
     frame, _, found = grouped
     ids = splitmix64(frame["group"].to_numpy(np.int64).view(np.uint64))
     w = drawn(ids)
@@ -356,7 +300,7 @@ def test_groups_are_resampled_together(grouped: tuple[pd.DataFrame, Path, Found]
     assert found.document["dataset"]["group_field"] == "group"
 
 
-def test_few_groups_are_warned_of(grouped: tuple[pd.DataFrame, Path, Found]) -> None:
+def test_few_groups_are_warned_of(grouped):
     _, _, found = grouped
     called = found.table[found.table["significant"]]["slice"]
     some = called.str.contains("region = some").sum()
@@ -366,9 +310,7 @@ def test_few_groups_are_warned_of(grouped: tuple[pd.DataFrame, Path, Found]) -> 
 
 
 @pytest.mark.slow
-def test_groups_do_not_depend_on_the_order(
-    tmp_path: Path, grouped: tuple[pd.DataFrame, Path, Found]
-) -> None:
+def test_groups_do_not_depend_on_the_order(tmp_path, grouped):
     frame, _, found = grouped
     shuffled = frame.sample(frac=1, random_state=3)
     shuffled.to_parquet(tmp_path / "data.parquet", row_group_size=900)
@@ -382,9 +324,7 @@ def test_groups_do_not_depend_on_the_order(
     assert not text.table["p_value"].equals(found.table["p_value"])
 
 
-def test_grouping_widens_what_goes_together(
-    tmp_path: Path, grouped: tuple[pd.DataFrame, Path, Found]
-) -> None:
+def test_grouping_widens_what_goes_together(tmp_path, grouped):
     _, path, _ = grouped
     # Of 40 replicates a standard deviation is off by a tenth, and so is each width.
     options = GROUPS | {"data": (str(path),), "test": "bootstrap-rows", "replicates": 400}
@@ -395,9 +335,7 @@ def test_grouping_widens_what_goes_together(
     assert (widths[0][region] > 1.3 * widths[1][region]).all()
 
 
-def test_no_interval_of_groups_takes_examples_for_independent(
-    grouped: tuple[pd.DataFrame, Path, Found],
-) -> None:
+def test_no_interval_of_groups_takes_examples_for_independent(grouped):
     _, _, found = grouped
     skipped = found.table["reason"].fillna("").str.startswith("far from significant")
     assert skipped.any()
@@ -414,7 +352,7 @@ def test_no_interval_of_groups_takes_examples_for_independent(
 
 
 @pytest.mark.slow
-def test_auc_of_two_models_resamples_by_itself(tmp_path: Path, adult: pd.DataFrame) -> None:
+def test_auc_of_two_models_resamples_by_itself(tmp_path, adult):
     few = adult.assign(score=adult["score"].round(2), score_old=adult["score_old"].round(2))
     few.to_parquet(tmp_path / "data.parquet")
     options = ROWS | OLD | {"metric": ("auc",), "features": ("sex", "race"), "test": "auto"}
@@ -428,11 +366,12 @@ def test_auc_of_two_models_resamples_by_itself(tmp_path: Path, adult: pd.DataFra
     for row, held in rows_of(found, few):
         if isinstance(row.reason, str):
             continue
-        deltas = [
-            roc_auc_score(y[held], new[held], sample_weight=own[held])
-            - roc_auc_score(y[held], old[held], sample_weight=own[held])
-            for own in (np.ones(len(few)), *w)
+        weights = [one[held] for one in (np.ones(len(few)), *w)]
+        areas = [
+            [roc_auc_score(y[held], score[held], sample_weight=one) for one in weights]
+            for score in (new, old)
         ]
+        deltas = np.subtract(*areas)
         p, _ = t_p_value(deltas[0], np.array(deltas[1:]))
         assert row.p_value == pytest.approx(p, rel=1e-6)
         assert row.test == "bootstrap of examples, t"
@@ -440,7 +379,7 @@ def test_auc_of_two_models_resamples_by_itself(tmp_path: Path, adult: pd.DataFra
     assert tested > 3
 
 
-def _command(data: Path, output: Path, *more: str) -> list[str]:
+def _command(data, output, *more):
     flags = [f"--data={data}", f"--output={output}"]
     for key, value in ROWS.items():
         text = ",".join(value) if isinstance(value, tuple) else value
@@ -451,9 +390,7 @@ def _command(data: Path, output: Path, *more: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["plan", "000000.arrow"])
-def test_killed_in_the_second_stage_and_resumed(
-    tmp_path: Path, adult_path: Path, of_rows: Found, moment: str
-) -> None:
+def test_killed_in_the_second_stage_and_resumed(tmp_path, adult_path, of_rows, moment):
     output = tmp_path / "out"
     seen = output / "_work" / "stages" / "iteration-1-resampled" / moment
     process = subprocess.Popen(_command(adult_path, output))

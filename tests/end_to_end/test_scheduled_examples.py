@@ -1,36 +1,28 @@
 """The examples of scheduled runs: the nightly end to end, and what starts it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 import runpy
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.commands.launch import Invocation
 from slicebeam.pipelines.commands.run_file import read_run
+from tests.conftest import slow
 from tests.pipelines.search.test_since import DAYS, oracle
-from tests.running import Found, read
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from tests.object_stores import Bucket
+from tests.running import read
 
 FOLDER = Path(__file__).parents[2] / "examples" / "scheduled"
 PLANTED = "occupation = Sales & relationship = Husband"
 
 
 @pytest.fixture(scope="module")
-def nights(days: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[int], list[Found]]:
+def nights(days, tmp_path_factory):
     """Exit codes and results of the three nights."""
     results = tmp_path_factory.mktemp("results")
     codes = []
@@ -43,9 +35,7 @@ def nights(days: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[i
     return codes, [read(results / date) for date in DAYS]
 
 
-def test_the_planted_regression_is_found_in_its_night(
-    nights: tuple[list[int], list[Found]],
-) -> None:
+def test_the_planted_regression_is_found_in_its_night(nights):
     codes, found = nights
     assert codes == [0, 1, 0]
     degraded = [one.document["testing"]["degraded"] for one in found]
@@ -66,11 +56,7 @@ def test_the_planted_regression_is_found_in_its_night(
     assert third["better"] == (oracle(found[2].table, found[1].table)["q"] <= 0.05).sum()
 
 
-def test_the_same_nights_by_flags(
-    days: Path,
-    nights: tuple[list[int], list[Found]],
-    tmp_path: Path,
-) -> None:
+def test_the_same_nights_by_flags(days, nights, tmp_path):
     flags = ["--label=income", "--prediction=prediction", "--baseline-prediction=prediction_old"]
     data = f"--data={days}/date={DAYS[0]}/*.parquet"
     assert (
@@ -79,7 +65,7 @@ def test_the_same_nights_by_flags(
     assert read(tmp_path).slices_bytes == nights[1][0].slices_bytes
 
 
-def test_the_days_are_the_examples_of_the_package(days: Path, adult: pd.DataFrame) -> None:
+def test_the_days_are_the_examples_of_the_package(days, adult):
     tables = [pq.read_table(days / f"date={date}" / "eval.parquet").to_pandas() for date in DAYS]
     assert sum(map(len, tables)) == len(adult)
     right = [(table["income"] == table["prediction"]).mean() for table in tables]
@@ -89,11 +75,7 @@ def test_the_days_are_the_examples_of_the_package(days: Path, adult: pd.DataFram
 
 
 @pytest.mark.slow
-def test_checks_of_the_watched_slices(
-    days: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_checks_of_the_watched_slices(days, tmp_path, monkeypatch):
     monkeypatch.setenv("DATA", str(days))
     monkeypatch.setenv("RESULTS", str(tmp_path))
     file = str(FOLDER / "check.yaml")
@@ -104,13 +86,9 @@ def test_checks_of_the_watched_slices(
     assert [one["status"] for one in second["since"]["slices"]].count("new") == 1
 
 
-@pytest.mark.parametrize(
-    "bucket", ["gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
-)
+@pytest.mark.parametrize("bucket", ["gcs_server", slow("moto")], indirect=True)
 @pytest.mark.slow
-def test_everything_may_be_in_a_bucket(
-    bucket: Bucket, days: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_may_be_in_a_bucket(bucket, days, tmp_path, monkeypatch):
     """The data, the file that is run, the slices, the earlier run and the result."""
     for date in DAYS[:2]:
         file = days / f"date={date}" / "eval.parquet"
@@ -132,15 +110,15 @@ def test_everything_may_be_in_a_bucket(
     assert read(tmp_path / "again").slices_bytes == again
 
 
-def parsed(command: str, environment: dict[str, str]) -> dict[str, Any]:
+def parsed(command, environment):
     """Parse a command line of ``slicebeam run`` with the program's own parser."""
     words = shlex.split(command)
     assert words[:2] == ["slicebeam", "run"]
     # The file is where its user put it; here it is beside the one that starts it.
     words = [str(FOLDER / Path(word).name) if word.endswith(".yaml") else word for word in words]
-    seen: dict[str, Any] = {}
+    seen = {}
 
-    def launched(command: str, options: Any, run_options: Any, invocation: Invocation) -> int:
+    def launched(command, options, run_options, invocation):
         seen.update(command=command, options=options, run_options=run_options)
         return 0
 
@@ -152,7 +130,7 @@ def parsed(command: str, environment: dict[str, str]) -> dict[str, Any]:
     return seen
 
 
-def test_the_command_of_the_airflow_dag() -> None:
+def test_the_command_of_the_airflow_dag():
     tree = ast.parse((FOLDER / "airflow_dag.py").read_text("utf-8"))
     compile(tree, "airflow_dag.py", "exec")
     values = {
@@ -175,7 +153,7 @@ def test_the_command_of_the_airflow_dag() -> None:
     assert seen["options"]["since_if_exists"].endswith("/results/2026-11-18/changelist.json")
 
 
-def test_the_command_of_the_crontab() -> None:
+def test_the_command_of_the_crontab():
     lines = (FOLDER / "crontab").read_text("utf-8").splitlines()
     environment = dict(re.findall(r"^([A-Z_]+)=(.+)$", "\n".join(lines), re.MULTILINE))
     (line,) = [one for one in lines if one and one[0].isdigit()]
@@ -189,7 +167,7 @@ def test_the_command_of_the_crontab() -> None:
     assert (seen["run_options"].quiet, seen["run_options"].fail_on) == (True, "worse")
 
 
-def test_the_commands_of_the_workflow() -> None:
+def test_the_commands_of_the_workflow():
     workflow = yaml.safe_load((FOLDER / "github_actions.yaml").read_text("utf-8"))
     steps = workflow["jobs"]["slices"]["steps"]
     (command,) = [step["run"] for step in steps if "slicebeam run" in step.get("run", "")]
@@ -202,14 +180,14 @@ def test_the_commands_of_the_workflow() -> None:
 
 
 @pytest.mark.parametrize("name", ["nightly.yaml", "check.yaml"])
-def test_a_bucket_is_a_folder_to_the_files(name: str) -> None:
+def test_a_bucket_is_a_folder_to_the_files(name):
     environment = {"DATA": "s3://bucket/eval", "RESULTS": "gs://bucket/results"}
     options = read_run(str(FOLDER / name), "2026-11-19", environment).options
     assert options["data"] == ("s3://bucket/eval/date=2026-11-19/*.parquet",)
     assert options["output"] == "gs://bucket/results/2026-11-19"
 
 
-def test_the_page_of_the_examples_names_every_file() -> None:
+def test_the_page_of_the_examples_names_every_file():
     page = (FOLDER / "README.md").read_text("utf-8")
     files = {path.name for path in FOLDER.iterdir() if path.is_file()} - {"README.md"}
     assert [name for name in files if name not in page] == []
@@ -218,9 +196,7 @@ def test_the_page_of_the_examples_names_every_file() -> None:
     assert json.dumps(DAYS) == json.dumps([date for date, _ in dates])
 
 
-def test_the_night_on_which_the_model_fell_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_night_on_which_the_model_fell_everywhere(tmp_path, monkeypatch, capsys):
     """The terminal shows what the page says of it."""
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(FOLDER / "make_falls.py"))["main"]("falls")
@@ -233,7 +209,6 @@ def test_the_night_on_which_the_model_fell_everywhere(
     shown = {line.strip() for line in capsys.readouterr().out.splitlines()}
     page = (FOLDER.parents[1] / "docs" / "how-to" / "scheduled.md").read_text("utf-8")
     picture = re.search(r"the terminal shows:\n\n```text\n(.*?)```", page, re.DOTALL)
-    assert picture is not None
     lines = picture[1].strip().splitlines()
     assert len(lines) == 2
     assert set(lines) <= shown

@@ -1,23 +1,16 @@
 """The whole search on real data, held against oracles that share no code with it."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.conftest import ADULT_ROLES
+from tests.conftest import ADULT_ROLES, slow
 from tests.oracles import lattice, predicates, significance
-from tests.running import Found, search
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
+from tests.running import search
 
 OVERALL = {
     "label": "income",
@@ -33,30 +26,28 @@ BASELINE = {
 
 
 @pytest.fixture(scope="module")
-def overall(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+def overall(tmp_path_factory, adult_path):
     folder = tmp_path_factory.mktemp("overall")
-    return search(folder, data=(str(adult_path),), metric=("accuracy", "error_rate"), **OVERALL)
+    return search(folder, data=adult_path, metric=("accuracy", "error_rate"), **OVERALL)
 
 
 @pytest.fixture(scope="module")
-def baseline(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Found:
+def baseline(tmp_path_factory, adult_path):
     folder = tmp_path_factory.mktemp("baseline")
-    return search(folder, data=(str(adult_path),), alternative="both", **BASELINE)
+    return search(folder, data=adult_path, alternative="both", **BASELINE)
 
 
 @pytest.fixture(scope="module")
-def masks(overall: Found, adult: pd.DataFrame) -> dict[lattice.Id, np.ndarray]:
+def masks(overall, adult):
     named = lattice.singletons(overall.domains())
     return {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
 
 
-def _mask(masks: dict[lattice.Id, np.ndarray], conjunction: lattice.Slice) -> np.ndarray:
+def _mask(masks, conjunction):
     return np.logical_and.reduce([masks[name] for name in conjunction])
 
 
-def test_every_row_says_what_pandas_says(
-    overall: Found, adult: pd.DataFrame, masks: dict[lattice.Id, np.ndarray]
-) -> None:
+def test_every_row_says_what_pandas_says(overall, adult, masks):
     right = (adult["income"] == adult["prediction"]).to_numpy()
     every = np.count_nonzero(right)
     rows, other = (overall.table[overall.table["metric"] == m] for m in ("accuracy", "error_rate"))
@@ -80,13 +71,13 @@ def test_every_row_says_what_pandas_says(
 
 
 @pytest.mark.slow
-def test_predicates_as_published_give_n(overall: Found, adult: pd.DataFrame) -> None:
+def test_predicates_as_published_give_n(overall, adult):
     """The predicate as it stands, on the raw table, for a sample of rows."""
     for row in overall.table.sample(60, random_state=1).itertuples():
         assert predicates.mask(adult, json.loads(row.predicate)).sum() == row.n
 
 
-def test_p_values_are_the_hypergeometric_mid_p(overall: Found, adult: pd.DataFrame) -> None:
+def test_p_values_are_the_hypergeometric_mid_p(overall, adult):
     wrong = int((adult["income"] != adult["prediction"]).sum())
     rows = overall.table[overall.table["metric"] == "error_rate"]
     x = np.rint(rows["n"] * rows["value"])
@@ -98,7 +89,7 @@ def test_p_values_are_the_hypergeometric_mid_p(overall: Found, adult: pd.DataFra
 
 
 @pytest.mark.slow
-def test_p_values_of_two_models_are_mcnemars_mid_p(baseline: Found, adult: pd.DataFrame) -> None:
+def test_p_values_of_two_models_are_mcnemars_mid_p(baseline, adult):
     new = (adult["income"] == adult["prediction"]).to_numpy()
     old = (adult["income"] == adult["prediction_old"]).to_numpy()
     named = lattice.singletons(baseline.domains())
@@ -125,9 +116,7 @@ def test_p_values_of_two_models_are_mcnemars_mid_p(baseline: Found, adult: pd.Da
 
 
 @pytest.mark.slow
-def test_batch_tests_every_large_conjunction(
-    overall: Found, masks: dict[lattice.Id, np.ndarray]
-) -> None:
+def test_batch_tests_every_large_conjunction(overall, masks):
     expected = lattice.all_slices(masks, 3, 20)
     rows = overall.table[overall.table["metric"] == "accuracy"]
     assert dict(zip(overall.conjunctions(rows), rows["n"], strict=True)) == expected
@@ -136,7 +125,7 @@ def test_batch_tests_every_large_conjunction(
     assert overall.document["testing"]["family_per_level"] == per_level
 
 
-def test_q_values_are_benjamini_hochberg_in_each_level(overall: Found) -> None:
+def test_q_values_are_benjamini_hochberg_in_each_level(overall):
     rows = overall.table[overall.table["metric"] == "accuracy"]
     for _, level in rows.groupby("cross_size"):
         expected = np.minimum(1, 3 * stats.false_discovery_control(level["p_value"]))
@@ -144,19 +133,14 @@ def test_q_values_are_benjamini_hochberg_in_each_level(overall: Found) -> None:
     np.testing.assert_array_equal(rows["significant"], rows["q_value"] <= 0.05)
 
 
-def _corrected(
-    found: Found,
-    adult: pd.DataFrame,
-    masks: dict[lattice.Id, np.ndarray],
-    correction: significance.Correction,
-):
+def _corrected(found, adult, masks, correction):
     """The p-value of a slice, and which of the visited are significant, by the oracle."""
     wrong = (adult["income"] != adult["prediction"]).to_numpy()
     n_all, k_all = len(adult), int(wrong.sum())
     sizes = {name: int(mask.sum()) for name, mask in masks.items()}
-    known: dict[lattice.Slice, float] = {}
+    known = {}
 
-    def p_value(conjunction: lattice.Slice) -> float:
+    def p_value(conjunction):
         if conjunction not in known:
             held = _mask(masks, conjunction)
             known[conjunction] = significance.hypergeometric_mid_p(
@@ -164,14 +148,14 @@ def _corrected(
             )
         return known[conjunction]
 
-    visited: dict[lattice.Slice, int] = {}
+    visited = {}
     count = lattice.counter(masks)
 
-    def evaluate(conjunction: lattice.Slice) -> int:
+    def evaluate(conjunction):
         visited[conjunction] = count(conjunction)
         return visited[conjunction]
 
-    def significant(large: dict[lattice.Slice, int]) -> set[lattice.Slice]:
+    def significant(large):
         levels = range(1, 4)
         bounds = {
             level: significance.level_bound(level, sizes, visited, n_all, 20) for level in levels
@@ -183,22 +167,12 @@ def _corrected(
 
 
 @pytest.mark.parametrize("correction", ["fdr-level", "fwer-level"])
-def test_iterative_is_algorithm_1(
-    tmp_path: Path,
-    adult_path: Path,
-    adult: pd.DataFrame,
-    correction: significance.Correction,
-) -> None:
+def test_iterative_is_algorithm_1(tmp_path, adult_path, adult, correction):
     # Few coarse features, so that a plain transcription takes seconds.
     features = ("age", "education", "occupation", "hours-per-week", "sex", "marital-status")
-    options = {
-        "data": (str(adult_path),),
-        "features": features,
-        "bins": 4,
-        "correction": correction,
-    }
+    options = {"data": adult_path, "features": features, "bins": 4, "correction": correction}
     roles = {name: OVERALL[name] for name in ("label", "prediction")}
-    found = search(tmp_path, strategy="iterative", **options, **roles)
+    found = search(tmp_path, strategy="iterative", prune_significant=True, **options, **roles)
     named = lattice.singletons(found.domains())
     masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
     _, evaluate, significant = _corrected(found, adult, masks, correction)
@@ -214,39 +188,20 @@ def test_iterative_is_algorithm_1(
     assert len(expected.generated) == 3
 
 
-@pytest.mark.parametrize(
-    ("most", "iterations"),
-    [(60, 6), (300, 3), pytest.param(10**9, 5, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("most", "iterations"), [(60, 6), (300, 3), slow(10**9, 5)])
 @pytest.mark.slow
-def test_priority_is_algorithm_2(
-    tmp_path: Path, adult_path: Path, adult: pd.DataFrame, most: int, iterations: int
-) -> None:
+def test_priority_is_algorithm_2(tmp_path, adult_path, adult, most, iterations):
     features = ("age", "education", "occupation", "hours-per-week", "sex", "native-country")
-    found = search(
-        tmp_path,
-        data=(str(adult_path),),
-        features=features,
-        bins=4,
-        strategy="priority",
-        max_candidates=most,
-        iterations=iterations,
-        label="income",
-        prediction="prediction",
-    )
+    options = {"features": features, "bins": 4, "label": "income", "prediction": "prediction"}
+    options |= {"strategy": "priority", "prune_significant": True}
+    options |= {"max_candidates": most, "iterations": iterations}
+    found = search(tmp_path, data=adult_path, **options)
     named = lattice.singletons(found.domains())
     masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
     p_value, evaluate, significant = _corrected(found, adult, masks, "fdr-level")
     place = {name: number for number, name in enumerate(named)}
     expected = lattice.algorithm_2(
-        list(named),
-        evaluate,
-        p_value,
-        significant,
-        3,
-        20,
-        iterations,
-        most,
+        *(list(named), evaluate, lambda one, _: p_value(one), significant, 3, 20, iterations, most),
         lambda conjunction: sorted(place[name] for name in conjunction),
     )
     records = found.document["search"]["iterations"]
@@ -259,14 +214,15 @@ def test_priority_is_algorithm_2(
 
 
 @pytest.mark.slow
-def test_priority_without_a_limit_is_iterative(tmp_path: Path, adult_path: Path) -> None:
+def test_priority_without_a_limit_is_iterative(tmp_path, adult_path):
     options = {"data": (str(adult_path),), **OVERALL}
     one = search(tmp_path / "iterative", strategy="iterative", **options)
     other = search(tmp_path / "priority", strategy="priority", max_candidates=10**9, **options)
     assert one.slices_bytes == other.slices_bytes
 
 
-def test_labels_follow_their_definition(overall: Found, adult: pd.DataFrame) -> None:
+@pytest.mark.slow
+def test_labels_follow_their_definition(overall, adult):
     rows = overall.table[overall.table["metric"] == "error_rate"]
     conjunctions = overall.conjunctions(rows)
     by_slice = dict(zip(conjunctions, rows.itertuples(), strict=True))
@@ -304,15 +260,15 @@ def test_labels_follow_their_definition(overall: Found, adult: pd.DataFrame) -> 
     assert rows.loc[~rows["significant"], "label"].isna().all()
 
 
-def reported(found: Found) -> list[dict[str, Any]]:
+def reported(found):
     """The slices of the document that say more than those above them."""
     return [one for one in found.document["slices"] if "place" in one["changes"][0]]
 
 
-def test_duplicates_are_reported_once(overall: Found, masks: dict[lattice.Id, np.ndarray]) -> None:
+def test_duplicates_are_reported_once(overall, masks):
     """education and education-num say the same: only the shortest predicate is reported."""
     rows = overall.table[(overall.table["metric"] == "accuracy") & overall.table["significant"]]
-    sets: dict[bytes, list] = {}
+    sets = {}
     for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
         held = np.packbits(_mask(masks, conjunction)).tobytes()
         size = row.cross_size if row.label != "inherited" else 99
@@ -329,7 +285,7 @@ def test_duplicates_are_reported_once(overall: Found, masks: dict[lattice.Id, np
         assert same == group[one["slice_id"]] - {one["slice_id"]}
 
 
-def test_the_document_ranks_by_the_lower_confidence_bound(overall: Found) -> None:
+def test_the_document_ranks_by_the_lower_confidence_bound(overall):
     bounds = [one["changes"][0]["delta"]["hi"] for one in reported(overall)]
     slices = overall.document["slices"]
     # Findings that slices above them explain come last.
@@ -346,13 +302,13 @@ def test_the_document_ranks_by_the_lower_confidence_bound(overall: Found) -> Non
         assert {"all": one["definition"]["predicate"]["all"]} == json.loads(row["predicate"])
 
 
-def test_no_role_is_a_feature(overall: Found) -> None:
+def test_no_role_is_a_feature(overall):
     assert not {domain["name"] for domain in overall.document["dataset"]["domains"]} & set(
         ADULT_ROLES
     )
 
 
-def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path: Path) -> None:
+def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path):
     """What improved cannot explain what degraded: with both directions each has its own parents."""
     random = np.random.default_rng(3)
     a, b = (random.choice(list("uvwx"), 160_000) for _ in range(2))
@@ -363,11 +319,7 @@ def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path: Path) -> N
     path = tmp_path / "signs.parquet"
     frame.to_parquet(path)
     found = search(
-        tmp_path / "out",
-        data=(str(path),),
-        label="label",
-        prediction="prediction",
-        alternative="both",
+        tmp_path / "out", data=path, label="label", prediction="prediction", alternative="both"
     )
     rows = found.table.set_index("slice")
     assert rows.loc["a = u", "significant"]
@@ -378,7 +330,7 @@ def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path: Path) -> N
     assert found.document["testing"]["degraded"] >= 1
 
 
-def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path: Path) -> None:
+def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path):
     """Two disjoint slices whose examples share ids in pairs hold different examples."""
     rows = 8000
     number = np.arange(rows)
@@ -388,5 +340,5 @@ def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path: Path) -> 
     path = tmp_path / "ids.parquet"
     frame.to_parquet(path)
     options = {"label": "label", "prediction": "prediction", "example_id": "id"}
-    found = search(tmp_path / "out", data=(str(path),), **options)
+    found = search(tmp_path / "out", data=path, **options)
     assert found.document["search"]["duplicates"] == 0

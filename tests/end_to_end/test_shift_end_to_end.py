@@ -1,13 +1,10 @@
 """``slicebeam shift``: every number against a direct computation, and what it is told and tells."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import numpy as np
@@ -34,24 +31,21 @@ from tests.shift_runs import (
     timeless,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 METHODS = ("plus", "masa", "proportional", "uniform")
 Z = stats.norm.isf(0.025)
 
 
 @pytest.fixture(scope="module")
-def frame() -> pd.DataFrame:
+def frame():
     return made()
 
 
 @pytest.fixture(scope="module")
-def pool(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> str:
+def pool(frame, tmp_path_factory):
     return saved(frame, tmp_path_factory.mktemp("pool"))
 
 
-def bound_of(direct: shift_oracle.Direct) -> float:
+def bound_of(direct):
     """The stopping rule's bound, as it is documented."""
     z = stats.norm.ppf(0.95)
     spread = 2 * (direct.variance**2).sum()
@@ -60,8 +54,7 @@ def bound_of(direct: shift_oracle.Direct) -> float:
     return float(np.sqrt(scale * stats.chi2.ppf(0.95, degrees) / degrees))
 
 
-def uniform_estimate(whole: shift_oracle.Pool, asked: list[int]) -> shift_oracle.Direct:
-    """The pool as one stratum, whose classes are the cells."""
+def uniform_estimate(whole, asked):
     labels, predictions = whole.shape
     cells = [whole.label(item) * predictions + whole.new[item] for item in whole.items]
     one = shift_oracle.Pool([0] * len(cells), cells, cells, [0], (1, labels * predictions), [0])
@@ -77,9 +70,7 @@ def uniform_estimate(whole: shift_oracle.Pool, asked: list[int]) -> shift_oracle
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_number_against_a_direct_computation(
-    method: str, frame: pd.DataFrame, pool: str, tmp_path: Path
-) -> None:
+def test_every_number_against_a_direct_computation(method, frame, pool, tmp_path):
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
     found = shift(tmp_path, *flags, "--budget", 90, "--price", 0.25, "--seed", 5)
     told, change = found["shift"], found["global"][0]
@@ -148,18 +139,14 @@ def test_every_number_against_a_direct_computation(
     assert (told["cost"]["price"], told["cost"]["spent"]) == (0.25, 22.5)
 
 
-def direct_calls(frame: pd.DataFrame, stratum: pd.Series, method: str, budget: int) -> list[int]:
+def direct_calls(frame, stratum, method, budget):
     """Argmax g/N one call after another, two of each stratum first."""
     sizes = stratum.value_counts().sort_index().to_numpy()
     share = sizes / sizes.sum()
     weights = share
     if method == "plus":
-        spread = 1 - np.array(
-            [
-                (frame["old"][stratum == s].value_counts(normalize=True) ** 2).sum()
-                for s in range(len(sizes))
-            ]
-        )
+        of_strata = [frame["old"][stratum == s] for s in range(len(sizes))]
+        spread = 1 - np.array([(one.value_counts(normalize=True) ** 2).sum() for one in of_strata])
         weights = share * np.sqrt(spread / 2 + share @ spread / 2)
     counts = np.zeros(len(sizes), int)
     for _ in range(budget):
@@ -170,9 +157,7 @@ def direct_calls(frame: pd.DataFrame, stratum: pd.Series, method: str, budget: i
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_whole_pool_tells_the_exact_matrices(
-    method: str, frame: pd.DataFrame, pool: str, tmp_path: Path
-) -> None:
+def test_the_whole_pool_tells_the_exact_matrices(method, frame, pool, tmp_path):
     found = shift(tmp_path, "--data", pool, *REPLAYED, "--method", method, "--budget", 10_000)
     told, change = found["shift"], found["global"][0]
     old, new = matrix(frame, "old", told), matrix(frame, "new", told)
@@ -189,7 +174,7 @@ def test_the_whole_pool_tells_the_exact_matrices(
     assert len(really) >= 6
 
 
-def test_a_pool_that_did_not_change_is_told_so(pool: str, tmp_path: Path) -> None:
+def test_a_pool_that_did_not_change_is_told_so(pool, tmp_path):
     flags = ["--data", pool, *ROLES, "--replay-prediction", "old"]
     for budget in (60, 10_000):
         found = shift(tmp_path, *flags, "--budget", budget)
@@ -202,13 +187,7 @@ def test_a_pool_that_did_not_change_is_told_so(pool: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.slow
-def test_a_run_is_the_first_of_a_study_with_its_seed(
-    method: str,
-    frame: pd.DataFrame,
-    pool: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_is_the_first_of_a_study_with_its_seed(method, frame, pool, tmp_path, capsys):
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
     flags += ["--budget", "331", "--seed", "11"]
     found = shift(tmp_path / "one", *flags)
@@ -227,7 +206,7 @@ def test_a_run_is_the_first_of_a_study_with_its_seed(
     assert not (tmp_path / "two").exists() or not list((tmp_path / "two").iterdir())
 
 
-def test_an_earlier_document_tells_the_old_matrix(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_an_earlier_document_tells_the_old_matrix(frame, tmp_path):
     first = ["--data", saved(frame, tmp_path, "one.parquet"), *REPLAYED]
     earlier = shift(tmp_path / "one", *first, "--budget", 150)
     later = made(seed=2, churn=0)
@@ -258,7 +237,7 @@ def test_an_earlier_document_tells_the_old_matrix(frame: pd.DataFrame, tmp_path:
 
 
 @pytest.mark.slow
-def test_answers_that_were_none_stay_in_the_old_matrix(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_answers_that_were_none_stay_in_the_old_matrix(frame, tmp_path):
     silent = frame.assign(new=frame["new"].where(frame.index % 5 > 0))
     first = ["--data", saved(silent, tmp_path, "one.parquet"), *REPLAYED]
     earlier = shift(tmp_path / "one", *first, "--budget", 600)["shift"]
@@ -272,7 +251,7 @@ def test_answers_that_were_none_stay_in_the_old_matrix(frame: pd.DataFrame, tmp_
     assert {(one["label"], one.get("prediction")) for one in told["changed"]} >= {(0, None)}
 
 
-def test_a_target_error_stops_early_or_warns(tmp_path: Path) -> None:
+def test_a_target_error_stops_early_or_warns(tmp_path):
     data = saved(made(3000, churn=0.03), tmp_path)
     flags = ["--data", data, *REPLAYED, "--target-error", "0.03"]
     reached = shift(tmp_path / "one", *flags)["shift"]
@@ -291,9 +270,7 @@ def test_a_target_error_stops_early_or_warns(tmp_path: Path) -> None:
     ("budget", "price", "calls", "spent"),
     [("$1.5", 0.025, 60, 1.5), ("1.51 eur", 0.03, 50, 1.5), ("1GBP", 0, 600, 0.0)],
 )
-def test_a_budget_in_money(
-    budget: str, price: float, calls: int, spent: float, pool: str, tmp_path: Path
-) -> None:
+def test_a_budget_in_money(budget, price, calls, spent, pool, tmp_path):
     flags = ["--data", pool, *REPLAYED, "--budget", budget, "--price", price]
     cost = shift(tmp_path, *flags)["shift"]["cost"]
     currency = {"$1.5": "USD", "1.51 eur": "EUR", "1GBP": "GBP"}[budget]
@@ -302,14 +279,12 @@ def test_a_budget_in_money(
     assert document(tmp_path)["shift"]["cost"] == cost
 
 
-def described(folder: Path, **options: Any) -> str:
+def described(folder, **options):
     (folder / "run.yaml").write_text(yaml.safe_dump({"command": "shift", **options}))
     return str(folder / "run.yaml")
 
 
-def test_a_file_describes_a_shift(
-    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_describes_a_shift(pool, tmp_path, monkeypatch):
     monkeypatch.setenv("WHERE", str(tmp_path / "there"))
     options = {"data": pool, "label": "label", "old_prediction": "old", "replay_prediction": "new"}
     file = described(tmp_path, **options, budget=150, output="${WHERE}/{date}", quiet=True)
@@ -324,26 +299,17 @@ def test_a_file_describes_a_shift(
     assert timeless(again) == timeless(found)
 
 
-def test_the_old_document_of_a_file_may_be_yesterdays(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_the_old_document_of_a_file_may_be_yesterdays(frame, tmp_path):
     pool = saved(frame, tmp_path)
     shift(tmp_path / "2026-02-28", "--data", pool, *REPLAYED, "--budget", 150)
-    file = described(
-        tmp_path,
-        data=pool,
-        label="label",
-        replay_prediction="new",
-        old_matrix="{here}/{date-1}/changelist.json",
-        budget=100,
-        output="{here}/{date}",
-        quiet=True,
-    )
+    options = {"data": pool, "label": "label", "replay_prediction": "new", "budget": 100}
+    old = "{here}/{date-1}/changelist.json"
+    file = described(tmp_path, **options, old_matrix=old, output="{here}/{date}", quiet=True)
     assert run(["run", file, "--date", "2026-03-01"]) == 0
     assert document(tmp_path / "2026-03-01")["shift"]["old_from"] == "document"
 
 
-def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(
-    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(pool, tmp_path, capsys):
     shift(tmp_path / "out", "--data", pool, *REPLAYED, "--budget", 100)
     made_by = str(tmp_path / "out" / "changelist.json")
     outcome = ["--data", pool, "--label", "label", "--prediction", "new"]
@@ -365,10 +331,13 @@ def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(
 
 
 @pytest.mark.slow
-def test_fail_on_worse(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_fail_on_worse(frame, tmp_path):
     pool = saved(frame, tmp_path)
     flags = ["--data", pool, *ROLES, "--budget", 300, "--fail-on", "worse"]
     shift(tmp_path / "worse", *flags, "--replay-prediction", "new", code=1)
+    document = json.loads((tmp_path / "worse" / "changelist.json").read_text())
+    assert document["gate"]["exit_code"] == 1
+    assert document["summary"].startswith("FAIL: Accuracy over all examples ")
     shift(tmp_path / "same", *flags, "--replay-prediction", "old")
     better = saved(frame.assign(new=frame["label"]), tmp_path, "better.parquet")
     shift(tmp_path / "better", "--data", better, *flags[2:], "--replay-prediction", "new")
@@ -385,9 +354,7 @@ def test_fail_on_worse(frame: pd.DataFrame, tmp_path: Path) -> None:
     shift(tmp_path / "mixed", *arguments)
 
 
-def test_what_a_machine_reads(
-    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_machine_reads(pool, tmp_path, capsys):
     flags = ["shift", "--data", pool, *REPLAYED, "--budget", "100", "--price", "0.01"]
     flags += ["--by", "part", "--output", str(tmp_path)]
     assert run([*flags, "--log-format", "json"]) == 0
@@ -406,7 +373,7 @@ def test_what_a_machine_reads(
     assert len(told["changed"]) == len(found["shift"]["changed"])
     assert len(told["slices"]) == 3
     assert set(told) == {
-        *("summary", "changelist", "examples", "method", "calls", "replayed", "no_result"),
+        *("summary", "gate", "changelist", "examples", "method", "calls", "replayed", "no_result"),
         *("unaccounted", "spent", "currency", "stopped", "frobenius_bound", "accuracy"),
         *("accuracy_was", "accuracy_shift", "significant", "labels", "predictions", "shift"),
         *("changed", "slices", "warnings"),
@@ -418,9 +385,7 @@ def test_what_a_machine_reads(
     assert [(line["event"], line["exit_code"]) for line in lines] == [("error", 2)]
 
 
-def test_plans_and_studies_need_no_output(
-    pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plans_and_studies_need_no_output(pool, tmp_path, monkeypatch, capsys):
     (tmp_path / "here").mkdir()
     (tmp_path / "temporary").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -441,20 +406,9 @@ def test_plans_and_studies_need_no_output(
     assert len(json.loads(capsys.readouterr().out)) == 4 * 4
 
 
-def test_a_plan_says_what_budgets_would_give(
-    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    flags = [
-        "shift",
-        "--data",
-        pool,
-        *ROLES,
-        "--difficulty",
-        "confidence",
-        "--plan",
-        "--repeat",
-        "8",
-    ]
+def test_a_plan_says_what_budgets_would_give(pool, tmp_path, capsys):
+    flags = ["shift", "--data", pool, *ROLES, "--difficulty", "confidence", "--plan"]
+    flags += ["--repeat", "8"]
     flags += ["--price", "0.5", "--output", str(tmp_path / "out")]
     assert run([*flags, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
@@ -470,7 +424,7 @@ def test_a_plan_says_what_budgets_would_give(
     assert "50.00" in shown
 
 
-def test_the_schema_holds_for_every_command(pool: str, tmp_path: Path) -> None:
+def test_the_schema_holds_for_every_command(pool, tmp_path):
     outcome = ["--data", pool, "--label", "label", "--prediction", "old", "--quiet"]
     assert run(["search", *outcome, "--features=part,size", "--output", str(tmp_path / "a")]) == 0
     (tmp_path / "slices.yaml").write_text("- part = b\n")
@@ -488,14 +442,14 @@ def test_the_schema_holds_for_every_command(pool: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_document_however_it_is_read(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_the_same_document_however_it_is_read(frame, tmp_path):
     flags = [*REPLAYED, "--difficulty", "confidence", "--budget", 200, "--by", "part"]
     flags += ["--example-id", "key"]
     pool = saved(frame, tmp_path)
     (tmp_path / "csv").mkdir()
     table = tmp_path / "csv" / "pool.parquet"
     frame.to_csv(table, index=False)
-    ways: dict[str, list[Any]] = {
+    ways = {
         "plain": ["--data", pool],
         "chunks": ["--data", pool, "--chunk-rows", 100],
         "csv": ["--data", table, "--format", "csv"],
@@ -516,7 +470,7 @@ def test_the_same_document_however_it_is_read(frame: pd.DataFrame, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_same_document_after_being_killed(tmp_path: Path) -> None:
+def test_the_same_document_after_being_killed(tmp_path):
     pool = saved(made(3000), tmp_path)
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--budget", 500]
     flags += ["--chunk-rows", 100]

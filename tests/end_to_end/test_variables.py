@@ -1,12 +1,9 @@
 """Values of environment variables are used, and what is written down shows their names."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -29,7 +26,7 @@ DATAFLOW = ("project=tests-project", "region=europe-west1", "temp_location=gs://
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> Any:
+def _environment(monkeypatch):
     monkeypatch.setenv("SLICEBEAM_TEST_KEY", SECRET)
     monkeypatch.setenv("SLICEBEAM_TEST_WORKERS", "1")
     monkeypatch.delenv("SLICEBEAM_NO_SUCH", raising=False)
@@ -38,38 +35,39 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def data(tmp_path: Path, adult_path: Path) -> Path:
+def data(tmp_path, adult_path):
     return Path(shutil.copy(adult_path, tmp_path / "adult.parquet"))
 
 
-def run_file(folder: Path, data: Path, **more: Any) -> str:
-    content = {
-        "command": "search",
-        "data": str(data),
-        "label": "income",
-        "prediction": "prediction",
-        "features": "sex,race",
-        "max_cross_size": 1,
-        "output": str(folder / "out"),
-    }
+def run_file(folder, data, **more):
+    roles = {"label": "income", "prediction": "prediction", "features": "sex,race"}
+    paths = {"data": str(data), "output": str(folder / "out")}
+    content = {"command": "search", "max_cross_size": 1, **roles, **paths}
     (folder / "run.yaml").write_text(yaml.safe_dump({**content, **more}))
     return str(folder / "run.yaml")
 
 
-def everything_in(*folders: Path) -> str:
+def prism_file(folder):
+    """The engine Prism with a secret, all of whose work is small enough to stay in this process."""
+    (folder / "engine.yaml").write_text(
+        "runner: prism\noptions:\n  smallest_job_seconds: 1000000\n"
+        "  beam_options: {s3_secret_access_key: '${SLICEBEAM_TEST_KEY}'}\n"
+    )
+    return folder / "engine.yaml"
+
+
+def everything_in(*folders):
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
 
 
-def assert_hidden(text: str) -> None:
+def assert_hidden(text):
     for form in (SECRET, json.dumps(SECRET), base64.b64encode(SECRET.encode()).decode()):
         assert form not in text
 
 
-def test_a_document_has_the_name_and_a_run_the_value(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[int] = []
+def test_a_document_has_the_name_and_a_run_the_value(data, tmp_path, monkeypatch):
+    made = []
     monkeypatch.setattr(
         "slicebeam.runner_configs.in_process.InProcess",
         lambda options: made.append(options.workers) or InProcess(DirectOptions()),
@@ -91,9 +89,7 @@ def test_a_document_has_the_name_and_a_run_the_value(
     assert config["runner_option"] == [option]
 
 
-def test_a_missing_variable_is_named_with_its_place(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):
     option = "workers=${SLICEBEAM_NO_SUCH}"
     arguments = ["search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"]
     said = refused([*arguments, f"--runner-option={option}"], capsys, folder=tmp_path)
@@ -102,45 +98,33 @@ def test_a_missing_variable_is_named_with_its_place(
     engine = tmp_path / "engine.yaml"
     engine.write_text("runner: direct\noptions:\n  workers: ${SLICEBEAM_NO_SUCH}\n")
     said = refused([*arguments, f"--runner-config={engine}"], capsys, folder=tmp_path)
-    assert (
-        "DIR/engine.yaml, line 3: options.workers: the environment variable SLICEBEAM_NO_SUCH"
-        in said
-    )
+    variable = "the environment variable SLICEBEAM_NO_SUCH"
+    assert f"DIR/engine.yaml, line 3: options.workers: {variable}" in said
     file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_NO_SUCH}"})
     assert "run.yaml, runner_option: the environment variable SLICEBEAM_NO_SUCH" in refused(
         ["run", file], capsys, folder=tmp_path
     )
 
 
-def test_an_engines_file_has_variables_and_defaults(tmp_path: Path) -> None:
+def test_an_engines_file_has_variables_and_defaults(tmp_path):
     path = tmp_path / "engine.yaml"
     path.write_text(
-        "runner: spark\n"
-        "options:\n"
-        "  parallelism: ${SLICEBEAM_NO_SUCH:-3}\n"
+        "runner: spark\noptions:\n  parallelism: ${SLICEBEAM_NO_SUCH:-3}\n"
         '  java_options: ["-Dpassword=${SLICEBEAM_TEST_KEY}"]\n'
         "  spark_conf: {spark.hadoop.fs.s3a.secret.key: '${SLICEBEAM_TEST_KEY}', spark.x: '${env:A}'}\n"
     )
     config = runner_config(str(path), ["spark_conf.spark.y=${SLICEBEAM_TEST_KEY}"])
-    options: Any = config.options
+    options = config.options
     assert options.parallelism == 3
     assert options.java_options == (f"-Dpassword={SECRET}",)
     # What is not of the form ${NAME} is Spark's own.
-    assert options.spark_conf == {
-        "spark.hadoop.fs.s3a.secret.key": SECRET,
-        "spark.x": "${env:A}",
-        "spark.y": SECRET,
-    }
+    conf = {"spark.hadoop.fs.s3a.secret.key": SECRET, "spark.x": "${env:A}", "spark.y": SECRET}
+    assert options.spark_conf == conf
     assert_hidden(repr(config))
     assert "${SLICEBEAM_TEST_KEY}" in config.written
 
 
-def test_a_dry_run_shows_names(
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dry_run_shows_names(data, tmp_path, capsys, monkeypatch):
     from slicebeam.runner_configs.dataflow import Dataflow
 
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
@@ -157,33 +141,24 @@ def test_a_dry_run_shows_names(
     assert f"--s3_secret_access_key={SECRET}" in engine._backend.sent_options("x")
 
 
-def test_a_template_with_a_secret_is_refused(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_template_with_a_secret_is_refused(data, tmp_path, capsys):
     given = [f"--runner-option={one}" for one in (*DATAFLOW, "sdk_container_image=i", BY_NAME)]
     roles = ["--label=income", "--prediction=prediction", "--strategy=batch"]
     output = [f"--output={tmp_path / 'o'}", f"--template={tmp_path / 't'}"]
-    said = refused(
-        ["search", f"--data={data}", *roles, *output, "--runner-config=dataflow", *given],
-        capsys,
-        folder=tmp_path,
-    )
+    given += [*roles, *output, "--runner-config=dataflow"]
+    said = refused(["search", f"--data={data}", *given], capsys, folder=tmp_path)
     assert "beam_options.s3_secret_access_key holds ${SLICEBEAM_TEST_KEY}" in said
     assert not (tmp_path / "t").exists()
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_what_an_engine_says_of_a_secret_is_redacted(
-    log_format: str,
-    data: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    log_format, data, tmp_path, capfd, monkeypatch
+):
     """An engine that repeats the key fails; neither terminal, log nor work folder shows it."""
     import logging
 
-    def fail(*_: object) -> Any:
+    def fail(*_):
         logging.getLogger("apache_beam").error("options: %s", SECRET)
         # As a program of the engine would.
         with (tmp_path / "out" / "_work" / "workers.log").open("a") as log:
@@ -191,11 +166,7 @@ def test_what_an_engine_says_of_a_secret_is_redacted(
         raise RuntimeError(f"AccessDenied: no such key: {SECRET}")
 
     monkeypatch.setattr(InProcess, "run", fail)
-    engine = tmp_path / "engine.yaml"
-    engine.write_text(
-        "runner: prism\noptions:\n  smallest_job_seconds: 1000000\n"
-        "  beam_options: {s3_secret_access_key: '${SLICEBEAM_TEST_KEY}'}\n"
-    )
+    engine = prism_file(tmp_path)
     monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
     file = run_file(tmp_path, data, runner_config=str(engine), log_format=log_format)
     assert run(["run", file]) == 3
@@ -209,9 +180,7 @@ def test_what_an_engine_says_of_a_secret_is_redacted(
     assert_hidden(kept)
 
 
-def test_the_name_of_a_job_is_no_hash_of_a_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_a_job_is_no_hash_of_a_secret(tmp_path, monkeypatch):
     names = []
     for secret in (SECRET, "another secret"):
         monkeypatch.setenv("SLICEBEAM_TEST_KEY", secret)
@@ -229,19 +198,13 @@ def test_the_name_of_a_job_is_no_hash_of_a_secret(
 
 
 @pytest.mark.slow
-def test_resume_goes_on_with_another_value(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    engine = tmp_path / "engine.yaml"
-    engine.write_text(
-        "runner: prism\noptions:\n  smallest_job_seconds: 1000000\n"
-        "  beam_options: {s3_secret_access_key: '${SLICEBEAM_TEST_KEY}'}\n"
-    )
+def test_resume_goes_on_with_another_value(data, tmp_path, monkeypatch, capsys):
+    engine = prism_file(tmp_path)
     monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
     file = run_file(tmp_path, data, runner_config=str(engine), work_dir=str(tmp_path / "work"))
     first = InProcess.run
 
-    def stop(self: InProcess, build: Any, name: str) -> Any:
+    def stop(self, build, name):
         if "iteration" in name:
             raise RuntimeError("the disk is full")
         return first(self, build, name)
@@ -257,10 +220,7 @@ def test_resume_goes_on_with_another_value(
 @pytest.mark.parametrize(
     ("option", "shown"),
     [
-        (
-            "beam_options.s3_secret_access_key=LITERALsecret",
-            "beam_options.s3_secret_access_key=***",
-        ),
+        ("beam_options.s3_secret_access_key=LITERALsecret", "beam_options.s3_secret_access_key=***"),
         ("beam_options={s3_secret_access_key: LITERALsecret, x: 1}", None),
         ('spark_conf={"spark.hadoop.fs.s3a.secret.key": "LITERALsecret"}', None),
         ("java_options=[-Djavax.net.ssl.keyStorePassword=LITERALsecret]", None),
@@ -269,10 +229,8 @@ def test_resume_goes_on_with_another_value(
         ("workers=2", "workers=2"),
         ("labels={team: quality}", "labels={team: quality}"),
     ],
-)
-def test_secrets_that_are_spelt_out_are_not_written_down(
-    option: str, shown: str | None, tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path):
     from slicebeam.pipelines.config.search import search_config
 
     options = {"data": ("x",), "output": str(tmp_path), "label": "y", "prediction": "p"}
@@ -285,23 +243,14 @@ def test_secrets_that_are_spelt_out_are_not_written_down(
         assert value not in variables.redacted(f"refused: {value}")
 
 
-def test_a_document_with_a_hidden_secret_is_not_run_with_stars(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(
-        [
-            *("search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"),
-            *("--runner-config=spark", "--runner-option=beam_options.s3_secret_access_key=***"),
-        ],
-        capsys,
-        folder=tmp_path,
-    )
+def test_a_document_with_a_hidden_secret_is_not_run_with_stars(data, tmp_path, capsys):
+    given = ["search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"]
+    given += ["--runner-config=spark", "--runner-option=beam_options.s3_secret_access_key=***"]
+    said = refused(given, capsys, folder=tmp_path)
     assert "give it again, preferably as ${NAME} of an environment variable" in said
 
 
-def test_errors_of_options_do_not_show_values(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_errors_of_options_do_not_show_values(monkeypatch, tmp_path):
     monkeypatch.setenv("SLICEBEAM_TEST_KEY", "hidden-value")
     with pytest.raises(InputError) as error:
         runner_config("spark", ["master=${SLICEBEAM_TEST_KEY}"])
@@ -309,33 +258,26 @@ def test_errors_of_options_do_not_show_values(
     assert error.value.__cause__ is None
     assert "--runner-option master=${SLICEBEAM_TEST_KEY}" in str(error.value)
     # Whatever signs are in a secret, it is no YAML.
-    config: Any = runner_config("spark", ["spark_conf.spark.my.password=a: 'b"])
+    config = runner_config("spark", ["spark_conf.spark.my.password=a: 'b"])
     assert config.options.spark_conf == {"spark.my.password": "a: 'b"}
     assert "a: 'b" not in repr(config) + config.written
 
 
-def test_python_has_errors_without_values(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: Path
-) -> None:
-    def fail(*_: object) -> Any:
+def test_python_has_errors_without_values(monkeypatch, tmp_path, data):
+    def fail(*_):
         raise RuntimeError(f"no such key: {SECRET}")
 
     monkeypatch.setattr(InProcess, "run", fail)
     monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
+    options = {"runner_option": ["smallest_job_seconds=1000000", BY_NAME]}
+    roles = {"label": "income", "prediction": "prediction"}
     with pytest.raises(EngineError) as error:
-        search(
-            str(data),
-            label="income",
-            prediction="prediction",
-            runner_config="prism",
-            runner_option=["smallest_job_seconds=1000000", BY_NAME],
-            output=tmp_path / "out",
-        )
+        search(str(data), runner_config="prism", output=tmp_path / "out", **options, **roles)
     assert "${SLICEBEAM_TEST_KEY}" in str(error.value)
     assert_hidden(str(error.value))
 
 
-def test_forms_and_short_values() -> None:
+def test_forms_and_short_values():
     variables.remember(SECRET, "${A}")
     variables.remember("abc", "${SHORT}")
     variables.remember("name", "${B}")
@@ -349,9 +291,7 @@ def test_forms_and_short_values() -> None:
     assert_hidden(message)
 
 
-def test_a_path_with_a_secret_is_refused(
-    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_with_a_secret_is_refused(tmp_path, data, capsys):
     """Paths are written into the result, since it has to say what was read."""
     for name in ("API_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"):
         file = run_file(tmp_path, data, output=f"out/${{{name}}}")
@@ -362,9 +302,7 @@ def test_a_path_with_a_secret_is_refused(
 
 
 @pytest.mark.slow
-def test_a_document_reads_no_variable(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_document_reads_no_variable(data, tmp_path, capsys):
     """A path with a secret in it, asked for in somebody's bucket, would tell them the secret."""
     assert run(["run", run_file(tmp_path, data), "--quiet"]) == 0
     document = tmp_path / "out" / "changelist.json"
@@ -372,7 +310,7 @@ def test_a_document_reads_no_variable(
     config = content["provenance"]["config"]
     capsys.readouterr()
     for option in ("data", "since", "work_dir", "runner_option"):
-        value: Any = f"{tmp_path}/${{SLICEBEAM_TEST_KEY}}"
+        value = f"{tmp_path}/${{SLICEBEAM_TEST_KEY}}"
         value = [value] if option == "data" else value
         value = [BY_NAME] if option == "runner_option" else value
         theirs = tmp_path / "theirs.json"
@@ -387,9 +325,9 @@ def test_a_document_reads_no_variable(
 
 
 def test_the_trace_of_a_fault_is_the_users_own_and_has_no_value(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(*_: object, **__: object) -> Any:
+    data, tmp_path, monkeypatch, capsys
+):
+    def fail(*_, **__):
         raise KeyError(SECRET)
 
     monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)

@@ -1,29 +1,17 @@
 """What is wrong is said in a line or two, with the value and the remedy, and nothing is published."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.running import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    # What a run wrote on stderr, after its exit code was checked.
-    Refuse = Callable[..., str]
+from tests.refusals import refusing
 
 ROWS = 300
-OLD = '{"old": "document"}'
 
 
-def examples() -> pd.DataFrame:
+def examples():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -39,43 +27,22 @@ def examples() -> pd.DataFrame:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     examples().to_parquet(tmp_path / "eval.parquet")
     return tmp_path
 
 
 @pytest.fixture
-def refuse(folder: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
-    """Run a search that must fail: check exit code and shape of the message, and return it."""
-
-    def run_it(*flags: Any, data: Any = "eval.parquet", code: int = 2, **options: Any) -> str:
-        named = {"label": "label", "prediction": "pred", "output": folder / "out", **options}
-        output = Path(str(named["output"]))
-        publishes = output.is_dir() or not output.exists()
-        if output == folder / "out":
-            output.mkdir(exist_ok=True)
-            (output / "changelist.json").write_text(OLD)
-        arguments = ["search", "--data", str(folder / data) if data else ""]
-        for name, value in named.items():
-            if value is not None:
-                arguments += ["--" + name.replace("_", "-"), str(value)]
-        said = refused([*arguments, *map(str, flags)], capsys, folder=folder, code=code)
-        assert not (output / "slices.parquet").exists()
-        if output == folder / "out" and publishes:
-            assert (output / "changelist.json").read_text() == OLD
-        return said
-
-    return run_it
+def refuse(folder, capsys):
+    return refusing("search", folder, capsys, "eval.parquet", label="label", prediction="pred")
 
 
-def test_paths(folder: Path, refuse: Refuse) -> None:
+def test_paths(folder, refuse):
     assert refuse(data="evl.parquet") == (
         "--data DIR/evl.parquet: no such file; did you mean 'DIR/eval.parquet'?"
     )
-    assert (
-        refuse(data="no/x.csv")
-        == "--data DIR/no/x.csv: no such file; the folder DIR/no does not exist"
-    )
+    said = "--data DIR/no/x.csv: no such file; the folder DIR/no does not exist"
+    assert refuse(data="no/x.csv") == said
     assert refuse(data="*.pq").startswith("--data DIR/*.pq: no file matches")
     assert refuse(data=".") == "--data DIR is a folder; name its files: 'DIR/*.parquet'"
     (folder / "eval.csv").write_text("a,label,pred\n1,x,x\n")
@@ -90,7 +57,7 @@ def test_paths(folder: Path, refuse: Refuse) -> None:
         assert "does not name an object" in refuse(option, "s3:///x.parquet", code=2)
 
 
-def test_output(folder: Path, refuse: Refuse) -> None:
+def test_output(folder, refuse):
     file = folder / "file"
     file.write_text("x")
     assert refuse(output=file) == "--output DIR/file is a file; name a folder"
@@ -102,19 +69,7 @@ def test_output(folder: Path, refuse: Refuse) -> None:
     assert file.read_text() == "x"
 
 
-def test_engine_files(folder: Path, refuse: Refuse) -> None:
-    config = folder / "engine.yaml"
-    for text, message in {
-        "runner: direct\noptins: {}": "unknown key 'optins'; did you mean 'options'?",
-        "runner: spork": "line 1: unknown runner 'spork'; did you mean 'spark'?",
-        "- direct": "a mapping of 'runner' and 'options' is expected",
-        "a: [": "not readable as YAML",
-    }.items():
-        config.write_text(text)
-        assert message in refuse(runner_config=config)
-
-
-def test_damaged_parquet(folder: Path, refuse: Refuse) -> None:
+def test_damaged_parquet(folder, refuse):
     good = (folder / "eval.parquet").read_bytes()
     flipped = bytearray(good)
     flipped[100:1500] = bytes(byte ^ 0xA5 for byte in flipped[100:1500])
@@ -131,7 +86,7 @@ def test_damaged_parquet(folder: Path, refuse: Refuse) -> None:
     assert "it starts like Parquet: give --format parquet" in refuse(format="csv")
 
 
-def test_parquet_whose_footer_contradicts_itself(folder: Path, refuse: Refuse) -> None:
+def test_parquet_whose_footer_contradicts_itself(folder, refuse):
     table = pq.read_table(folder / "eval.parquet").slice(0, 100)
     pq.write_table(table, folder / "x.parquet")
     content = (folder / "x.parquet").read_bytes()
@@ -146,7 +101,7 @@ def test_parquet_whose_footer_contradicts_itself(folder: Path, refuse: Refuse) -
 
 
 @pytest.mark.parametrize("kind", ["plain", "dictionary", "list"])
-def test_parquet_with_text_that_is_not_utf8(folder: Path, refuse: Refuse, kind: str) -> None:
+def test_parquet_with_text_that_is_not_utf8(folder, refuse, kind):
     table = pq.read_table(folder / "eval.parquet")
     codes = pa.array([b"a", b"\xc0\xff"]).take(np.arange(table.num_rows) % 2)
     column = pa.StringArray.from_buffers(table.num_rows, *codes.buffers()[1:])
@@ -159,7 +114,7 @@ def test_parquet_with_text_that_is_not_utf8(folder: Path, refuse: Refuse, kind: 
     assert message.endswith("write it again, text as UTF-8")
 
 
-def test_csv(folder: Path, refuse: Refuse) -> None:
+def test_csv(folder, refuse):
     for text, message in {
         "": "DIR/x.csv: the file is empty; a CSV file starts with a header",
         "age,label,pred\n": "--data DIR/x.csv: there are no examples in it",
@@ -171,7 +126,7 @@ def test_csv(folder: Path, refuse: Refuse) -> None:
         assert refuse(data="x.csv").startswith(message)
 
 
-def test_the_adult_test_file_as_published(folder: Path, refuse: Refuse) -> None:
+def test_the_adult_test_file_as_published(folder, refuse):
     """Its first line is junk, it has no header, and a dot after each label."""
     rows = examples()
     lines = [
@@ -179,7 +134,7 @@ def test_the_adult_test_file_as_published(folder: Path, refuse: Refuse) -> None:
         for age, label, pred in zip(rows["age"], rows["label"], rows["pred"], strict=True)
     ]
     (folder / "adult.test").write_text("|1x3 Cross validator\n" + "\n".join(lines) + "\n")
-    options: dict[str, Any] = {"data": "adult.test", "format": "csv"}
+    options = {"data": "adult.test", "format": "csv"}
     message = refuse(**options)
     assert "line 2: 4 fields where the header has 1" in message
     assert "the first line may not be a header: --skip-rows or --column-names" in message
@@ -193,7 +148,7 @@ def test_the_adult_test_file_as_published(folder: Path, refuse: Refuse) -> None:
 
 
 SCORED = {"prediction": None, "score": "big", "positive_class": "yes"}
-BEYOND: dict[str, dict[str, Any]] = {
+BEYOND = {
     "score": {**SCORED, "metric": "auc"},
     "threshold": SCORED,
     "mean": {"label": None, "prediction": None, "metric": "mean:big"},
@@ -204,7 +159,7 @@ BEYOND: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_integers_that_float64_rounds(folder: Path, refuse: Refuse, name: str) -> None:
+def test_integers_that_float64_rounds(folder, refuse, name):
     frame = examples()
     frame["big"] = 2**53
     frame.loc[237, "big"] = 2**60 + 1
@@ -218,7 +173,7 @@ def test_integers_that_float64_rounds(folder: Path, refuse: Refuse, name: str) -
 
 
 @pytest.mark.parametrize("column", ["label", "pred", "score"])
-def test_missing_values_of_roles(folder: Path, refuse: Refuse, column: str) -> None:
+def test_missing_values_of_roles(folder, refuse, column):
     frame = examples()
     for name in ("a", "b"):
         frame.to_parquet(folder / f"{name}.parquet", row_group_size=100)
@@ -232,22 +187,16 @@ def test_missing_values_of_roles(folder: Path, refuse: Refuse, column: str) -> N
 
 
 @pytest.mark.slow
-def test_columns_that_are_no_classes(folder: Path, refuse: Refuse) -> None:
+def test_columns_that_are_no_classes(folder, refuse):
     frame = examples()
-    changes: dict[str, tuple[dict[str, Any], str]] = {
-        "regression": (
-            {"label": frame["score"] * 7, "pred": frame["score"]},
-            "label 'label' holds fractions (",
-        ),
-        "infinite": ({"label": np.inf, "pred": 1.0}, "label 'label' holds fractions (inf)"),
-        "never equal": (
-            {"pred": "never"},
-            "prediction 'pred' never equals label 'label': labels are 'no', 'yes', predictions are",
-        ),
-        "dates": ({"label": pd.Timestamp("2024-01-01")}, "column 'label' of timestamp["),
-        "lists": ({"label": [[1]] * ROWS}, "column 'label' of list<"),
-    }
-    for columns, message in changes.values():
+    changes = [
+        ({"label": frame["score"] * 7, "pred": frame["score"]}, "label 'label' holds fractions ("),
+        ({"label": np.inf, "pred": 1.0}, "label 'label' holds fractions (inf)"),
+        ({"pred": "never"}, "prediction 'pred' never equals label 'label': labels are 'no', 'yes', predictions are"),
+        ({"label": pd.Timestamp("2024-01-01")}, "column 'label' of timestamp["),
+        ({"label": [[1]] * ROWS}, "column 'label' of list<"),
+    ]  # fmt: skip
+    for columns, message in changes:
         frame.assign(**columns).to_parquet(folder / "x.parquet")
         assert refuse(data="x.parquet").startswith(message)
     frame.iloc[:0].to_parquet(folder / "x.parquet")
@@ -256,7 +205,7 @@ def test_columns_that_are_no_classes(folder: Path, refuse: Refuse) -> None:
     assert hint.endswith("is it a score? give it as --score")
 
 
-def test_more_classes_than_a_label_has(folder: Path, refuse: Refuse) -> None:
+def test_more_classes_than_a_label_has(folder, refuse):
     numbers = pa.array(range(5000))
     table = pa.table({"n": pa.array([1, 2] * 2500), "label": numbers, "pred": numbers})
     pq.write_table(table, folder / "x.parquet")
@@ -267,7 +216,7 @@ def test_more_classes_than_a_label_has(folder: Path, refuse: Refuse) -> None:
     assert "label 'label' has 3 classes" in refuse(data="x.parquet", **options)
 
 
-def test_files_that_do_not_fit(folder: Path, refuse: Refuse) -> None:
+def test_files_that_do_not_fit(folder, refuse):
     columns = {"n": pa.array([1, 2]), "label": pa.array(["a", "b"]), "pred": pa.array(["a", "b"])}
     table = pa.table(columns)
     pq.write_table(table, folder / "a.parquet")
@@ -285,7 +234,7 @@ def test_files_that_do_not_fit(folder: Path, refuse: Refuse) -> None:
     )
 
 
-def test_json_lines(folder: Path, refuse: Refuse) -> None:
+def test_json_lines(folder, refuse):
     for text, message in {
         "": "DIR/x.jsonl: the file is empty",
         '{"label": "a"}\n[1]\n': "DIR/x.jsonl, line 2: array instead of an object: '[1]'",
@@ -296,6 +245,6 @@ def test_json_lines(folder: Path, refuse: Refuse) -> None:
         assert refuse(data="x.jsonl").startswith(message)
 
 
-def test_resume_over_what_is_no_document(refuse: Refuse) -> None:
+def test_resume_over_what_is_no_document(refuse):
     message = "DIR/out/changelist.json is not a document of this command; leave --resume out to replace it"
     assert message in refuse("--resume")

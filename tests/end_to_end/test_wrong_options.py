@@ -1,9 +1,6 @@
 """One table of wrong options: what each command says of them, before anything is published."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,42 +13,25 @@ from tests.pipelines.discovery.test_discover_wrong_input import LOSSES, TABLE
 from tests.running import refused
 from tests.shift_runs import made
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 OLD = '{"old": "document"}'
 # What each part of the table is about: a command, its data, and the options that it has by default.
-SUBJECTS: dict[str, tuple[str, Callable[[], Any], dict[str, Any]]] = {
+SUBJECTS = {
     "search": ("search", examples, {"label": "label", "prediction": "pred"}),
-    "statistics": (
-        "search",
-        test_statistics_options.examples,
-        {"label": "label", "prediction": "pred"},
-    ),
+    "statistics": ("search", test_statistics_options.examples, {"label": "label", "prediction": "pred"}),
     "losses": ("search", test_losses.examples, {"features": "sex"}),
     "two models": ("search", test_silent_input.examples, {}),
     "check": ("check", examples, {"label": "label", "prediction": "pred"}),
     "discover": ("discover", lambda: TABLE, {"embedding": "z", "components": 3, **LOSSES}),
-    "shift": (
-        "shift",
-        lambda: made(120),
-        {"label": "label", "old_prediction": "old", "replay_prediction": "new", "budget": 60},
-    ),
-}
+    "shift": ("shift", lambda: made(120), {"label": "label", "old_prediction": "old", "replay_prediction": "new", "budget": 60}),
+}  # fmt: skip
 # Name of a wrong use: its options, and how what the command says of them begins.
-TABLE_OF: dict[str, dict[str, tuple[dict[str, Any], str]]] = yaml.safe_load(
-    Path(__file__).with_name("wrong_options.yaml").read_text("utf-8")
-)
+TABLE_OF = yaml.safe_load(Path(__file__).with_name("wrong_options.yaml").read_text("utf-8"))
 # Beside the data, for a check.
-FILES = {
-    "s.yaml": "- age < 25\n",
-    "empty.json": "{}",
-    "like.json": '{"schema_version": "1.0"}',
-}
+FILES = {"s.yaml": "- age < 25\n", "empty.json": "{}", "like.json": '{"schema_version": "1.0"}'}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     """A folder with the data of each part of the table."""
     found = {}
     for subject, (_, data, _) in SUBJECTS.items():
@@ -67,28 +47,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("subject", "name"), [(subject, name) for subject in TABLE_OF for name in TABLE_OF[subject]]
 )
-def test_wrong_options(
-    subject: str,
-    name: str,
-    folders: dict[str, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wrong_options(subject, name, folders, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(folders[subject])
     options, message = TABLE_OF[subject][name]
     said = refuse(subject, options, folders[subject], tmp_path, capsys)
     assert said.startswith(message)
 
 
-def refuse(
-    subject: str,
-    options: dict[str, Any],
-    folder: Path,
-    output: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> str:
-    """Run a command that must fail and leave what was published before, and return its message."""
+def refuse(subject, options, folder, output, capsys):
     command, _, defaults = SUBJECTS[subject]
     (output / "changelist.json").write_text(OLD)
     arguments = [command]

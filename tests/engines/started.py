@@ -7,17 +7,9 @@ import signal
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from slicebeam.runner_configs import cluster_packages, flink_cluster, spark_cluster
-from slicebeam.runner_configs.cluster_processes import ClusterFolder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typing_extensions import Self
-
-    from slicebeam.runner_configs.cluster_processes import Running
+from slicebeam.runner_configs.cluster_processes import ClusterFolder, Running
 
 # Everything really runs on the engine, small as it is.
 _ALL = "smallest_job_seconds=0"
@@ -32,25 +24,17 @@ class Started:
 
 
 class Engines:
-    """Engines by name; a context, which ends the clusters that were started.
-
-    Parameters
-    ----------
-    folder : for the clusters
-    """
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self._stack = ExitStack()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self._stack.close()
 
-    def options(self, name: str, *more: str) -> dict[str, Any]:
-        """The options of a search on an engine, such as ``flink-cluster-external``."""
+    def options(self, name, *more):
         engine, _, rest = name.partition("-")
         if engine in ("direct", "direct_multi"):
             return {"runner_config": name, "runner_option": more}
@@ -72,14 +56,13 @@ class Engines:
                 given.append(f"web_ui={self.spark.running.pages}")
         return {"runner_config": engine, "runner_option": tuple(given)}
 
-    def arguments(self, name: str, *more: str) -> list[str]:
-        """The same, as arguments of the command line."""
+    def arguments(self, name, *more):
         options = self.options(name, *more)
         given = [f"--runner-option={option}" for option in options["runner_option"]]
         return [f"--runner-config={options['runner_config']}", *given]
 
     @cached_property
-    def flink(self) -> Started:
+    def flink(self):
         """A job manager and two task managers."""
         folder = ClusterFolder(self.folder / "flink")
         running = flink_cluster.up(folder)
@@ -87,14 +70,14 @@ class Engines:
         return Started(folder, running)
 
     @cached_property
-    def spark(self) -> Started:
+    def spark(self):
         """A master and two workers."""
         folder = ClusterFolder(self.folder / "spark")
         running = spark_cluster.up(folder)
         self._stack.callback(_stop, folder)
         return Started(folder, running)
 
-    def replace_task_manager(self) -> None:
+    def replace_task_manager(self):
         """Kill a task manager, and start another, as whoever looks after a cluster does."""
         folder, running = self.flink.folder, self.flink.running
         *others, dead = running.programs
@@ -105,8 +88,7 @@ class Engines:
         self.flink = Started(folder, running)
 
 
-def _stop(folder: ClusterFolder) -> None:
-    """End what runs now, which a test may have replaced."""
+def _stop(folder):
     running = folder.running()
     if running is not None:
         folder.stop(running)

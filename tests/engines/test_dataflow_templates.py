@@ -1,8 +1,6 @@
 # ruff: noqa: F811  (fixtures are arguments)
 """A whole search as one job: sent by a driver that may vanish, or launched from a template."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time
@@ -11,28 +9,13 @@ from pathlib import Path
 import pytest
 
 from slicebeam.pipelines.cli import run
-from tests.dataflow_runs import (  # noqa: F401  (fixtures)
-    bucket,
-    command,
-    driver,
-    expected,
-    service,
-    wait_for,
-)
-from tests.dataflow_service import DataflowService
-from tests.object_stores import Bucket
+from tests.dataflow_runs import bucket, command, driver, expected, service, wait_for  # noqa: F401  (fixtures)
 from tests.running import names_of, refused
 
 
 @pytest.mark.parametrize("where", ["local", "bucket"])
 @pytest.mark.slow
-def test_template_is_complete(
-    bucket: Bucket,
-    service: DataflowService,
-    tmp_path: Path,
-    where: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_template_is_complete(bucket, service, tmp_path, where, capsys):
     """The file says all that the service needs, and what it names was staged."""
     from apache_beam.portability.api import beam_runner_api_pb2
     from google.cloud import dataflow_v1beta3
@@ -45,7 +28,7 @@ def test_template_is_complete(
     said = capsys.readouterr().out
     assert not service.jobs
 
-    def read(path: str) -> bytes:
+    def read(path):
         if where == "local":
             return Path(path).read_bytes()
         return bucket.read(path.removeprefix(f"{bucket.uri}/"))
@@ -78,12 +61,7 @@ def test_template_is_complete(
 
 
 @pytest.mark.slow
-def test_a_launched_template_publishes_the_same(
-    bucket: Bucket,
-    service: DataflowService,
-    adult_path: Path,
-    expected: bytes,
-) -> None:
+def test_a_launched_template_publishes_the_same(bucket, service, adult_path, expected):
     """One job searches other data than the template was written for, and publishes."""
     arguments = command(bucket, service, "gs://none/*.parquet")
     assert run([*arguments, f"--template={bucket.uri}/templates"]) == 0
@@ -104,7 +82,7 @@ def test_a_launched_template_publishes_the_same(
 
 
 @pytest.mark.slow
-def test_a_template_launched_without_data_says_so(bucket: Bucket, service: DataflowService) -> None:
+def test_a_template_launched_without_data_says_so(bucket, service):
     arguments = command(bucket, service, f"{bucket.uri}/none-*.parquet")
     assert run([*arguments, f"--template={bucket.uri}/templates"]) == 0
     service.launch(f"{bucket.uri}/templates/slicebeam-batch", "launched", {})
@@ -124,14 +102,7 @@ def test_a_template_launched_without_data_says_so(bucket: Bucket, service: Dataf
         (["--output=out"], "out is not in gs://, and the workers of dataflow"),
     ],
 )
-def test_what_no_template_can_be(
-    bucket: Bucket,
-    service: DataflowService,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
-    message: str,
-) -> None:
+def test_what_no_template_can_be(bucket, service, tmp_path, capsys, more, message):
     arguments = command(bucket, service, "gs://none/*.parquet")
     if "prism" in more[0]:
         arguments = [one for one in arguments if not one.startswith("--runner")]
@@ -141,9 +112,7 @@ def test_what_no_template_can_be(
 
 
 @pytest.mark.slow
-def test_a_single_job_goes_on_without_its_driver(
-    bucket: Bucket, service: DataflowService, adult_path: Path, expected: bytes
-) -> None:
+def test_a_single_job_goes_on_without_its_driver(bucket, service, adult_path, expected):
     arguments = [*command(bucket, service, bucket.upload(adult_path)), "--single-job"]
     service.held = "search"
     process = driver(arguments)

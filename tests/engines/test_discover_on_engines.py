@@ -1,26 +1,15 @@
 """A discovery whose every pass is a job of an engine finds what one process finds, to the byte."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from slicebeam.pipelines.discovery import description, fitting
 from tests.discovered import COLUMNS, discovery, planted_file
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.engines.started import Engines
-
 pytestmark = pytest.mark.engine
 
 
 @pytest.mark.parametrize("engine", ["prism", "flink-embedded"])
-def test_same_result(
-    tmp_path: Path, engines: Engines, monkeypatch: pytest.MonkeyPatch, engine: str
-) -> None:
+def test_same_result(tmp_path, engines, monkeypatch, engine):
     for module in (fitting, description):
         monkeypatch.setattr(module, "_LEAST_JOB_SECONDS", 0.0)
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)

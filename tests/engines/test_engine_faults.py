@@ -1,7 +1,5 @@
 """What goes wrong on real engines is told in a line, leaves nothing behind, and can be resumed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -9,7 +7,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 import pyarrow as pa
@@ -22,11 +19,6 @@ from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
 from tests.running import refused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.engines.started import Engines
-
 pytestmark = pytest.mark.engine
 
 COMMON = ["--label=income", "--prediction=prediction", "--quiet", "--chunk-rows=3000"]
@@ -36,7 +28,7 @@ SLOW = ["--memory-budget=16MB", "--test=paper", f"--features={FEATURES}"]
 
 
 @pytest.fixture
-def no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_folder_left(tmp_path, monkeypatch):
     """The temporary folders of engines' programs are gone afterwards."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -53,13 +45,8 @@ def no_folder_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     "engine", ["prism", "flink-embedded", "flink-cluster-loopback", "spark-embedded"]
 )
 def test_what_a_worker_finds_wrong_is_told_in_its_words(
-    tmp_path: Path,
-    adult_path: Path,
-    engines: Engines,
-    engine: str,
-    capfd: pytest.CaptureFixture[str],
-    no_folder_left: None,
-) -> None:
+    tmp_path, adult_path, engines, engine, capfd, no_folder_left
+):
     table = pq.read_table(adult_path)
     ids = table.column("row_id").to_pylist()
     ids[5] = None
@@ -75,12 +62,12 @@ def test_what_a_worker_finds_wrong_is_told_in_its_words(
     assert message == "--example-id has no value in row 6 of DIR/x.parquet"
 
 
-def command(data: Path, output: Path, *more: str) -> list[str]:
+def command(data, output, *more):
     started = [sys.executable, "-m", "slicebeam.pipelines.cli", "search"]
     return [*started, f"--data={data}", f"--output={output}", *COMMON, *SLOW, *more]
 
 
-def started(given: list[str], is_time: Callable[[], bool]) -> tuple[Any, list[psutil.Process]]:
+def started(given, is_time):
     """A run that has come to a moment, and the processes that it started."""
     process = subprocess.Popen(given, stderr=subprocess.PIPE, text=True)
     while not is_time():
@@ -89,12 +76,12 @@ def started(given: list[str], is_time: Callable[[], bool]) -> tuple[Any, list[ps
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
-def jobs(address: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ask(f"http://{address}/jobs/overview")["jobs"]
+def jobs(address):
+    found = ask(f"http://{address}/jobs/overview")["jobs"]
     return sorted(found, key=lambda job: job["start-time"])
 
 
-def is_counting(address: str, known: set[str]) -> bool:
+def is_counting(address, known):
     """Say whether the first iteration runs on Flink."""
     return any(
         "-iteration-1" in job["name"] and job["tasks"]["running"] > 0 and job["jid"] not in known
@@ -102,9 +89,7 @@ def is_counting(address: str, known: set[str]) -> bool:
     )
 
 
-def test_ctrl_c_ends_the_job_on_the_cluster(
-    tmp_path: Path, adult_path: Path, engines: Engines, no_folder_left: None
-) -> None:
+def test_ctrl_c_ends_the_job_on_the_cluster(tmp_path, adult_path, engines, no_folder_left):
     address = engines.flink.running.address
     known = {job["jid"] for job in jobs(address)}
     given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-external"))
@@ -126,8 +111,8 @@ def test_ctrl_c_ends_the_job_on_the_cluster(
 
 @pytest.mark.parametrize("engine", ["prism--external", "spark-embedded"])
 def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
-    tmp_path: Path, adult_path: Path, engines: Engines, engine: str, no_folder_left: None
-) -> None:
+    tmp_path, adult_path, engines, engine, no_folder_left
+):
     plan = tmp_path / "_work" / "stages" / "iteration-1" / "plan"
     given = command(adult_path, tmp_path, *engines.arguments(engine))
     process, children = started(given, plan.exists)
@@ -144,8 +129,8 @@ def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
 
 
 def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
-    tmp_path: Path, adult_path: Path, engines: Engines, no_folder_left: None
-) -> None:
+    tmp_path, adult_path, engines, no_folder_left
+):
     plan = tmp_path / "_work" / "stages" / "iteration-1" / "plan"
     given = command(adult_path, tmp_path, *engines.arguments("prism--external"))
     process, children = started(given, plan.exists)
@@ -161,18 +146,12 @@ def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
     assert (tmp_path / "changelist.json").exists()
 
 
-def test_a_worker_pool_that_dies_ends_the_waiting(
-    tmp_path: Path, engines: Engines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_pool_that_dies_ends_the_waiting(tmp_path, engines, monkeypatch):
     monkeypatch.setattr(portable, "_SILENCE", 4.0)
     port = portable.free_port()
+    program = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
     pool = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "apache_beam.runners.worker.worker_pool_main",
-            f"--service_port={port}",
-        ],
+        [*program, f"--service_port={port}"],
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -193,7 +172,7 @@ def test_a_worker_pool_that_dies_ends_the_waiting(
         pool.wait()
 
 
-def _listens(port: int) -> bool:
+def _listens(port):
     try:
         portable.check_answers(f"127.0.0.1:{port}", "", "")
     except EngineError:
@@ -201,26 +180,24 @@ def _listens(port: int) -> bool:
     return True
 
 
-def _kill_and_wait(pipeline: Any, pid: int) -> Any:
+def _kill_and_wait(pipeline, pid):
     import apache_beam as beam
 
-    def work(number: int) -> None:
+    def work(number):
         os.kill(number, signal.SIGKILL)
         time.sleep(1000)
 
     return pipeline | beam.Create([pid]) | beam.Map(work)
 
 
-def _kill_group(pid: int) -> None:
+def _kill_group(pid):
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
 
 
-def test_a_task_manager_that_dies_changes_nothing(
-    tmp_path: Path, adult_path: Path, engines: Engines, no_folder_left: None
-) -> None:
+def test_a_task_manager_that_dies_changes_nothing(tmp_path, adult_path, engines, no_folder_left):
     cluster = engines.flink
     address = cluster.running.address
     known = {job["jid"] for job in jobs(address)}

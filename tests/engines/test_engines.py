@@ -1,7 +1,5 @@
 """What an engine refuses before a job is sent, how its processes end, and what its errors say."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,9 +10,9 @@ import threading
 import time
 import zipfile
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -25,23 +23,23 @@ from slicebeam.runner_configs import process_stat
 from slicebeam.runner_configs.artifacts import jar_version
 from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
+from slicebeam.runner_configs.cluster_processes import ClusterFolder, Running
 from slicebeam.runner_configs.guarded_process import GuardedProcess
+from slicebeam.runner_configs.local_cluster import main
 from slicebeam.runner_configs.portable import free_port
 from slicebeam.runner_configs.reported_errors import for_user
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from tests.conftest import slow
 
 ENDED = 20.0
 
 
-def nothing(pipeline: Any) -> Any:
+def nothing(pipeline):
     import apache_beam as beam
 
     return pipeline | beam.Create([1])
 
 
-def failure(name: str, *options: str) -> str:
+def failure(name, *options):
     """What an engine says where a job cannot be sent; in a line."""
     with (
         Engine(runner_config(name, options)) as engine,
@@ -54,7 +52,7 @@ def failure(name: str, *options: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_programs(tmp_path, monkeypatch):
     """None of the programs of engines that this machine may have, and a folder for what they leave."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("SLICEBEAM_CACHE", str(tmp_path / "cache"))
@@ -62,7 +60,7 @@ def no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"SLICEBEAM_{engine}", raising=False)
 
 
-def jar(path: Path, *names: str, text: str = "") -> Path:
+def jar(path, *names, text=""):
     with zipfile.ZipFile(path, "w") as written:
         for name in names:
             written.writestr(name, text)
@@ -70,24 +68,22 @@ def jar(path: Path, *names: str, text: str = "") -> Path:
 
 
 @pytest.fixture
-def flink_jar(tmp_path: Path) -> Path:
+def flink_jar(tmp_path):
     name = "META-INF/maven/org.apache.beam/beam-runners-flink-1.19/pom.properties"
     return jar(tmp_path / "flink.jar", name)
 
 
 @contextmanager
-def served(answers: dict[str, Any]) -> Iterator[str]:
-    """A server that answers paths with JSON or text; its host:port."""
-
+def served(answers):
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             answer = answers.get(self.path)
             self.send_response(200 if answer is not None else 404)
             self.end_headers()
             text = answer if isinstance(answer, str) else json.dumps(answer)
             self.wfile.write(text.encode())
 
-        def do_PATCH(self) -> None:
+        def do_PATCH(self):
             answers.setdefault("patched", []).append(self.path)
             job = self.path.split("/")[2].partition("?")[0]
             for known in answers["/jobs/overview"]["jobs"]:
@@ -96,7 +92,7 @@ def served(answers: dict[str, Any]) -> Iterator[str]:
             self.send_response(202)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -108,7 +104,7 @@ def served(answers: dict[str, Any]) -> Iterator[str]:
         server.server_close()
 
 
-def test_a_master_that_does_not_answer_is_named_at_once() -> None:
+def test_a_master_that_does_not_answer_is_named_at_once():
     address = f"127.0.0.1:{free_port()}"
     begun = time.monotonic()
     assert f"Flink master {address} does not answer (Connection refused)" in failure(
@@ -132,9 +128,7 @@ def test_a_master_that_does_not_answer_is_named_at_once() -> None:
         ("1.19.3", (2, 1), "has 1 of 2 slots free, and parallelism is 2"),
     ],
 )
-def test_a_flink_that_does_not_fit(
-    version: str, slots: tuple[int, int], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flink_that_does_not_fit(version, slots, message, monkeypatch):
     from slicebeam.runner_configs import flink
 
     monkeypatch.setattr(flink, "_RELEASE", 0.2)
@@ -145,10 +139,8 @@ def test_a_flink_that_does_not_fit(
         assert re.search(message, failure("flink", f"master={address}"))
 
 
-def test_jobs_that_an_earlier_process_left_on_flink_are_ended(
-    tmp_path: Path, flink_jar: Path
-) -> None:
-    def job(jid: str, stage: str, state: str = "RUNNING") -> dict[str, str]:
+def test_jobs_that_an_earlier_process_left_on_flink_are_ended(tmp_path, flink_jar):
+    def job(jid, stage, state="RUNNING"):
         return {"jid": jid, "name": f"slicebeam-run-{stage}", "state": state}
 
     jobs = [
@@ -158,7 +150,7 @@ def test_jobs_that_an_earlier_process_left_on_flink_are_ended(
         job("d", "iteration-1-old", "FAILED"),
         {"jid": "e", "name": "somebody-elses", "state": "RUNNING"},
     ]
-    answers: dict[str, Any] = {
+    answers = {
         "/config": {"flink-version": "1.19.3"},
         "/overview": {"slots-total": 2, "slots-available": 2, "taskmanagers": 2},
         "/jobs/overview": {"jobs": jobs},
@@ -173,7 +165,7 @@ def test_jobs_that_an_earlier_process_left_on_flink_are_ended(
     assert sorted(answers["patched"]) == ["/jobs/a?mode=cancel", "/jobs/b?mode=cancel"]
 
 
-def test_a_spark_of_another_version(tmp_path: Path) -> None:
+def test_a_spark_of_another_version(tmp_path):
     name = "META-INF/maven/org.apache.spark/spark-core_2.12/pom.properties"
     server = jar(tmp_path / "spark.jar", name, text="version=3.5.0\n")
     with served({}) as master:
@@ -190,7 +182,7 @@ def test_a_spark_of_another_version(tmp_path: Path) -> None:
         assert "3.4.0" in failure("spark", *options, "version=3.4.0")
 
 
-def test_a_job_server_that_is_not_there(tmp_path: Path, flink_jar: Path) -> None:
+def test_a_job_server_that_is_not_there(tmp_path, flink_jar):
     message = failure("flink")
     assert "no job server for flink 1.19" in message
     assert "local_cluster flink jar" in message
@@ -205,12 +197,10 @@ def test_a_job_server_that_is_not_there(tmp_path: Path, flink_jar: Path) -> None
     assert "'jva' is missing" in failure("flink", f"job_server_jar={flink_jar}", "java=jva")
 
 
-def test_a_job_server_is_found_where_it_is_named(
-    tmp_path: Path, flink_jar: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_server_is_found_where_it_is_named(tmp_path, flink_jar, monkeypatch):
     from slicebeam.runner_configs.artifacts import job_server_jar
 
-    def found(given: str | None = None) -> Path:
+    def found(given=None):
         return job_server_jar(given, "flink", "1.19", "SLICEBEAM_FLINK_JOB_SERVER_JAR", "")
 
     cached = tmp_path / "cache" / "flink-job-server-1.19.jar"
@@ -224,20 +214,20 @@ def test_a_job_server_is_found_where_it_is_named(
     assert jar_version(flink_jar, "spark") is None
 
 
-def test_a_prism_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prism_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "go install github.com/apache/beam" in failure("prism")
     (tmp_path / "p").touch(mode=0o644)
     assert "cannot be run" in failure("prism", f"binary={tmp_path / 'p'}")
 
 
-def program(path: Path, text: str) -> Path:
+def program(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
 
 
-def test_a_program_that_ends_at_once_is_a_line_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_program_that_ends_at_once_is_a_line_and_leaves_nothing(tmp_path):
     binary = program(tmp_path / "p", "echo its last words >&2; exit 3")
     log = tmp_path / "log"
     with Engine(runner_config("prism", [f"binary={binary}"])) as engine:
@@ -248,7 +238,7 @@ def test_a_program_that_ends_at_once_is_a_line_and_leaves_nothing(tmp_path: Path
     assert not list(tmp_path.glob("slicebeam-engine-*"))
 
 
-def test_a_program_that_never_answers_is_given_up(tmp_path: Path) -> None:
+def test_a_program_that_never_answers_is_given_up(tmp_path):
     binary = program(tmp_path / "p", "exec sleep 1000")
     with Engine(runner_config("prism", [f"binary={binary}", "start_timeout=0.5"])) as engine:
         engine.log_to(tmp_path / "log")
@@ -257,7 +247,7 @@ def test_a_program_that_never_answers_is_given_up(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("slicebeam-engine-*"))
 
 
-def test_small_work_stays_in_this_process(tmp_path: Path) -> None:
+def test_small_work_stays_in_this_process(tmp_path):
     binary = program(tmp_path / "p", "exit 3")
     config = runner_config("prism", [f"binary={binary}", "smallest_job_seconds=5"])
     with Engine(config) as engine:
@@ -269,7 +259,7 @@ def test_small_work_stays_in_this_process(tmp_path: Path) -> None:
                 engine.run(nothing, "large", seconds)
 
 
-def test_jobs_are_called_after_run_and_stage(tmp_path: Path) -> None:
+def test_jobs_are_called_after_run_and_stage(tmp_path):
     names = []
     for folder in ("one", "one", "other"):
         with Engine(runner_config("direct", ())) as engine:
@@ -289,18 +279,10 @@ def test_jobs_are_called_after_run_and_stage(tmp_path: Path) -> None:
         (("master=[local]",), True),
         (("master=localhost:8081", "environment=docker", "environment_config=image"), False),
         (("master=10.0.0.5:8081", "environment=process", "environment_config=w"), False),
-        (
-            (
-                "master=10.0.0.5:8081",
-                "environment=process",
-                "environment_config=w",
-                "shared_folder=true",
-            ),
-            True,
-        ),
+        (("master=10.0.0.5:8081", "environment=process", "environment_config=w", "shared_folder=true"), True),
     ],
-)
-def test_paths_of_this_machine_are_for_workers_on_it(options: tuple[str, ...], seen: bool) -> None:
+)  # fmt: skip
+def test_paths_of_this_machine_are_for_workers_on_it(options, seen):
     with Engine(runner_config("flink", options)) as engine:
         engine.check_storage(["gs://bucket/data", "s3://bucket/work"])
         for path in ("/data/x.parquet", "data.csv", "file:///data/x", Path("/data")):
@@ -311,7 +293,7 @@ def test_paths_of_this_machine_are_for_workers_on_it(options: tuple[str, ...], s
                 engine.check_storage(["gs://bucket/data", path])
 
 
-def test_beam_options_are_checked() -> None:
+def test_beam_options_are_checked():
     check_beam_options({"max_cache_memory_usage_mb": 3, "experiments": ["a", "b"]})
     check_beam_options(
         {"number_of_execution_retries": 3}, engine_options=["number_of_execution_retries"]
@@ -328,7 +310,7 @@ def test_beam_options_are_checked() -> None:
     assert flags(given) == ["--a", "--c=1", "--c=2", '--d={"x": 1}', "--e=f"]
 
 
-def test_an_engine_refuses_unknown_beam_options(tmp_path: Path) -> None:
+def test_an_engine_refuses_unknown_beam_options(tmp_path):
     binary = program(tmp_path / "p", "exit 0")
     message = failure("prism", f"binary={binary}", "beam_options.max_cache_memory_usge_mb=3")
     assert "did you mean 'max_cache_memory_usage_mb'" in message
@@ -351,7 +333,7 @@ Caused by: java.lang.IllegalStateException: the pipe broke
 """
 
 
-def test_the_error_of_a_worker_is_told_in_its_own_words() -> None:
+def test_the_error_of_a_worker_is_told_in_its_own_words():
     ours = "slicebeam.metrics.errors.InputError: --example-id has no value in row 3 of x.csv"
     told = for_user(RuntimeError(TRACEBACK.format(first=ours)))
     assert type(told) is InputError
@@ -374,12 +356,12 @@ def test_the_error_of_a_worker_is_told_in_its_own_words() -> None:
     assert for_user(RuntimeError(TRACEBACK.format(first=conflict))).exit_code == 2
 
 
-def test_waiting_for_a_job_ends(tmp_path: Path) -> None:
+def test_waiting_for_a_job_ends(tmp_path):
     begun = time.monotonic()
     with pytest.raises(EngineError, match=r"abandoned after 0.1 seconds; raise job_timeout"):
         run_aside(lambda: time.sleep(30), lambda: None, 0.1)
 
-    def lost() -> None:
+    def lost():
         raise EngineError("a worker is gone")
 
     with pytest.raises(EngineError, match="a worker is gone"):
@@ -388,14 +370,14 @@ def test_waiting_for_a_job_ends(tmp_path: Path) -> None:
     assert run_aside(lambda: 7, lost) == 7
 
 
-def _gone(*pids: int) -> bool:
+def _gone(*pids):
     processes = [process for process in psutil.process_iter() if process.pid in pids]
     _, alive = psutil.wait_procs(processes, timeout=ENDED)
     return not alive
 
 
 @pytest.mark.slow
-def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path: Path) -> None:
+def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     log = tmp_path / "log"
@@ -414,16 +396,14 @@ def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path: Path)
         process.check()
 
 
-def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started(tmp_path):
     with pytest.raises(EngineError, match="cannot start /nowhere/p: No such file or directory"):
         GuardedProcess(["/nowhere/p"], tmp_path / "log", tmp_path / "x")
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, slow(signal.SIGTERM)])
 @pytest.mark.slow
-def test_a_guarded_program_ends_when_the_run_is_killed(tmp_path: Path, number: int) -> None:
+def test_a_guarded_program_ends_when_the_run_is_killed(tmp_path, number):
     folder = tmp_path / "folder"
     folder.mkdir()
     text = (
@@ -434,7 +414,6 @@ def test_a_guarded_program_ends_when_the_run_is_killed(tmp_path: Path, number: i
         "time.sleep(1000)\n"
     )
     run = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
-    assert run.stdout is not None
     pids = [int(pid) for pid in run.stdout.readline().split()]
     assert all(psutil.pid_exists(pid) for pid in pids)
     run.send_signal(number)
@@ -445,12 +424,10 @@ def test_a_guarded_program_ends_when_the_run_is_killed(tmp_path: Path, number: i
 
 
 @pytest.fixture
-def cluster_folder(tmp_path: Path) -> Iterator[Callable[[], Any]]:
-    from slicebeam.runner_configs.cluster_processes import ClusterFolder, Running
-
+def cluster_folder(tmp_path):
     folder = ClusterFolder(tmp_path / "cluster")
 
-    def up() -> Any:
+    def up():
         folder.begin()
         programs = [
             folder.start(f"n{i}", ["sh", "-c", "echo hello; sleep 1000"], {}) for i in (1, 2)
@@ -464,7 +441,7 @@ def cluster_folder(tmp_path: Path) -> Iterator[Callable[[], Any]]:
         folder.stop(running)
 
 
-def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder: Callable[[], Any]) -> None:
+def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder):
     folder = cluster_folder()
     running = folder.running()
     assert [program.is_running for program in running.programs] == [True, True]
@@ -475,8 +452,6 @@ def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder: Callable[[], Any]
     bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     try:
         # A number that now belongs to somebody else.
-        from dataclasses import replace
-
         other = replace(running.programs[0], pid=bystander.pid)
         folder.stop(replace(running, programs=(*running.programs, other)))
         assert bystander.poll() is None
@@ -488,9 +463,7 @@ def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder: Callable[[], Any]
     assert "hello" in (folder.path / "log" / "n1.log").read_text()
 
 
-def test_a_cluster_that_does_not_start_is_an_error_and_leaves_nothing(
-    cluster_folder: Callable[[], Any],
-) -> None:
+def test_a_cluster_that_does_not_start_is_an_error_and_leaves_nothing(cluster_folder):
     folder = cluster_folder()
     running = folder.running()
     os.killpg(running.programs[1].pid, signal.SIGKILL)
@@ -500,9 +473,7 @@ def test_a_cluster_that_does_not_start_is_an_error_and_leaves_nothing(
     assert folder.running() is None
 
 
-def test_the_local_cluster_command(capsys: pytest.CaptureFixture[str]) -> None:
-    from slicebeam.runner_configs.local_cluster import main
-
+def test_the_local_cluster_command(capsys):
     assert main(["flink", "down"]) == 2
     assert "no flink cluster was started in" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -1,9 +1,6 @@
 """The files of runner_configs/: complete, explained, and checked key by key."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -13,21 +10,16 @@ from slicebeam.pipelines.run.engine import runner_config, shipped_configs
 from slicebeam.runner_configs.config_files import configs_folder
 from slicebeam.runner_configs.options import MODELS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # What a file leaves out, since it has no default.
-NEEDED = {
-    "dataflow": ("project=p", "region=europe-west1", "temp_location=gs://b/t"),
-}
+NEEDED = {"dataflow": ("project=p", "region=europe-west1", "temp_location=gs://b/t")}
 
 
-def test_every_engine_has_a_file() -> None:
+def test_every_engine_has_a_file():
     assert shipped_configs() == sorted([*MODELS, "direct_multi"])
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_a_shipped_file_says_the_defaults(name: str) -> None:
+def test_a_shipped_file_says_the_defaults(name):
     config = runner_config(name, NEEDED.get(name, ()))
     written = yaml.safe_load((configs_folder() / f"{name}.yaml").read_text("utf-8"))["options"]
     fields = type(config.options).model_fields
@@ -38,7 +30,7 @@ def test_a_shipped_file_says_the_defaults(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_shipped_file_explains_every_option(name: str) -> None:
+def test_a_shipped_file_explains_every_option(name):
     lines = (configs_folder() / f"{name}.yaml").read_text("utf-8").splitlines()
     keys = {match.group(1): i for i, line in enumerate(lines) if (match := _KEY.match(line))}
     for option in MODELS[name].model_fields:
@@ -56,45 +48,32 @@ _KEY = re.compile(r"^  (?:# )?([a-z_]+):(?: |$)")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "runner: flink\noptions:\n  mastr: x",
-            "line 3: .*unknown option 'mastr'; did you mean 'master'",
-        ),
+        ("runner: flink\noptions:\n  mastr: x", "line 3: .*unknown option 'mastr'; did you mean 'master'"),
         ("runner: flink\noptions:\n  parallelism: 0", "line 3: options.parallelism 0: it must be"),
         ("runner: flink\noptions:\n  master: nowhere", "line 3: .*'nowhere': it must be host:port"),
         ("runner: flink\noptions:\n  master: h:99999", "line 3: .*it must be host:port"),
         ("runner: flink\noptions:\n  version: 1.19.3", "line 3: options.version '1.19.3'"),
         ("runner: flink\noptions: 3", "line 2: options 3 are not a mapping"),
+        ("runner: direct\noptions: 0", "line 2: options 0 are not a mapping"),
+        ("runner: direct\nrunner: prism", "the key 'runner' occurs twice"),
+        ("runner: direct\noptions:\n  workers: true", "not true or false"),
+        ("runner: direct\noptions: &a {workers: *a}", "contains itself through an alias"),
+        ("runner: direct\noptions: 2024-13-01", "not readable as YAML"),
+        ("runner: [direct]", r"line 1: unknown runner \"\['direct'\]\""),
+        ("- direct", "a mapping of 'runner' and 'options' is expected"),
+        ("a: [", "not readable as YAML"),
         ("runner: flnk", "line 1: unknown runner 'flnk'; did you mean 'flink'?"),
         ("runner: flink\n\noption: {}", "line 3: unknown key 'option'; did you mean 'options'?"),
         ("runner: spark\noptions:\n  master: yarn", "line 3: .*local.N. or spark://host:port"),
-        (
-            "runner: spark\noptions:\n  spark_conf:\n    executor.memory: 1g",
-            "line 2: .*a property begins with 'spark.'",
-        ),
-        (
-            "runner: flink\noptions:\n  master: 10.0.0.5:8081",
-            "environment loopback works only with an engine on this machine",
-        ),
-        (
-            "runner: flink\noptions:\n  master: flink.example:8081\n  environment: process",
-            "environment process needs environment_config",
-        ),
-        (
-            "runner: flink\noptions:\n  environment: docker",
-            "environment docker needs an image",
-        ),
-        (
-            "runner: dataflow\noptions:\n  project: p",
-            "line 2: options.region is missing; add it, or give --runner-option region=",
-        ),
-        (
-            "runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: /tmp",
-            "line 5: options.temp_location '/tmp'",
-        ),
+        ("runner: spark\noptions:\n  spark_conf:\n    executor.memory: 1g", "line 2: .*a property begins with 'spark.'"),
+        ("runner: flink\noptions:\n  master: 10.0.0.5:8081", "environment loopback works only with an engine on this machine"),
+        ("runner: flink\noptions:\n  master: flink.example:8081\n  environment: process", "environment process needs environment_config"),
+        ("runner: flink\noptions:\n  environment: docker", "environment docker needs an image"),
+        ("runner: dataflow\noptions:\n  project: p", "line 2: options.region is missing; add it, or give --runner-option region="),
+        ("runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: /tmp", "line 5: options.temp_location '/tmp'"),
     ],
-)
-def test_a_wrong_file_is_an_error_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+)  # fmt: skip
+def test_a_wrong_file_is_an_error_with_its_line(tmp_path, text, message):
     path = tmp_path / "engine.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=message) as error:
@@ -117,14 +96,12 @@ def test_a_wrong_file_is_an_error_with_its_line(tmp_path: Path, text: str, messa
         ("prism", ["beam_options.max_cache_memory_usage_mb=5"], {"beam_options": {"max_cache_memory_usage_mb": 5}}),
     ],
 )  # fmt: skip
-def test_the_command_line_changes_options(
-    name: str, overrides: list[str], options: dict[str, Any]
-) -> None:
+def test_the_command_line_changes_options(name, overrides, options):
     config = runner_config(name, overrides)
     assert {key: getattr(config.options, key) for key in options} == options
 
 
-def test_a_wrong_option_of_the_command_line_names_itself() -> None:
+def test_a_wrong_option_of_the_command_line_names_itself():
     with pytest.raises(InputError, match=r"^--runner-option parallelism=many: options.parallelism"):
         runner_config("flink", ["parallelism=many"])
     with pytest.raises(InputError, match=r"^--runner-option mster=x: .*did you mean 'master'"):

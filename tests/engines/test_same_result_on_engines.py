@@ -1,24 +1,15 @@
 """Every engine finds the same, to the byte."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import pytest
 
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.pipelines.search.test_same_result import OPTIONS, WAYS
-from tests.running import Found, search
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.engines.started import Engines
+from tests.running import search
 
 pytestmark = pytest.mark.engine
 
@@ -27,21 +18,19 @@ CUT = {"chunk_rows": 4000, "memory_budget": "16MB"}
 
 
 @pytest.fixture(scope="module")
-def in_process(
-    tmp_path_factory: pytest.TempPathFactory, adult_path: Path
-) -> Callable[[str], Found]:
-    found: dict[str, Found] = {}
+def in_process(tmp_path_factory, adult_path):
+    found = {}
 
-    def once(way: str) -> Found:
+    def once(way):
         if way not in found:
             folder = tmp_path_factory.mktemp(way)
-            found[way] = search(folder, data=(str(adult_path),), **(OPTIONS | WAYS[way]))
+            found[way] = search(folder, data=adult_path, **(OPTIONS | WAYS[way]))
         return found[way]
 
     return once
 
 
-def told(found: Found) -> dict[str, Any]:
+def told(found):
     """The document without times and the engine."""
     document = found.timeless()
     document["provenance"]["config"].pop("runner_option", None)
@@ -49,35 +38,22 @@ def told(found: Found) -> dict[str, Any]:
 
 
 # The others are in benchmarks/engines.py, which takes a quarter of an hour.
+CLUSTER = "(cluster), parallelism 2"
+CASES = {
+    "prism, 2 threads": [*(("prism", way) for way in ("batch", "iterative", "priority", "baseline")), ("prism--external", "paper")],
+    "flink 1.19 (embedded), parallelism 2": [("flink-embedded", "batch"), ("flink-embedded-external", "baseline")],
+    f"flink 1.19 {CLUSTER}": [("flink-cluster-external", "batch"), ("flink-cluster-loopback", "priority"), ("flink-cluster-process", "baseline")],
+    "spark (embedded), parallelism 2": [("spark-embedded", "batch"), ("spark-embedded", "iterative")],
+    f"spark 3.5.0 {CLUSTER}": [("spark-cluster-external", "batch")],
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("engine", "way", "name"),
-    [
-        ("prism", "batch", "prism, 2 threads"),
-        ("prism", "iterative", "prism, 2 threads"),
-        ("prism", "priority", "prism, 2 threads"),
-        ("prism", "baseline", "prism, 2 threads"),
-        ("prism--external", "paper", "prism, 2 threads"),
-        ("flink-embedded", "batch", "flink 1.19 (embedded), parallelism 2"),
-        ("flink-embedded-external", "baseline", "flink 1.19 (embedded), parallelism 2"),
-        ("flink-cluster-external", "batch", "flink 1.19 (cluster), parallelism 2"),
-        ("flink-cluster-loopback", "priority", "flink 1.19 (cluster), parallelism 2"),
-        ("flink-cluster-process", "baseline", "flink 1.19 (cluster), parallelism 2"),
-        ("spark-embedded", "batch", "spark (embedded), parallelism 2"),
-        ("spark-embedded", "iterative", "spark (embedded), parallelism 2"),
-        ("spark-cluster-external", "batch", "spark 3.5.0 (cluster), parallelism 2"),
-    ],
+    ("engine", "way", "name"), [(*case, name) for name, cases in CASES.items() for case in cases]
 )
-def test_same_result(
-    tmp_path: Path,
-    adult_path: Path,
-    engines: Engines,
-    in_process: Callable[[str], Found],
-    engine: str,
-    way: str,
-    name: str,
-) -> None:
+def test_same_result(tmp_path, adult_path, engines, in_process, engine, way, name):
     options = OPTIONS | WAYS[way] | CUT | engines.options(engine)
-    found = search(tmp_path, data=(str(adult_path),), **options)
+    found = search(tmp_path, data=adult_path, **options)
     expected = in_process(way)
     assert found.slices_bytes == expected.slices_bytes
     assert told(found) == told(expected)
@@ -88,11 +64,11 @@ def test_same_result(
 class _Count(beam.DoFn):
     """Says which process did it, and counts that it was done."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.counted = beam.metrics.Metrics.counter("slicebeam", "shuffled_bytes")
 
-    def process(self, number: int) -> Iterator[int]:
+    def process(self, number):
         time.sleep(0.5)
         (self.folder / f"{number}-{os.getpid()}").touch()
         self.counted.inc(1000)
@@ -100,9 +76,7 @@ class _Count(beam.DoFn):
 
 
 @pytest.mark.parametrize("engine", ["prism", "flink-cluster-external", "spark-cluster-external"])
-def test_work_is_spread_over_the_nodes_and_counted(
-    tmp_path: Path, engines: Engines, engine: str
-) -> None:
+def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
     """Each node has one worker process, so that both are at work where both nodes are."""
     done = tmp_path / "done"
     done.mkdir()

@@ -1,7 +1,5 @@
 """What listens during a run, and that no other user of the machine can use it."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import os
@@ -15,7 +13,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -28,16 +25,13 @@ from slicebeam.runner_configs.private_sockets import in_process_runner, socket_f
 from slicebeam.runner_configs.worker_processes import serve_pool, start_thread
 from tests.open_sockets import at_work, attacked, listening, needs_root
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 is_private_possible = pytest.mark.skipif(
     bool(private_network.refusal()), reason="this system allows no private network"
 )
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def temporary(tmp_path, monkeypatch):
     """A temporary folder of a short path, in which nothing is left."""
     with tempfile.TemporaryDirectory(prefix="sb-") as name:
         # Other users can enter it, so that it is not what keeps them out.
@@ -51,14 +45,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         assert not list(Path(name).iterdir())
 
 
-def test_alone_a_run_listens_at_nothing(tmp_path: Path) -> None:
+def test_alone_a_run_listens_at_nothing(tmp_path):
     with at_work(tmp_path, "direct") as (_, sockets):
         assert sockets == set()
 
 
-def test_worker_processes_listen_where_only_their_user_can_connect(
-    tmp_path: Path, temporary: Path
-) -> None:
+def test_worker_processes_listen_where_only_their_user_can_connect(tmp_path, temporary):
     with at_work(tmp_path, "direct_multi") as (_, sockets):
         # The pool, one of each worker, and control, data and state of the job.
         assert len(sockets) == 6
@@ -70,7 +62,7 @@ def test_worker_processes_listen_where_only_their_user_can_connect(
 
 @needs_root
 @pytest.mark.slow
-def test_another_user_can_use_no_socket_of_worker_processes(tmp_path: Path) -> None:
+def test_another_user_can_use_no_socket_of_worker_processes(tmp_path):
     with at_work(tmp_path, "direct_multi") as (_, sockets):
         told = attacked(sockets, tmp_path)
     assert told == {one.address: {"connects": False} for one in sockets}
@@ -78,7 +70,7 @@ def test_another_user_can_use_no_socket_of_worker_processes(tmp_path: Path) -> N
 
 @needs_root
 @pytest.mark.slow
-def test_the_attack_succeeds_where_sockets_are_open(tmp_path: Path) -> None:
+def test_the_attack_succeeds_where_sockets_are_open(tmp_path):
     """What Beam's own server lets others do, and a pool whose secret they know."""
     from apache_beam.runners.portability.fn_api_runner import worker_handlers
 
@@ -102,14 +94,12 @@ def test_the_attack_succeeds_where_sockets_are_open(tmp_path: Path) -> None:
     assert told[safe] == {"connects": True, "reads": "", "starts": False, "takes_jobs": False}
 
 
-def test_a_pool_at_a_port_needs_a_secret() -> None:
+def test_a_pool_at_a_port_needs_a_secret():
     with pytest.raises(ValueError, match=r"a worker pool at 127.0.0.1:0 needs a secret"):
         serve_pool(start_thread, "127.0.0.1:0")
 
 
-def test_the_folder_of_sockets_has_a_short_path(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_sockets_has_a_short_path(temporary, monkeypatch):
     folder = socket_folder()
     assert folder.parent == temporary
     folder.rmdir()
@@ -129,9 +119,7 @@ def test_the_folder_of_sockets_has_a_short_path(
 
 
 @pytest.mark.parametrize("name", ["a b", "50%41", "q?x=1", "ü"])
-def test_sockets_are_not_where_their_path_would_mean_something_else(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_sockets_are_not_where_their_path_would_mean_something_else(temporary, monkeypatch, name):
     odd = temporary / name
     odd.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(odd))
@@ -141,9 +129,7 @@ def test_sockets_are_not_where_their_path_would_mean_something_else(
     odd.rmdir()
 
 
-def test_a_beam_that_builds_its_servers_in_another_way_is_refused(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_beam_that_builds_its_servers_in_another_way_is_refused(temporary, monkeypatch):
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
     monkeypatch.setattr(FnApiRunner, "run_stages", lambda self, context, stages: None)
@@ -151,15 +137,15 @@ def test_a_beam_that_builds_its_servers_in_another_way_is_refused(
         in_process_runner("unix:pool", temporary)
 
 
-def program(path: Path, text: str) -> Path:
+def program(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
 
 
-def sent(name: str, options: list[str], log: Path) -> tuple[str, list[str]]:
+def sent(name, options, log):
     """The error of a job that cannot be sent, and what the user was told before."""
-    notes: list[str] = []
+    notes = []
     with Engine(runner_config(name, options)) as engine:
         engine.log_to(log, note=notes.append)
         with pytest.raises(EngineError) as error:
@@ -168,8 +154,8 @@ def sent(name: str, options: list[str], log: Path) -> tuple[str, list[str]]:
 
 
 def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     from slicebeam.runner_configs.flink import Flink
 
     monkeypatch.setattr(private_network, "refusal", lambda: "Operation not permitted")
@@ -227,7 +213,7 @@ while True:
 
 
 @pytest.fixture
-def echo(tmp_path: Path, temporary: Path) -> Iterator[tuple[GuardedProcess, Path]]:
+def echo(tmp_path, temporary):
     """A program in a private network, and the folder of its sockets."""
     sockets, folder = socket_folder(), temporary / "folder"
     folder.mkdir()
@@ -240,9 +226,7 @@ def echo(tmp_path: Path, temporary: Path) -> Iterator[tuple[GuardedProcess, Path
 
 
 @is_private_possible
-def test_sockets_lead_into_a_private_network_and_out_of_it(
-    echo: tuple[GuardedProcess, Path],
-) -> None:
+def test_sockets_lead_into_a_private_network_and_out_of_it(echo):
     process, sockets = echo
     namespaces = [Path(f"/proc/{pid}/ns/net") for pid in (process.pid, "self")]
     assert len({namespace.stat().st_ino for namespace in namespaces}) == 2
@@ -266,7 +250,7 @@ def test_sockets_lead_into_a_private_network_and_out_of_it(
         socket.create_connection(("127.0.0.1", private_network.JOBS), 1).close()
 
 
-def connected_to(address: str) -> socket.socket:
+def connected_to(address):
     """A connection to a program that may only be starting."""
     while True:
         one = socket.socket(socket.AF_UNIX)
@@ -281,7 +265,7 @@ def connected_to(address: str) -> socket.socket:
 
 @needs_root
 @is_private_possible
-def test_without_root_the_network_is_that_of_a_user_namespace(temporary: Path) -> None:
+def test_without_root_the_network_is_that_of_a_user_namespace(temporary):
     folder, sockets = temporary / "folder", socket_folder()
     folder.mkdir()
     program = "cat /proc/self/uid_map /proc/net/dev >&2"
@@ -295,7 +279,6 @@ def test_without_root_the_network_is_that_of_a_user_namespace(temporary: Path) -
         text=True,
         preexec_fn=_without_rights_over_the_system,  # noqa: PLW1509
     ) as process:
-        assert process.stderr is not None
         users, *devices = process.stderr.read().splitlines()
     assert users.split() == ["0", "0", "1"]
     assert [line.split(":")[0].strip() for line in devices[2:]] == ["lo"]
@@ -303,7 +286,7 @@ def test_without_root_the_network_is_that_of_a_user_namespace(temporary: Path) -
     assert not sockets.exists()
 
 
-def test_a_system_without_them_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_them_says_why(tmp_path, monkeypatch):
     for text, why in {
         "print('No space left on device')": "No space left on device",
         "import sys; sys.exit('no unshare')": "no unshare",
@@ -317,7 +300,7 @@ def test_a_system_without_them_says_why(tmp_path: Path, monkeypatch: pytest.Monk
     assert private_network.refusal() == "only Linux has network namespaces"
 
 
-def _without_rights_over_the_system() -> None:
+def _without_rights_over_the_system():
     """Give up CAP_SYS_ADMIN for good."""
     drop_from_bounds, system = 24, 21
     if ctypes.CDLL(None).prctl(drop_from_bounds, system, 0, 0, 0) != 0:
@@ -325,9 +308,7 @@ def _without_rights_over_the_system() -> None:
 
 
 @is_private_possible
-def test_what_leads_into_the_network_ends_with_the_program(
-    echo: tuple[GuardedProcess, Path],
-) -> None:
+def test_what_leads_into_the_network_ends_with_the_program(echo):
     process, sockets = echo
     program = psutil.Process(process.pid)
     os.kill(process._guardian.pid, signal.SIGKILL)

@@ -1,7 +1,5 @@
 """What Prism, Flink and Spark listen at during a run, and that no other user can use it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -9,7 +7,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -18,24 +15,14 @@ from slicebeam.runner_configs import private_network
 from tests.engines.test_sockets import is_private_possible
 from tests.open_sockets import at_work, attacked, needs_root
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.engines.started import Engines
-
 pytestmark = [pytest.mark.engine, is_private_possible]
 
-EMBEDDED = [
-    "prism",
-    "prism--external",
-    "flink-embedded",
-    "flink-embedded-external",
-    "spark-embedded",
-]
+EMBEDDED = ["prism", "prism--external"]
+EMBEDDED += ["flink-embedded", "flink-embedded-external", "spark-embedded"]
 
 
 @pytest.fixture(autouse=True)
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def temporary(monkeypatch):
     """A temporary folder that other users can enter, in which nothing is left."""
     with tempfile.TemporaryDirectory(prefix="sb-") as name:
         Path(name).chmod(0o755)
@@ -53,9 +40,7 @@ NETWORK = Path(private_network.__file__).name
 
 @needs_root
 @pytest.mark.parametrize("engine", EMBEDDED)
-def test_another_user_can_use_no_socket_of_an_engine(
-    tmp_path: Path, engines: Engines, engine: str
-) -> None:
+def test_another_user_can_use_no_socket_of_an_engine(tmp_path, engines, engine):
     options = engines.options(engine)
     with at_work(tmp_path, options["runner_config"], options["runner_option"]) as (_, sockets):
         told = attacked(sockets, tmp_path)
@@ -68,8 +53,8 @@ def test_another_user_can_use_no_socket_of_an_engine(
 
 @needs_root
 def test_without_a_private_network_a_job_server_takes_jobs_and_a_pool_starts_nothing(
-    tmp_path: Path, engines: Engines
-) -> None:
+    tmp_path, engines
+):
     """Of which the run warns; and the attack is one that works."""
     options = engines.options("flink-embedded-external", "private_network=false")
     with at_work(tmp_path, "flink", options["runner_option"]) as (_, sockets):
@@ -81,8 +66,8 @@ def test_without_a_private_network_a_job_server_takes_jobs_and_a_pool_starts_not
 @needs_root
 @pytest.mark.parametrize("engine", ["flink-cluster-external", "flink-cluster-loopback"])
 def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(
-    tmp_path: Path, engines: Engines, engine: str
-) -> None:
+    tmp_path, engines, engine
+):
     options = engines.options(engine)
     nodes = {program.pid for program in engines.flink.running.programs}
     with at_work(tmp_path, "flink", options["runner_option"]) as (started, sockets):
@@ -95,15 +80,15 @@ def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(
     assert all(found == {"connects": False} for found in told.values()), told
 
 
-def parents(pid: int) -> set[int]:
+def parents(pid):
     process = psutil.Process(pid)
     return {pid, *(parent.pid for parent in process.parents())}
 
 
 @pytest.mark.parametrize("engine", ["prism--external", "flink-embedded"])
 def test_a_run_ends_with_a_line_where_what_leads_into_the_network_is_killed(
-    tmp_path: Path, adult_path: Path, engines: Engines, engine: str
-) -> None:
+    tmp_path, adult_path, engines, engine
+):
     given = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={adult_path}"]
     given += [f"--output={tmp_path}", "--label=income", "--prediction=prediction", "--quiet"]
     given += ["--memory-budget=16MB", *engines.arguments(engine)]

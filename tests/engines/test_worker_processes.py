@@ -1,14 +1,10 @@
 """Worker processes end with the run that started them, however it ends, and it with them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -16,21 +12,17 @@ import pytest
 from slicebeam.metrics.errors import EngineError
 from slicebeam.runner_configs.worker_processes import WorkerProcesses
 from tests.object_stores import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.waiting_jobs import command, search_at_work
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[WorkerProcesses]:
+def processes(tmp_path):
     started = WorkerProcesses(2)
     yield started
     started.stop()
 
 
-def test_they_are_ready_once_and_end_when_stopped(
-    processes: WorkerProcesses, tmp_path: Path
-) -> None:
+def test_they_are_ready_once_and_end_when_stopped(processes, tmp_path):
     address = processes.address(tmp_path / "log")
     assert processes.address(tmp_path / "log") == address
     processes.check()
@@ -44,28 +36,15 @@ def test_they_are_ready_once_and_end_when_stopped(
         processes.check()
 
 
-def test_one_that_does_not_start_is_an_error(processes: WorkerProcesses, tmp_path: Path) -> None:
+def test_one_that_does_not_start_is_an_error(processes, tmp_path):
     os.kill(processes._process.pid, signal.SIGKILL)
     with pytest.raises(EngineError, match=r"did not start; its output is in .*log"):
         processes.address(tmp_path / "log")
 
 
-def started_search(output: Path, data: Path, moment: str) -> tuple[Any, list[psutil.Process]]:
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={data}"]
-    command += [f"--output={output}", "--label=income", "--prediction=prediction", "--quiet"]
-    command += ["--memory-budget=16MB", "--runner-config=direct_multi", "--test=paper"]
-    command += ["--features=age,education,fnlwgt,hours-per-week,marital-status,occupation"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (output / "_work" / "stages" / moment).exists():
-        assert process.poll() is None
-        time.sleep(0.005)
-    time.sleep(0.3)
-    return process, psutil.Process(process.pid).children(recursive=True)
-
-
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_worker(tmp_path: Path, adult_path: Path) -> None:
-    process, workers = started_search(tmp_path / "out", adult_path, "iteration-1/plan")
+def test_a_killed_run_leaves_no_worker(tmp_path, adult_path):
+    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
     assert len(workers) == 3
     sockets = Path(workers[0].cmdline()[4])
     assert sockets.is_dir()
@@ -77,11 +56,9 @@ def test_a_killed_run_leaves_no_worker(tmp_path: Path, adult_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
-    tmp_path: Path, adult_path: Path
-) -> None:
+def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(tmp_path, adult_path):
     output = tmp_path / "out"
-    process, workers = started_search(output, adult_path, "iteration-1/plan")
+    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
     workers[-1].kill()
     _, message = process.communicate(timeout=60)
     assert process.returncode == 3, message
@@ -91,19 +68,14 @@ def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
     assert not (output / "changelist.json").exists()
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
-    subprocess.run([*process.args, "--resume"], check=True)
+    subprocess.run([*command(output, adult_path, "direct_multi"), "--resume"], check=True)
     assert (output / "changelist.json").exists()
 
 
-def test_nothing_heavy_is_loaded_before_they_start() -> None:
+def test_nothing_heavy_is_loaded_before_they_start():
     """They load it while this process does."""
     program = "import slicebeam.pipelines.run.engine, sys; print(*sys.modules)"
     path = os.pathsep.join([str(ROOT / ".typing"), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    how = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": path}}
+    done = subprocess.run([sys.executable, "-c", program], check=True, **how)
     assert {"apache_beam", "numpy", "pyarrow"}.isdisjoint(done.stdout.split())

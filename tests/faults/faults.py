@@ -11,20 +11,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from slicebeam.transforms.storage.published_files import is_own_name
 from tests.running import Found, names_of, own_file, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from typing_extensions import Self
 
 ROOT = Path(__file__).parents[2]
 ADULT = ROOT / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -39,14 +35,10 @@ NOBODY = 65534
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 # Small chunks and blocks, so that there is much to be struck.
 COMMON = (
-    "--label=income",
-    "--prediction=prediction",
-    f"--features={FEATURES}",
-    "--chunk-rows=3000",
-    "--memory-budget=16MB",
-    "--quiet",
+    *("--label=income", "--prediction=prediction", f"--features={FEATURES}"),
+    *("--chunk-rows=3000", "--memory-budget=16MB", "--quiet"),
 )
-WAYS: dict[str, tuple[str, ...]] = {
+WAYS = {
     "batch": ("--strategy=batch",),
     "iterative": ("--strategy=iterative",),
     "priority": ("--strategy=priority", "--max-candidates=400"),
@@ -55,42 +47,28 @@ WAYS: dict[str, tuple[str, ...]] = {
 }
 
 
-def quick(way: str) -> tuple[int, ...]:
+def quick(way):
     """The numbers of the tries of the short tests: one way stands for all."""
     return (1,) if way == "batch" else ()
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
-
-    Attributes
-    ----------
-    code : its exit code, below 0 the signal that killed it, None where it did not end
-    said : what it wrote to stderr
-    """
-
     code: int | None
     said: str
 
 
 class Command:
-    """A command that runs.
+    """A command that runs."""
 
-    Attributes
-    ----------
-    pid : its process number
-    """
-
-    def __init__(self, commands: Commands, pid: int, errors: Path) -> None:
+    def __init__(self, commands, pid, errors):
         self._commands, self.pid, self._errors = commands, pid, errors
-        self._ended: Ended | None = None
+        self._ended = None
 
-    def send(self, number: int) -> None:
-        """Send it a signal."""
+    def send(self, number):
         os.kill(self.pid, number)
 
-    def runs(self) -> bool:
+    def runs(self):
         """Whether it has not ended yet."""
         try:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -98,8 +76,7 @@ class Command:
             return False
         return state != "Z"
 
-    def stopped_when(self, condition: Callable[[], bool]) -> bool:
-        """Stop it, so that it goes on later, once a condition holds; False if it ended before."""
+    def stopped_when(self, condition):
         while self.runs():
             if condition():
                 self.send(signal.SIGSTOP)
@@ -107,8 +84,7 @@ class Command:
             time.sleep(0.001)
         return False
 
-    def ended(self, seconds: float = _MOST_SECONDS) -> Ended:
-        """Wait for its end."""
+    def ended(self, seconds=_MOST_SECONDS):
         if self._ended is None:
             code = self._commands.ask({"wait": self.pid, "seconds": seconds})
             self._ended = Ended(code, self._errors.read_text("utf-8", "replace"))
@@ -116,14 +92,9 @@ class Command:
 
 
 class Commands:
-    """Starts commands as forks of a process that has imported what they need; a context.
+    """Starts commands as forks of a process that has imported what they need; a context."""
 
-    Parameters
-    ----------
-    environment : of that process, besides the one of this
-    """
-
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environment=None):
         path = os.pathsep.join([str(ROOT / ".typing"), str(ROOT)])
         self._process = subprocess.Popen(
             [sys.executable, str(ROOT / "tests" / "forked_commands.py")],
@@ -140,29 +111,25 @@ class Commands:
         self._count = 0
 
     @property
-    def pid(self) -> int:
-        """Number of the process that is forked."""
+    def pid(self):
         return self._process.pid
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
+    def __exit__(self, *_):
         self._process.stdin.close()
         self._process.wait()
         shutil.rmtree(self._folder)
 
-    def await_ready(self) -> None:
+    def await_ready(self):
         """Wait until everything is imported."""
-        assert self._process.stdout is not None
         if not self._is_ready:
             assert self._process.stdout.readline() == "ready\n"
             self._is_ready = True
 
-    def ask(self, request: dict[str, Any]) -> Any:
+    def ask(self, request):
         self.await_ready()
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -170,65 +137,36 @@ class Commands:
 
     def start(
         self,
-        arguments: Sequence[str],
+        arguments,
         *,
-        stdin: str = os.devnull,
-        stdout: str = os.devnull,
-        stderr: str | None = None,
-        folder: Path = Path("/"),
-        environment: Mapping[str, str] | None = None,
-        without: Sequence[str] = (),
-        limits: Mapping[str, int] | None = None,
-        user: int = 0,
-        hook: str = "",
-    ) -> Command:
-        """Start a command.
-
-        Parameters
-        ----------
-        stdin, stdout, stderr : files, closed where they have no name; stderr is a new one if None
-        folder : the current folder
-        environment, without : variables that are set, and removed
-        limits : of the system, by name
-        user : number of the user that it becomes; 0 for the same
-        hook : a function that is called in it before it begins, as ``module:function``
-        """
+        stdin=os.devnull,
+        stdout=os.devnull,
+        stderr=None,
+        folder=Path("/"),
+        environment=None,
+        without=(),
+        limits=None,
+        user=0,
+        hook="",
+    ):
         self._count += 1
         errors = self._folder / f"{self._count}.err"
         errors.touch()
         errors.chmod(0o666)
-        request = {
-            "arguments": list(arguments),
-            "stdin": stdin,
-            "stdout": stdout,
-            "stderr": str(errors) if stderr is None else stderr,
-            "folder": str(folder),
-            "environment": dict(environment or {}),
-            "without": list(without),
-            "limits": dict(limits or {}),
-            "user": user,
-            "hook": hook,
-        }
+        request = (
+            {"arguments": list(arguments), "stdin": stdin, "stdout": stdout}
+            | {"stderr": str(errors) if stderr is None else stderr, "folder": str(folder)}
+            | {"environment": dict(environment or {}), "without": list(without)}
+            | {"limits": dict(limits or {}), "user": user, "hook": hook}
+        )
         return Command(self, self.ask(request), errors)
 
-    def run(self, arguments: Sequence[str], **surroundings: Any) -> Ended:
-        """Run a command to its end."""
+    def run(self, arguments, **surroundings):
         return self.start(arguments, **surroundings).ended()
 
 
 @dataclass
 class Bench:
-    """Where faults are tried: data, and what undisturbed runs make of it.
-
-    Attributes
-    ----------
-    commands : that are struck
-    folder : for everything
-    stack : of what ends with it
-    random : decides about moments and places
-    known : what one try of a fault found out for the others
-    """
-
     commands: Commands
     folder: Path
     stack: ExitStack = field(default_factory=ExitStack)
@@ -237,31 +175,28 @@ class Bench:
     _undisturbed: dict[tuple[str, ...], tuple[Found, float]] = field(default_factory=dict)
     _count: int = 0
 
-    def place(self) -> Path:
-        """Return a new folder."""
+    def place(self):
         self._count += 1
         place = self.folder / str(self._count)
         place.mkdir()
         place.chmod(0o777)
         return place
 
-    def search(self, output: Path, *flags: str, data: Path | str = ADULT) -> list[str]:
-        """Return the arguments of a search, or of a check of what one finds."""
+    def search(self, output, *flags, data=ADULT):
         if flags[:1] == ("check",):
             known = self.undisturbed().folder / "changelist.json"
             given = ["check", f"--data={data}", f"--output={output}", f"--changelist={known}"]
             return [*given, "--chunk-rows=3000", "--memory-budget=16MB", "--quiet", *flags[1:]]
         return ["search", f"--data={data}", f"--output={output}", *COMMON, *flags]
 
-    def undisturbed(self, *flags: str, data: Path | str = ADULT) -> Found:
+    def undisturbed(self, *flags, data=ADULT):
         """Return what a search finds when nothing happens to it."""
         return self._reference(flags, data)[0]
 
-    def seconds(self, *flags: str) -> float:
-        """Return how long a search takes when nothing happens to it."""
+    def seconds(self, *flags):
         return self._reference(flags, ADULT)[1]
 
-    def _reference(self, flags: tuple[str, ...], data: Path | str) -> tuple[Found, float]:
+    def _reference(self, flags, data):
         key = (str(data), *flags)
         if key not in self._undisturbed:
             output = self.place() / "out"
@@ -272,13 +207,13 @@ class Bench:
             self._undisturbed[key] = read(output), time.monotonic() - begun
         return self._undisturbed[key]
 
-    def moment(self, *flags: str) -> float:
+    def moment(self, *flags):
         """Return a random moment of a search, as seconds after its start."""
         return float(self.random.uniform(0.0, self.seconds(*flags)))
 
 
 @contextmanager
-def bench(commands: Commands) -> Iterator[Bench]:
+def bench(commands):
     """Yield a bench with nothing on it."""
     with tempfile.TemporaryDirectory(prefix="slicebeam-faults-") as folder:
         Path(folder).chmod(0o777)
@@ -286,13 +221,9 @@ def bench(commands: Commands) -> Iterator[Bench]:
             yield Bench(commands, Path(folder), stack)
 
 
-def verdict(
-    ended: Ended, output: Path, undisturbed: Found, *, codes: Sequence[int] = (2, 3)
-) -> str:
+def verdict(ended, output, undisturbed, *, codes=(2, 3)):
     """Return what came of a run that was struck: `EQUAL`, `CLEAR`, or what is wrong with it.
 
-    Parameters
-    ----------
     ended : the command
     output : where it was to publish
     undisturbed : what it should have found
@@ -312,7 +243,7 @@ def verdict(
     return CLEAR
 
 
-def same(output: Path, undisturbed: Found) -> str:
+def same(output, undisturbed):
     """Return `EQUAL`, or how what was published differs."""
     try:
         found = read(output)
@@ -326,7 +257,7 @@ def same(output: Path, undisturbed: Found) -> str:
     return f"left behind: {strange}" if strange else EQUAL
 
 
-def whole(output: Path, undisturbed: Found) -> str:
+def whole(output, undisturbed):
     """Return `EQUAL` where a killed run published all that its document names, or how that differs.
 
     The well-known names may not be there yet, and what it was writing may be left.
@@ -346,16 +277,14 @@ def whole(output: Path, undisturbed: Found) -> str:
     return f"left behind: {strange}" if strange else EQUAL
 
 
-def _told(found: Found) -> dict[str, Any]:
+def _told(found):
     """Return the document without times, and without the engine."""
     document = found.timeless()
     document["provenance"]["config"].pop("runner_option", None)
     return document
 
 
-def resumed(
-    bench: Bench, command: Sequence[str], output: Path, undisturbed: Found, **surroundings: Any
-) -> str:
+def resumed(bench, command, output, undisturbed, **surroundings):
     """Return what came of resuming a run, wherever it was ended.
 
     Where it had not begun, and what stands there is of another run, the line says to begin anew.
@@ -368,19 +297,14 @@ def resumed(
     return same(output, undisturbed)
 
 
-def half_published(output: Path) -> str:
-    """Return `EQUAL` where a run that was killed left nothing that counts, or what it left.
-
-    What was being written has another name, and is removed by the next run. The document is what
-    tells of the table, whose well-known name is the last to appear.
-    """
+def half_published(output):
     names = {
         name for name in published(output) if not name.startswith(".") and not is_own_name(name)
     }
     return f"half published: {sorted(names)}" if names else EQUAL
 
 
-def published(output: Path) -> dict[str, bytes]:
+def published(output):
     """Return what is published, by name; what is beside the work folder."""
     if not output.is_dir():
         return {}
@@ -391,8 +315,6 @@ def published(output: Path) -> dict[str, bytes]:
 class Fault:
     """What goes wrong.
 
-    Attributes
-    ----------
     name : a row of the table
     times : how often it is tried for the table; each number of a try is another place or moment
     strike : does it once, is told the number of the try, and yields verdicts
@@ -406,8 +328,7 @@ class Fault:
     may: frozenset[str] | set[str]
     quick: tuple[int, ...] = ()
 
-    def tried(self, bench: Bench, numbers: Iterable[int]) -> Tally:
-        """Try it, as the tries of these numbers, and count what comes of it."""
+    def tried(self, bench, numbers):
         tally = Tally()
         for number in numbers:
             tally.add(*self.strike(bench, number))
@@ -416,24 +337,15 @@ class Fault:
 
 @dataclass
 class Tally:
-    """What came of the tries of a fault.
-
-    Attributes
-    ----------
-    tried : how many there were
-    found : verdicts, and how often
-    """
-
     tried: int = 0
     found: Counter[str] = field(default_factory=Counter)
 
-    def add(self, *verdicts: str) -> None:
-        """Count a try by its worst verdict."""
+    def add(self, *verdicts):
         self.tried += 1
         bad = [one for one in verdicts if one not in (EQUAL, CLEAR, ABORTED)]
         better = [one for one in (ABORTED, CLEAR, EQUAL) if one in verdicts]
         self.found[[*bad, *better, EQUAL][0]] += 1
 
-    def other(self, may: Collection[str]) -> dict[str, int]:
+    def other(self, may):
         """Return what must not come."""
         return {name: count for name, count in self.found.items() if name not in may}

@@ -1,39 +1,26 @@
 """Faults of clusters: a task manager, an executor, a worker or the run itself killed in mid-job."""
 
-from __future__ import annotations
-
 import signal
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import psutil
 
 from tests.engines.started import Engines
 from tests.faults.faults import CLEAR, EQUAL, WAYS, Fault, resumed, verdict
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tests.faults.faults import Bench, Command
-
-    Kill = Callable[[Engines, Command], bool]
-
 # A run on a cluster takes a minute, and one that is begun again more than that.
 _MOST_SECONDS = 600.0
 _MOMENTS = ("shards/*.arrow", "iteration-1/0*.arrow", "iteration-1/plan")
 
 
-def task_manager(engines: Engines, running: Command) -> bool:
-    """Kill a task manager, and start another, as whoever looks after a cluster does."""
+def task_manager(engines, running):
     engines.replace_task_manager()
     return True
 
 
-def executor(engines: Engines, running: Command) -> bool:
-    """Kill an executor; Spark starts another."""
+def executor(engines, running):
     for program in engines.spark.running.programs:
         for process in psutil.Process(program.pid).children(recursive=True):
             with suppress(psutil.Error):
@@ -43,8 +30,7 @@ def executor(engines: Engines, running: Command) -> bool:
     return False
 
 
-def worker(engines: Engines, running: Command) -> bool:
-    """Kill a process that runs the Python, which the run started itself."""
+def worker(engines, running):
     family = psutil.Process(running.pid).children(recursive=True)
     workers = [
         process
@@ -56,13 +42,12 @@ def worker(engines: Engines, running: Command) -> bool:
     return bool(workers)
 
 
-def run_itself(engines: Engines, running: Command) -> bool:
-    """Kill the run."""
+def run_itself(engines, running):
     running.send(signal.SIGKILL)
     return True
 
 
-KILLS: dict[str, tuple[str, Kill]] = {
+KILLS = {
     "Flink: a task manager killed": ("flink-cluster-external", task_manager),
     "Flink: a worker process killed": ("flink-cluster-external", worker),
     "Flink: the run killed": ("flink-cluster-external", run_itself),
@@ -72,8 +57,7 @@ KILLS: dict[str, tuple[str, Kill]] = {
 }
 
 
-def struck(engines: Engines, name: str, kill: Kill, bench: Bench, number: int) -> Iterator[str]:
-    """Kill something in the middle of a job on a cluster."""
+def struck(engines, name, kill, bench, number):
     flags = WAYS["batch"]
     output = bench.place() / "out"
     command = bench.search(output, *flags)
@@ -95,7 +79,7 @@ def struck(engines: Engines, name: str, kill: Kill, bench: Bench, number: int) -
 
 
 @contextmanager
-def faults(folder: Path) -> Iterator[list[Fault]]:
+def faults(folder):
     """Return what can happen to clusters, which are started when they are first needed."""
     with Engines(folder / "engines") as engines:
         yield [

@@ -7,24 +7,15 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from slicebeam.transforms.storage.published_files import is_own_name
 from tests import storage_faults
 from tests.faults.faults import ADULT, CLEAR, EQUAL, Fault, same, verdict
-from tests.object_stores import gcs_store, moto_store
-from tests.storage_faults import faulty
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.faults.faults import Bench, Ended
-    from tests.object_stores import Bucket, TestStore
-    from tests.storage_faults import Proxy
+from tests.object_stores import Bucket, gcs_store, moto_store
+from tests.storage_faults import Proxy, faulty
 
 # What a client repeats until it succeeds, and how often it strikes.
-PASSING: dict[str, dict[str, Any]] = {
+PASSING = {
     "answers 429": {"kind": "status", "status": 429, "share": 0.05},
     "answers 500": {"kind": "status", "status": 500, "share": 0.05},
     "answers 503": {"kind": "status", "status": 503, "share": 0.05},
@@ -33,7 +24,7 @@ PASSING: dict[str, dict[str, Any]] = {
     "loses answers": {"kind": "lose answer", "share": 0.05},
     "cuts answers": {"kind": "cut answer", "method": "GET", "share": 0.05},
 }
-LASTING: dict[str, dict[str, Any]] = {
+LASTING = {
     "answers 503 from now on": {"kind": "status", "status": 503},
     "answers no more": {"kind": "silence"},
 }
@@ -41,26 +32,17 @@ LASTING: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """A bucket behind a proxy.
-
-    Attributes
-    ----------
-    bucket : that is looked into past the proxy
-    proxy : that makes the faults
-    undisturbed : requests of a run that nothing happens to
-    """
-
     bucket: Bucket
     proxy: Proxy
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         return {
             **self.bucket.store.environment(self.proxy.endpoint),
             "SLICEBEAM_STORAGE_TIMEOUT": "5",
         }
 
-    def published(self, bench: Bench) -> Path:
+    def published(self, bench):
         """Return a folder with what is in the bucket."""
         folder = bench.place()
         every = self.bucket.keys()
@@ -68,11 +50,10 @@ class Place:
             (folder / key.removeprefix("out/").replace("/", "-")).write_bytes(self.bucket.read(key))
         return folder
 
-    def verdict(self, bench: Bench, ended: Ended) -> str:
-        """Return what came of a run that is through."""
+    def verdict(self, bench, ended):
         return verdict(ended, self.published(bench), bench.undisturbed(), codes=(3,))
 
-    def resumed(self, bench: Bench, command: list[str]) -> str:
+    def resumed(self, bench, command):
         """Return what came of resuming a run."""
         ended = bench.commands.run([*command, "--resume"], environment=self.environment)
         if ended.code == 2 and "holds no run to resume" in ended.said:
@@ -81,7 +62,7 @@ class Place:
             return f"resuming: exit code {ended.code}; {ended.said!r}"
         return same(self.published(bench), bench.undisturbed())
 
-    def nothing_half(self) -> str:
+    def nothing_half(self):
         """Return whether nothing is published, or the table under its own name alone."""
         every = self.bucket.keys()
         found = [key for key in every if not key.startswith("out/_work/")]
@@ -90,14 +71,13 @@ class Place:
 
 
 @contextmanager
-def opened(store: TestStore) -> Iterator[Place]:
+def opened(store):
     """Make a bucket, and a proxy before it."""
     with faulty(store.endpoint) as proxy:
         yield Place(store.new_bucket(), proxy)
 
 
-def passing(store: TestStore, fault: dict[str, Any], bench: Bench, number: int) -> Iterator[str]:
-    """Strike some requests."""
+def passing(store, fault, bench, number):
     with opened(store) as place:
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
         struck = place.proxy.add(storage_faults.Fault(**fault))
@@ -106,8 +86,7 @@ def passing(store: TestStore, fault: dict[str, Any], bench: Bench, number: int) 
         yield EQUAL if struck.struck else "nothing was struck"
 
 
-def lasting(store: TestStore, fault: dict[str, Any], bench: Bench, number: int) -> Iterator[str]:
-    """Strike all requests from a random one on, until the run gave up."""
+def lasting(store, fault, bench, number):
     with opened(store) as place:
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
         skip = int(bench.random.integers(0, 60))
@@ -120,8 +99,7 @@ def lasting(store: TestStore, fault: dict[str, Any], bench: Bench, number: int) 
             yield place.resumed(bench, command)
 
 
-def killed(store: TestStore, bench: Bench, number: int) -> Iterator[str]:
-    """Kill a run whose work folder is in a bucket."""
+def killed(store, bench, number):
     with opened(store) as place:
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
         running = bench.commands.start(command, environment=place.environment)
@@ -131,8 +109,7 @@ def killed(store: TestStore, bench: Bench, number: int) -> Iterator[str]:
         yield place.resumed(bench, command)
 
 
-def two_runs(store: TestStore, bench: Bench, number: int) -> Iterator[str]:
-    """Start two runs with one work folder in a bucket."""
+def two_runs(store, bench, number):
     with opened(store) as place:
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
         running = [bench.commands.start(command, environment=place.environment) for _ in range(2)]
@@ -144,11 +121,10 @@ def two_runs(store: TestStore, bench: Bench, number: int) -> Iterator[str]:
 
 
 @contextmanager
-def faults() -> Iterator[list[Fault]]:
-    """Start the stores and return what can happen to them."""
+def faults():
     with ExitStack() as stack:
         stores = [stack.enter_context(gcs_store()), stack.enter_context(moto_store())]
-        found: list[Fault] = []
+        found = []
         for store in stores:
             where = f"{store.scheme}://"
             found += [

@@ -1,13 +1,10 @@
 """Faults that strike processes: killed, ended, out of memory, at any moment."""
 
-from __future__ import annotations
-
 import resource
 import signal
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -25,12 +22,6 @@ from tests.faults.faults import (
     whole,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.faults.faults import Bench
-
 # How a run ends that was told to: the signal's number above 128, as shells have it.
 ENDING = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 # Before that the command has not begun, and a signal just ends it.
@@ -38,7 +29,7 @@ _BEGUN = 0.1
 MULTI = ("--runner-config=direct_multi",)
 
 
-def finished(work: Path) -> dict[str, tuple[int, int]]:
+def finished(work):
     """Return what a run has finished, and what changes when it is done again."""
     paths = [path for path in work.glob("*.json") if path.name != "run.json"]
     for folder in work.glob("iteration-*"):
@@ -51,7 +42,7 @@ def finished(work: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _is_over(work: Path) -> bool:
+def _is_over(work):
     """Whether a run has published, and removes or has removed its work folder."""
     begun, document = work / "run.json", work.parent / "changelist.json"
     try:
@@ -60,27 +51,26 @@ def _is_over(work: Path) -> bool:
         return not begun.exists()
 
 
-def done_again(before: dict[str, tuple[int, int]], work: Path) -> str:
+def done_again(before, work):
     """Return whether what was finished before is still that, unless the run is over."""
     now = before if _is_over(work) else finished(work)
     again = sorted(name for name, what in before.items() if now.get(name) != what)
     return f"done again: {again}" if again else EQUAL
 
 
-def nothing_half(output: Path, bench: Bench, *flags: str) -> str:
+def nothing_half(output, bench, *flags):
     """Return whether a killed run published nothing, or all."""
     if (output / "changelist.json").exists():
         return whole(output, bench.undisturbed(*flags))
     return half_published(output)
 
 
-def killed(way: str, bench: Bench, number: int) -> Iterator[str]:
-    """Kill a search at a random moment, every other one also while it resumes."""
+def killed(way, bench, number):
     flags = WAYS[way]
     output = bench.place() / "out"
     work = output / "_work"
     command = bench.search(output, *flags)
-    before: dict[str, tuple[int, int]] = {}
+    before = {}
     for more in ((), ("--resume",))[: 1 + number % 2]:
         running = bench.commands.start([*command, *more])
         time.sleep(bench.moment(*flags))
@@ -97,7 +87,7 @@ def killed(way: str, bench: Bench, number: int) -> Iterator[str]:
     yield resumed(bench, command, output, bench.undisturbed(*flags))
 
 
-def told_to_end(number_of_signal: signal.Signals, bench: Bench, number: int) -> Iterator[str]:
+def told_to_end(number_of_signal, bench, number):
     """End a search as a terminal or a scheduler does."""
     flags = WAYS[list(WAYS)[number % len(WAYS)]]
     output = bench.place() / "out"
@@ -114,7 +104,7 @@ def told_to_end(number_of_signal: signal.Signals, bench: Bench, number: int) -> 
         yield resumed(bench, command, output, bench.undisturbed(*flags))
 
 
-def worker_killed(bench: Bench, number: int) -> Iterator[str]:
+def worker_killed(bench, number):
     """Kill one of the worker processes in the middle of a job."""
     flags = WAYS["batch"]
     output = bench.place() / "out"
@@ -125,7 +115,7 @@ def worker_killed(bench: Bench, number: int) -> Iterator[str]:
     while running.runs() and not moment.exists():
         time.sleep(0.002)
     time.sleep(float(bench.random.uniform(0, 0.3)))
-    family: list[psutil.Process] = []
+    family = []
     if running.runs():
         family = psutil.Process(running.pid).children(recursive=True)
         # Any of them: also the one that the others are forked from.
@@ -141,7 +131,7 @@ def worker_killed(bench: Bench, number: int) -> Iterator[str]:
     yield f"left processes: {alive}" if alive else EQUAL
 
 
-def several_ended(bench: Bench, number: int) -> Iterator[str]:
+def several_ended(bench, number):
     """End a run with worker processes from outside: they end with it."""
     output = bench.place() / "out"
     flags = WAYS["batch"]
@@ -162,8 +152,7 @@ def several_ended(bench: Bench, number: int) -> Iterator[str]:
     yield resumed(bench, command, output, bench.undisturbed(*flags))
 
 
-def out_of_memory(bench: Bench, number: int) -> Iterator[str]:
-    """Let the system refuse more memory than the run has at some moment."""
+def out_of_memory(bench, number):
     flags = WAYS[list(WAYS)[number % len(WAYS)]]
     output = bench.place() / "out"
     command = bench.search(output, *flags)

@@ -1,7 +1,5 @@
 """Faults that strike files: damaged, changed, gone, forbidden, or no room for them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -10,7 +8,6 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,47 +28,37 @@ from tests.faults.faults import (
     verdict,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.faults.faults import Bench, Ended
-
-    Damage = Callable[[Path, np.random.Generator], None]
-
 OLD = b'{"old": "document"}'
 
 
-def flip(path: Path, random: np.random.Generator) -> None:
+def flip(path, random):
     """Turn over one bit."""
     content = bytearray(path.read_bytes())
     content[int(random.integers(len(content)))] ^= 1 << int(random.integers(8))
     path.write_bytes(content)
 
 
-def cut(path: Path, random: np.random.Generator) -> None:
-    """Keep a part of the file, as another file: what is mapped stays what it was."""
+def cut(path, random):
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(content[: int(random.integers(1, len(content)))])
 
 
-def empty(path: Path, random: np.random.Generator) -> None:
-    """Leave nothing in the file."""
+def empty(path, random):
     path.unlink()
     path.touch()
 
 
-def vanish(path: Path, random: np.random.Generator) -> None:
-    """Remove the file."""
+def vanish(path, random):
     path.unlink()
 
 
-def forbid(path: Path, random: np.random.Generator) -> None:
+def forbid(path, random):
     """Let nobody read the file."""
     path.chmod(0)
 
 
-DAMAGES: tuple[Damage, ...] = (flip, cut, empty, vanish, forbid)
+DAMAGES = (flip, cut, empty, vanish, forbid)
 # Files of the work folder, when they are struck, and in which search.
 PLACES = (
     ("batch", "stages/domains.json", "stages/shards"),
@@ -89,12 +76,12 @@ PLACES = (
 )
 
 
-def user() -> int:
+def user():
     """Return a user without rights, where this one has all."""
     return NOBODY if os.geteuid() == 0 else 0
 
 
-def data_of(bench: Bench, way: str) -> Path:
+def data_of(bench, way):
     """Return the data that a way reads; the same examples."""
     if way != "csv":
         return ADULT
@@ -104,9 +91,7 @@ def data_of(bench: Bench, way: str) -> Path:
     return path
 
 
-def struck(
-    bench: Bench, command: list[str], moment: Path, strike: Callable[[], None]
-) -> tuple[Ended, bool]:
+def struck(bench, command, moment, strike):
     """Stop a command when a file appears, strike, and let it go on."""
     running = bench.commands.start(command, user=user())
     stopped = running.stopped_when(moment.exists)
@@ -116,8 +101,7 @@ def struck(
     return running.ended(), stopped
 
 
-def damaged(is_resumed: bool, bench: Bench, number: int) -> Iterator[str]:
-    """Damage a file of the work folder, of a run that goes on or of one that is resumed."""
+def damaged(is_resumed, bench, number):
     damage = DAMAGES[number % len(DAMAGES)]
     way, pattern, moment = PLACES[number // len(DAMAGES) % len(PLACES)]
     flags, data = WAYS.get(way, ()), data_of(bench, way)
@@ -125,9 +109,9 @@ def damaged(is_resumed: bool, bench: Bench, number: int) -> Iterator[str]:
     work = output / "_work"
     command = bench.search(output, *flags, data=data)
     undisturbed = bench.undisturbed(*flags, data=data)
-    hit: list[Path] = []
+    hit = []
 
-    def strike() -> None:
+    def strike():
         found = sorted(work.glob(pattern))
         if found:
             hit.append(found[int(bench.random.integers(len(found)))])
@@ -161,39 +145,34 @@ def damaged(is_resumed: bool, bench: Bench, number: int) -> Iterator[str]:
         )
 
 
-def other_content(path: Path) -> None:
-    """Put as many examples with other values into a file, in place."""
+def other_content(path):
     table = pq.read_table(path)
     turned = table.column("age").combine_chunks().take(np.arange(table.num_rows)[::-1])
     pq.write_table(table.set_column(table.column_names.index("age"), "age", turned), path)
 
 
-def fewer(path: Path) -> None:
-    """Replace a file by one with fewer examples, as a rename does."""
+def fewer(path):
     beside = path.with_name("beside")
     pq.write_table(pq.read_table(path).slice(0, 9000), beside)
     beside.replace(path)
 
 
-def same_size(path: Path) -> None:
-    """Change some bytes in place, and nothing of the size."""
+def same_size(path):
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 64] = content[middle : middle + 64][::-1]
     path.write_bytes(content)
 
 
-def gone(path: Path) -> None:
-    """Remove a file."""
+def gone(path):
     path.unlink()
 
 
-def unreadable(path: Path) -> None:
-    """Let nobody read a file."""
+def unreadable(path):
     path.chmod(0)
 
 
-def half(path: Path) -> None:
+def half(path):
     """Replace a file by its first half."""
     content = path.read_bytes()
     path.unlink()
@@ -207,8 +186,7 @@ MOMENTS = (
 )
 
 
-def input_changed(bench: Bench, number: int) -> Iterator[str]:
-    """Change the data while it is read."""
+def input_changed(bench, number):
     change = CHANGES[number % len(CHANGES)]
     moment = MOMENTS[number // len(CHANGES) % len(MOMENTS)]
     place = bench.place()
@@ -230,7 +208,7 @@ def input_changed(bench: Bench, number: int) -> Iterator[str]:
         yield same(output, bench.undisturbed()) if again.code == 0 else f"again: {again.said!r}"
 
 
-def input_damaged(bench: Bench, number: int) -> Iterator[str]:
+def input_damaged(bench, number):
     """Search in data that is damaged from the start."""
     damage = (cut, empty, vanish, forbid)[number % 4]
     place = bench.place()
@@ -243,8 +221,7 @@ def input_damaged(bench: Bench, number: int) -> Iterator[str]:
 
 
 @contextmanager
-def small_disk(bench: Bench, kilobytes: int) -> Iterator[Path]:
-    """Mount a disk of a size; yields None where that is not permitted."""
+def small_disk(bench, kilobytes):
     place = bench.place()
     options = f"size={kilobytes}k,mode=777"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=True)
@@ -254,12 +231,11 @@ def small_disk(bench: Bench, kilobytes: int) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def grow(disk: Path, kilobytes: int) -> None:
+def grow(disk, kilobytes):
     subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", str(disk)], check=True)
 
 
-def may_mount() -> bool:
-    """Whether this user may mount a disk."""
+def may_mount():
     if os.geteuid() != 0:
         return False
     place = Path("/tmp") / f"slicebeam-mount-{os.getpid()}"
@@ -272,8 +248,7 @@ def may_mount() -> bool:
     return permitted
 
 
-def most_used(bench: Bench, *flags: str) -> int:
-    """Return how many kilobytes a search needs while it runs."""
+def most_used(bench, *flags):
     if flags in bench.known:
         return int(bench.known[flags])
     output = bench.place() / "out"
@@ -290,15 +265,14 @@ def most_used(bench: Bench, *flags: str) -> int:
     return most
 
 
-def _blocks(path: Path) -> int:
+def _blocks(path):
     try:
         return path.stat().st_blocks
     except FileNotFoundError:
         return 0
 
 
-def disk_full(bench: Bench, number: int) -> Iterator[str]:
-    """Let the disk be full at some moment, then free some space."""
+def disk_full(bench, number):
     way = list(WAYS)[number % len(WAYS)]
     flags = WAYS[way]
     size = max(4, int(float(bench.random.uniform(0, 1)) * most_used(bench, *flags)))
@@ -318,7 +292,7 @@ def disk_full(bench: Bench, number: int) -> Iterator[str]:
         yield resumed(bench, command, output, bench.undisturbed(*flags))
 
 
-def file_too_large(bench: Bench, number: int) -> Iterator[str]:
+def file_too_large(bench, number):
     """Let the system refuse files above a size, as quotas do."""
     way = list(WAYS)[number % len(WAYS)]
     flags = WAYS[way]
@@ -335,7 +309,7 @@ def file_too_large(bench: Bench, number: int) -> Iterator[str]:
         yield resumed(bench, command, output, bench.undisturbed(*flags))
 
 
-def folder_struck(which: str, bench: Bench, number: int) -> Iterator[str]:
+def folder_struck(which, bench, number):
     """Delete a folder under a running search, or forbid to write into it."""
     way = ("iterative", "batch", "priority", "bootstrap-rows")[number % 4]
     flags = WAYS[way]
@@ -371,7 +345,7 @@ def folder_struck(which: str, bench: Bench, number: int) -> Iterator[str]:
         yield resumed(bench, command, output, bench.undisturbed(*flags), user=user())
 
 
-def strike_folder(which: str, output: Path, work: Path) -> None:
+def strike_folder(which, output, work):
     if which == "work folder deleted":
         shutil.rmtree(work)
     elif which == "output deleted":
@@ -384,12 +358,13 @@ def strike_folder(which: str, output: Path, work: Path) -> None:
 _EACH = len(DAMAGES) * len(PLACES)
 _EITHER = {EQUAL, CLEAR}
 FAULTS = [
+    # Of the quick tries: a bit of a shard between iterations, a bit of data that was converted,
+    # and as many examples with other values after the domains were learned.
     Fault(
         "a file of the work folder damaged, going on",
         _EACH,
         partial(damaged, False),
         _EITHER,
-        # A bit of a shard between iterations.
         (15,),
     ),
     Fault(
@@ -397,7 +372,6 @@ FAULTS = [
         _EACH,
         partial(damaged, True),
         _EITHER,
-        # A bit of data that was converted.
         (40,),
     ),
     Fault(
@@ -405,7 +379,6 @@ FAULTS = [
         len(CHANGES) * len(MOMENTS),
         input_changed,
         _EITHER,
-        # As many examples with other values after the domains were learned.
         (12,),
     ),
     Fault("the data damaged, missing or forbidden", 8, input_damaged, {CLEAR}, (0, 3)),

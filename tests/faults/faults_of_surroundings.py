@@ -1,7 +1,5 @@
 """Faults of what surrounds a run: its clock, its streams, its limits, other runs, an eager engine."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import random
@@ -13,7 +11,6 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 
@@ -33,11 +30,6 @@ from tests.faults.faults import (
     verdict,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.faults import Bench
-
 MULTI = ("--runner-config=direct_multi",)
 
 
@@ -48,23 +40,23 @@ class Twice(beam.DoFn):
     element of before comes again, as from a worker that was taken for dead.
     """
 
-    def __init__(self, inner: beam.DoFn) -> None:
+    def __init__(self, inner):
         self.inner, self.seen = inner, []
         self.random = random.Random(5)
 
-    def setup(self) -> None:
+    def setup(self):
         self.inner.setup()
 
-    def start_bundle(self) -> None:
+    def start_bundle(self):
         self.inner.start_bundle()
 
-    def finish_bundle(self) -> Any:
+    def finish_bundle(self):
         return self.inner.finish_bundle()
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.inner.teardown()
 
-    def process(self, element: Any) -> Iterator[Any]:
+    def process(self, element):
         self.seen.append(element)
         for _ in self.inner.process(element) or ():
             break
@@ -74,13 +66,13 @@ class Twice(beam.DoFn):
         yield from again
 
 
-def everything_twice() -> None:
+def everything_twice():
     """Let every function of every pipeline process every element again and again."""
     wired = beam.ParDo
     beam.ParDo = lambda function: wired(Twice(function))
 
 
-def twice(way: str, bench: Bench, number: int) -> Iterator[str]:
+def twice(way, bench, number):
     """Search with an engine that does everything again."""
     flags = WAYS[way]
     output = bench.place() / "out"
@@ -89,7 +81,7 @@ def twice(way: str, bench: Bench, number: int) -> Iterator[str]:
     yield verdict(ended, output, bench.undisturbed(*flags), codes=())
 
 
-def two_runs(bench: Bench, number: int) -> Iterator[str]:
+def two_runs(bench, number):
     """Start runs in one folder at the same instant, with or without what a dead one left."""
     output = bench.place() / "out"
     command = bench.search(output)
@@ -113,13 +105,12 @@ def two_runs(bench: Bench, number: int) -> Iterator[str]:
     yield same(output, bench.undisturbed())
 
 
-def aloud(command: list[str]) -> list[str]:
+def aloud(command):
     """Return a command that writes to its streams."""
     return [part for part in command if part != "--quiet"]
 
 
-def streams(bench: Bench, number: int) -> Iterator[str]:
-    """Close the standard streams, from the start or while the run goes on."""
+def streams(bench, number):
     place = bench.place()
     output = place / "out"
     command = aloud(bench.search(output))
@@ -141,14 +132,13 @@ def streams(bench: Bench, number: int) -> Iterator[str]:
     yield found if found == EQUAL else f"{kind}: {found}"
 
 
-def _has_open(pid: int, path: Path) -> bool:
-    """Say whether a process has opened a pipe, for which it would wait where nobody reads."""
+def _has_open(pid, path):
     with suppress(OSError):
         return any(link.readlink() == path for link in Path(f"/proc/{pid}/fd").iterdir())
     return False
 
 
-def few_files(bench: Bench, number: int) -> Iterator[str]:
+def few_files(bench, number):
     """Let the system open few files at a time only."""
     output = bench.place() / "out"
     engine = MULTI if number % 3 == 2 else ()
@@ -159,7 +149,7 @@ def few_files(bench: Bench, number: int) -> Iterator[str]:
         yield resumed(bench, command, output, bench.undisturbed())
 
 
-def poor(bench: Bench, number: int) -> Iterator[str]:
+def poor(bench, number):
     """Take away folders and variables that programs like to have."""
     place = bench.place()
     place.chmod(0o755)
@@ -172,7 +162,7 @@ def poor(bench: Bench, number: int) -> Iterator[str]:
     work.chmod(0o777)
     user = NOBODY if os.geteuid() == 0 else 0
     gone = place / "gone"
-    surroundings: list[dict[str, Any]] = [
+    surroundings = [
         {"environment": {"TMPDIR": str(gone)}},
         {"environment": {"TMPDIR": str(place)}, "user": user},
         {"without": ["HOME", "USER", "LOGNAME", "LNAME", "USERNAME"], "user": user},
@@ -185,7 +175,7 @@ def poor(bench: Bench, number: int) -> Iterator[str]:
     yield found if found == EQUAL else f"{surroundings[number % len(surroundings)]}: {found}"
 
 
-def language(bench: Bench, number: int) -> Iterator[str]:
+def language(bench, number):
     """Run where the system speaks ASCII, with names that are not, or no text at all."""
     place = bench.place()
     name = (b"plain", "Gr\u00f6\u00dfe".encode(), b"latin\xe9")[number % 3]
@@ -211,7 +201,7 @@ def language(bench: Bench, number: int) -> Iterator[str]:
         yield f"{name!r} is text: {said!r}" if is_text or "UTF-8" not in said else CLEAR
 
 
-def faketime() -> Path | None:
+def faketime():
     """Return the library that lets a process see another time."""
     found = importlib.util.find_spec("libfaketime")
     for folder in (found.submodule_search_locations or ()) if found else ():
@@ -224,14 +214,12 @@ def faketime() -> Path | None:
 JUMPS = ("+3600", "-86400", "+864000", "-1", "+315360000")
 
 
-def with_clock(library: Path, outer: Bench) -> tuple[Bench, Path]:
+def with_clock(library, outer):
     """Return a bench whose commands see the time that a file says, and the file."""
     if library not in outer.known:
         clock = outer.place() / "clock"
         clock.write_text("+0")
-        environment = {
-            "LD_PRELOAD": str(library),
-            "FAKETIME_TIMESTAMP_FILE": str(clock),
+        environment = {"LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(clock)} | {
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "NO_FAKE_STAT": "1",
@@ -243,7 +231,7 @@ def with_clock(library: Path, outer: Bench) -> tuple[Bench, Path]:
     return inner, clock
 
 
-def clock_jumps(library: Path, outer: Bench, number: int) -> Iterator[str]:
+def clock_jumps(library, outer, number):
     """Set the clock while a run goes on, and between a run and its resumption."""
     way = list(WAYS)[number % len(WAYS)]
     flags = WAYS[way]
@@ -278,8 +266,7 @@ def clock_jumps(library: Path, outer: Bench, number: int) -> Iterator[str]:
     yield no_negative_seconds(output)
 
 
-def no_negative_seconds(output: Path) -> str:
-    """Return whether the document tells of times that can have been."""
+def no_negative_seconds(output):
     from tests.running import read
 
     wrong = [

@@ -1,12 +1,9 @@
 """A discovery that was killed, resumed, repeated, or whose files were exchanged."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
 import time
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,15 +12,10 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.discovery.model import DiscoveryModel
+from tests.conftest import slow
 from tests.discover_runs import discover, examples, read_discovery, written
-from tests.faults.faults import Commands, half_published, published, whole
+from tests.faults.faults import half_published, published, whole
 from tests.running import names_of, own_file, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.discover_runs import Discovered
 
 NAMES = {"changelist.json", "slices.parquet", "membership.parquet", "mixture.npz"}
 FLAGS = (
@@ -31,35 +23,29 @@ FLAGS = (
     *("--components=4,7", "--dimensions=4", "--loss-weight=1", "--features=source"),
     *("--chunk-rows=60", "--quiet"),
 )
-OPTIONS: dict[str, Any] = {
-    "embedding": "z",
-    "example_id": "id",
-    "loss": "loss_new",
-    "baseline_loss": "loss_old",
-    "components": (4, 7),
-    "dimensions": 4,
-    "loss_weight": 1.0,
-    "features": ("source",),
-    "chunk_rows": 60,
-}
+OPTIONS = (
+    {"embedding": "z", "example_id": "id", "loss": "loss_new", "baseline_loss": "loss_old"}
+    | {"components": (4, 7), "dimensions": 4, "loss_weight": 1.0, "features": ("source",)}
+    | {"chunk_rows": 60}
+)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def data(tmp_path_factory):
     table = examples(3, n=600, apart=1.2)
     return written(tmp_path_factory.mktemp("data") / "data.parquet", table)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: str, tmp_path_factory: pytest.TempPathFactory) -> Discovered:
+def undisturbed(data, tmp_path_factory):
     return discover(tmp_path_factory.mktemp("undisturbed") / "out", data=(data,), **OPTIONS)
 
 
-def arguments(data: str, output: Path, *more: str) -> list[str]:
+def arguments(data, output, *more):
     return ["discover", f"--data={data}", f"--output={output}", *FLAGS, *more]
 
 
-def assert_same(output: Path, wanted: Discovered) -> None:
+def assert_same(output, wanted):
     """Check that a run published the same as another, and left nothing else."""
     found = read_discovery(output)
     assert found.timeless() == wanted.timeless()
@@ -69,8 +55,7 @@ def assert_same(output: Path, wanted: Discovered) -> None:
         assert own[name] == other[name], name
 
 
-def assert_nothing_counts(output: Path, wanted: Discovered) -> None:
-    """Check that a killed run published nothing that its document speaks of, or all."""
+def assert_nothing_counts(output, wanted):
     if (output / "changelist.json").exists():
         assert whole(output, wanted) == "equal result"
         for name in ("membership.parquet", "mixture.npz"):
@@ -79,13 +64,7 @@ def assert_nothing_counts(output: Path, wanted: Discovered) -> None:
     assert half_published(output) == "equal result"
 
 
-def killed_and_resumed(
-    commands: Commands,
-    data: str,
-    output: Path,
-    wanted: Discovered,
-    strike: Callable[[Any], None],
-) -> None:
+def killed_and_resumed(commands, data, output, wanted, strike):
     running = commands.start(arguments(data, output))
     strike(running)
     if running.runs():
@@ -99,61 +78,37 @@ def killed_and_resumed(
     assert_same(output, wanted)
 
 
-def seconds_of(commands: Commands, data: str, output: Path) -> float:
+@pytest.fixture(scope="module")
+def seconds(commands, data, tmp_path_factory):
+    """How long a run takes."""
+    commands.await_ready()
     begun = time.monotonic()
-    ended = commands.run(arguments(data, output))
+    ended = commands.run(arguments(data, tmp_path_factory.mktemp("timed") / "out"))
     assert ended.code == 0, ended
     return time.monotonic() - begun
 
 
-@pytest.fixture(scope="module")
-def seconds(commands: Commands, data: str, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """How long a run takes."""
-    commands.await_ready()
-    return seconds_of(commands, data, tmp_path_factory.mktemp("timed") / "out")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", range(10))
-def test_killed_at_any_moment_it_is_resumed(
-    commands: Commands,
-    seconds: float,
-    data: str,
-    undisturbed: Discovered,
-    tmp_path: Path,
-    moment: int,
-) -> None:
-    share = (moment + np.random.default_rng(moment).random()) / 10
-    killed_and_resumed(
-        commands, data, tmp_path / "out", undisturbed, lambda _: time.sleep(share * seconds)
-    )
+def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed, tmp_path, moment):
+    wait = (moment + np.random.default_rng(moment).random()) / 10 * seconds
+    output = tmp_path / "out"
+    killed_and_resumed(commands, data, output, undisturbed, lambda _: time.sleep(wait))
 
 
-@pytest.mark.parametrize(
-    "mark",
-    [
-        *(
-            pytest.param(mark, marks=pytest.mark.slow)
-            for mark in (
-                "_work/run.json",
-                "_work/stages/embeddings/000000-000004.arrow",
-                "_work/stages/embeddings.json",
-                "_work/stages/projected/000000-000004.arrow",
-                "_work/stages/mixtures/state.arrow",
-                "_work/stages/derived.json",
-                "_work/stages/shards.json",
-            )
-        ),
-        ".mixture.npz.*",
-    ],
-)
+MARKS = """
+    run.json stages/embeddings/000000-000004.arrow stages/embeddings.json
+    stages/projected/000000-000004.arrow stages/mixtures/state.arrow stages/derived.json
+    stages/shards.json
+"""
+
+
+@pytest.mark.parametrize("mark", [*(f"_work/{one}" for one in MARKS.split()), ".mixture.npz.*"])
 @pytest.mark.slow
-def test_killed_at_a_mark_it_is_resumed(
-    commands: Commands, data: str, undisturbed: Discovered, tmp_path: Path, mark: str
-) -> None:
+def test_killed_at_a_mark_it_is_resumed(commands, data, undisturbed, tmp_path, mark):
     output = tmp_path / "out"
 
-    def strike(running: Any) -> None:
+    def strike(running):
         assert running.stopped_when(lambda: any(output.glob(mark))), mark
 
     killed_and_resumed(commands, data, output, undisturbed, strike)
@@ -164,24 +119,13 @@ class Interruption(BaseException):
 
 
 @pytest.mark.parametrize(
-    "saves",
-    [
-        pytest.param(True, id="saved each time"),
-        pytest.param(False, id="not saved", marks=pytest.mark.slow),
-    ],
+    "saves", [pytest.param(True, id="saved each time"), slow(False, id="not saved")]
 )
-def test_iterations_go_on_where_they_were_saved(
-    data: str,
-    undisturbed: Discovered,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    saves: bool,
-) -> None:
+def test_iterations_go_on_where_they_were_saved(data, undisturbed, tmp_path, monkeypatch, *, saves):
     updated, left = fitting.updated, [5]
     total = sum(one["iterations"] for one in undisturbed.resolutions.values())
 
-    def interrupted(sums: Any) -> Any:
+    def interrupted(sums):
         if not left[0]:
             raise Interruption
         left[0] -= 1
@@ -202,22 +146,12 @@ def test_iterations_go_on_where_they_were_saved(
 
 @pytest.mark.parametrize(
     ("other", "says"),
-    [
-        ({"components": (4, 8)}, "--components"),
-        ({"discovery_share": 0.6}, "--discovery-share"),
-    ],
+    [({"components": (4, 8)}, "--components"), ({"discovery_share": 0.6}, "--discovery-share")],
 )
-def test_it_is_not_resumed_with_other_options(
-    data: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    other: dict[str, Any],
-    says: str,
-) -> None:
+def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatch, other, says):
     output = tmp_path / "out"
 
-    def interrupted(_: Any) -> Any:
+    def interrupted(_):
         raise Interruption
 
     monkeypatch.setattr(fitting, "updated", interrupted)
@@ -234,9 +168,7 @@ def test_it_is_not_resumed_with_other_options(
 
 
 @pytest.mark.slow
-def test_a_second_run_replaces_the_first(
-    data: str, undisturbed: Discovered, tmp_path: Path
-) -> None:
+def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
     output = tmp_path / "out"
     other = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1})
     document = other.document
@@ -249,33 +181,25 @@ def test_a_second_run_replaces_the_first(
 
 
 @pytest.mark.slow
-def test_the_seed_decides_and_nothing_else(
-    data: str, undisturbed: Discovered, tmp_path: Path
-) -> None:
+def test_the_seed_decides_and_nothing_else(data, undisturbed, tmp_path):
     seeded = discover(tmp_path / "seeded", data=(data,), **OPTIONS, seed=1)
     assert not np.array_equal(
         seeded.mixture["cluster@4/means"], undisturbed.mixture["cluster@4/means"]
     )
     assert seeded.document["provenance"]["seed"] == 1
-    assert (
-        published(seeded.folder)["membership.parquet"]
-        != (published(undisturbed.folder)["membership.parquet"])
-    )
+    own = published(undisturbed.folder)["membership.parquet"]
+    assert published(seeded.folder)["membership.parquet"] != own
 
 
 @pytest.mark.slow
 def test_other_data_between_kill_and_resume_is_told(
-    data: str,
-    undisturbed: Discovered,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    data, undisturbed, tmp_path, capsys, monkeypatch
+):
     own = tmp_path / "own.parquet"
     shutil.copy(data, own)
     output = tmp_path / "out"
 
-    def interrupted(_: Any) -> Any:
+    def interrupted(_):
         raise Interruption
 
     with monkeypatch.context() as patch:
@@ -289,12 +213,12 @@ def test_other_data_between_kill_and_resume_is_told(
     assert_same(output, undisturbed)
 
 
-def checked(output: Path, data: str, folder: Path) -> list[str]:
+def checked(output, data, folder):
     document = output / "changelist.json"
     return ["check", f"--changelist={document}", f"--data={data}", f"--output={folder}", "--quiet"]
 
 
-def _damaged(path: Path) -> None:
+def _damaged(path):
     content = bytearray(path.read_bytes())
     # Single bytes may be of a time, which nobody asks for.
     for at in range(len(content) // 2, len(content) // 2 + 64):
@@ -302,22 +226,22 @@ def _damaged(path: Path) -> None:
     path.write_bytes(content)
 
 
-def _cut(path: Path) -> None:
+def _cut(path):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def _emptied(path: Path) -> None:
+def _emptied(path):
     path.write_bytes(b"")
 
 
-def _another_mixture(path: Path) -> None:
+def _another_mixture(path):
     with np.load(path) as loaded:
         arrays = {name: loaded[name].copy() for name in loaded.files}
     arrays["cluster@4/means"][0, 0] += 1e-9
     np.savez_compressed(path, **arrays)
 
 
-def _not_a_mixture(path: Path) -> None:
+def _not_a_mixture(path):
     np.savez_compressed(path, numbers=np.arange(3))
 
 
@@ -333,14 +257,7 @@ def _not_a_mixture(path: Path) -> None:
     ],
     ids=["bytes", "cut", "empty", "no mixture", "another", "missing"],
 )
-def test_a_wrong_mixture_is_told_by_check(
-    data: str,
-    undisturbed: Discovered,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    harm: Callable[[Path], None],
-    says: str,
-) -> None:
+def test_a_wrong_mixture_is_told_by_check(data, undisturbed, tmp_path, capsys, harm, says):
     output = tmp_path / "out"
     shutil.copytree(undisturbed.folder, output)
     (output / "mixture.npz").unlink()
@@ -352,9 +269,7 @@ def test_a_wrong_mixture_is_told_by_check(
 
 
 @pytest.mark.slow
-def test_any_harm_to_a_mixture_is_found_or_harmless(
-    undisturbed: Discovered, tmp_path: Path
-) -> None:
+def test_any_harm_to_a_mixture_is_found_or_harmless(undisturbed, tmp_path):
     fingerprint = undisturbed.document["discovery"]["mixture_fingerprint"]
     content = (undisturbed.folder / "mixture.npz").read_bytes()
     path, told = tmp_path / "mixture.npz", 0

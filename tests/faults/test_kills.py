@@ -1,51 +1,37 @@
 """Killed at any moment, a run that is started again with --resume ends as if nothing had happened."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.discover_runs import examples, written
-from tests.faults.faults import Commands
 from tests.shift_runs import REPLAYED, made
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.faults.faults import Ended
 
 COMMANDS = ("search", "check", "discover", "shift")
 ENGINES = ("direct", "direct_multi")
-KILLS = 60
-# The first are in process, and the very first, one of each command, in the default run.
-IN_PROCESS, QUICK = 8, 4
+KILLS = 24
+# The first are in process, and the very first, a search and a check, in the default run.
+IN_PROCESS, QUICK = 8, 2
 # At which share of an undisturbed run's time each is killed; a little beyond it too.
 _SHARES = np.random.default_rng(20).uniform(0.0, 1.1, KILLS).tolist()
 
 
-def command_of(kill: int) -> str:
+def command_of(kill):
     return COMMANDS[kill % len(COMMANDS)]
 
 
-def engine_of(kill: int) -> str:
+def engine_of(kill):
     return ENGINES[0 if kill < IN_PROCESS else kill // len(COMMANDS) % 2]
 
 
 class Place:
-    """Data, and what undisturbed runs make of it.
-
-    Every run has a folder of its own as its current one, so that its options are those of any other.
-    """
-
-    def __init__(self, commands: Commands, folder: Path) -> None:
+    def __init__(self, commands, folder):
         self.commands, self.folder = commands, folder
-        self._undisturbed: dict[tuple[str, str], tuple[int, dict[str, Any], float]] = {}
+        self._undisturbed = {}
         random = np.random.default_rng(5)
         label, of = random.integers(0, 2, 1500), random.integers(0, 6, 1500)
         wrong = random.random(1500) < np.where(of == 2, 0.5, 0.1)
@@ -57,27 +43,20 @@ class Place:
         written(folder / "vectors.parquet", examples(3, n=300, apart=1.2))
         made(400).to_csv(folder / "pool.csv", index=False)
 
-    def arguments(self, command: str, engine: str) -> list[str]:
+    def arguments(self, command, engine):
         data = {"discover": "vectors.parquet", "shift": "pool.csv"}.get(command, "eval.csv")
         outcome = ["--label=label", "--prediction=new"]
+        of_vectors = ["--baseline-prediction=old", "--embedding=z", "--components=4"]
         more = {
             "search": [*outcome, "--chunk-rows=700", "--memory-budget=16MB", "--max-cross-size=2"],
             "check": [*outcome, f"--slices={self.folder / 'slices.yaml'}"],
-            "discover": [
-                *outcome,
-                "--baseline-prediction=old",
-                "--embedding=z",
-                "--components=4",
-                "--dimensions=4",
-                "--chunk-rows=100",
-            ],
+            "discover": [*outcome, *of_vectors, "--dimensions=4", "--chunk-rows=100"],
             "shift": [*REPLAYED, "--budget=150", "--chunk-rows=100"],
         }
         given = [command, f"--data={self.folder / data}", "--output=out", *more[command]]
         return [*given, "--fail-on=worse", f"--runner-config={engine}", "--quiet"]
 
-    def undisturbed(self, command: str, engine: str) -> tuple[int, dict[str, Any], float]:
-        """The exit code, what is published, and the seconds that it takes."""
+    def undisturbed(self, command, engine):
         key = (command, engine)
         if key not in self._undisturbed:
             self.commands.await_ready()
@@ -88,16 +67,16 @@ class Place:
             self._undisturbed[key] = ended.code, found, time.monotonic() - begun
         return self._undisturbed[key]
 
-    def run(self, name: str, command: str, engine: str, *more: str) -> tuple[Path, Ended]:
+    def run(self, name, command, engine, *more):
         folder = self.folder / f"{name} {command} {engine}"
         folder.mkdir(exist_ok=True)
         given = [*self.arguments(command, engine), *more]
         return folder, self.commands.run(given, folder=folder)
 
 
-def published(output: Path) -> dict[str, Any]:
+def published(output):
     """All that is in an output, of which the document is without its times."""
-    found: dict[str, Any] = {path.name: None for path in output.iterdir()}
+    found = {path.name: None for path in output.iterdir()}
     found |= {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
     document = json.loads(found["changelist.json"])
     # A hash of the document covers its times.
@@ -109,7 +88,7 @@ def published(output: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(commands, tmp_path_factory):
     return Place(commands, tmp_path_factory.mktemp("kills"))
 
 
@@ -124,7 +103,7 @@ def place(commands: Commands, tmp_path_factory: pytest.TempPathFactory) -> Place
         for kill in range(KILLS)
     ],
 )
-def test_killed_and_resumed(place: Place, kill: int) -> None:
+def test_killed_and_resumed(place, kill):
     command, engine = command_of(kill), engine_of(kill)
     code, wanted, seconds = place.undisturbed(command, engine)
     folder = place.folder / f"{kill} {command} {engine}"

@@ -1,27 +1,19 @@
 """The servers of the tests end with them, and the proxy makes the faults that it is told to make."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 import requests
 
 from tests.object_stores import ROOT
-from tests.storage_faults import Fault, Proxy, faulty, within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.object_stores import Bucket, TestStore
+from tests.storage_faults import Fault, faulty, within
 
 
 @pytest.mark.slow
-def test_the_servers_end_with_the_process_that_started_them() -> None:
+def test_the_servers_end_with_the_process_that_started_them():
     code = (
         "from tests.object_stores import gcs_store, moto_store\n"
         "import os, signal, sys\n"
@@ -31,12 +23,8 @@ def test_the_servers_end_with_the_process_that_started_them() -> None:
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
     )
-    assert process.stdout is not None
     assert len(process.stdout.readline().split()) == 2
     servers = psutil.Process(process.pid).children()
     assert len(servers) == 2
@@ -45,22 +33,12 @@ def test_the_servers_end_with_the_process_that_started_them() -> None:
     assert not alive
 
 
-def test_a_command_ends_with_whoever_started_it(tmp_path: Path) -> None:
+def test_a_command_ends_with_whoever_started_it(tmp_path):
     code = "import sys, time; print(sys.argv[1], flush=True); time.sleep(1000)"
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            str(ROOT / "tests" / "ends_with_parent.py"),
-            sys.executable,
-            "-c",
-            code,
-            "{folder}",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
+    program = [sys.executable, str(ROOT / "tests" / "ends_with_parent.py")]
+    program += [sys.executable, "-c", code, "{folder}"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(program, **pipes)
     folder = Path(process.stdout.readline().strip())
     assert folder.is_dir()
     commands = psutil.Process(process.pid).children()
@@ -71,24 +49,24 @@ def test_a_command_ends_with_whoever_started_it(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def between(gcs_server: TestStore) -> Iterator[tuple[Proxy, Bucket]]:
+def between(gcs_server):
     with faulty(gcs_server.endpoint) as proxy:
         bucket = gcs_server.new_bucket()
         bucket.write("file", b"0123456789")
         yield proxy, bucket
 
 
-def read(proxy: Proxy, bucket: Bucket) -> requests.Response:
+def read(proxy, bucket):
     address = f"{proxy.endpoint}/download/storage/v1/b/{bucket.name}/o/file?alt=media"
     return requests.get(address, timeout=(5, 0.5))
 
 
-def write(proxy: Proxy, bucket: Bucket, data: bytes) -> requests.Response:
+def write(proxy, bucket, data):
     address = f"{proxy.endpoint}/upload/storage/v1/b/{bucket.name}/o?uploadType=media&name=file"
     return requests.post(address, data=data, timeout=5)
 
 
-def test_undisturbed_it_hands_everything_on(between: tuple[Proxy, Bucket]) -> None:
+def test_undisturbed_it_hands_everything_on(between):
     proxy, bucket = between
     assert read(proxy, bucket).content == b"0123456789"
     assert write(proxy, bucket, b"new").json()["size"] == "3"
@@ -96,7 +74,7 @@ def test_undisturbed_it_hands_everything_on(between: tuple[Proxy, Bucket]) -> No
     assert [one.split()[0] for one in proxy.requests] == ["GET", "POST"]
 
 
-def test_faults_of_answers(between: tuple[Proxy, Bucket]) -> None:
+def test_faults_of_answers(between):
     proxy, bucket = between
     fault = proxy.add(Fault("status", status=429, skip=1, times=2))
     assert [read(proxy, bucket).status_code for _ in range(4)] == [200, 429, 429, 200]
@@ -112,7 +90,7 @@ def test_faults_of_answers(between: tuple[Proxy, Bucket]) -> None:
     assert read(proxy, bucket).content == b"0123456789"
 
 
-def test_faults_of_requests(between: tuple[Proxy, Bucket]) -> None:
+def test_faults_of_requests(between):
     proxy, bucket = between
     proxy.add(Fault("cut request", times=1))
     with pytest.raises(requests.RequestException):
@@ -124,7 +102,7 @@ def test_faults_of_requests(between: tuple[Proxy, Bucket]) -> None:
     assert bucket.read("file") == b"new"
 
 
-def test_down_and_up_again(between: tuple[Proxy, Bucket]) -> None:
+def test_down_and_up_again(between):
     proxy, bucket = between
     endpoint = proxy.endpoint
     proxy.down()
@@ -135,8 +113,8 @@ def test_down_and_up_again(between: tuple[Proxy, Bucket]) -> None:
     assert read(proxy, bucket).content == b"0123456789"
 
 
-def test_a_share_of_the_requests_is_the_same_each_time() -> None:
-    def struck() -> list[bool]:
+def test_a_share_of_the_requests_is_the_same_each_time():
+    def struck():
         fault = Fault("drop", share=0.1)
         return [fault.strikes("GET", f"/b/o/{number % 100}") for number in range(2000)]
 

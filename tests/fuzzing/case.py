@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import pandas as pd
+from typing import Any
 
 
 class UnreadableError(Exception):
@@ -23,14 +20,12 @@ class UnjudgedError(Exception):
 class Reading:
     """What an independent reader says that a file holds.
 
-    Attributes
-    ----------
     frame : the examples
     types : Arrow type text that each column must have been given, where that is known
     unreadable : columns that are damaged, which a run may leave alone but not use
     """
 
-    frame: pd.DataFrame
+    frame: Any
     types: dict[str, str] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
 
@@ -39,8 +34,6 @@ class Reading:
 class Case:
     """An input, and what it may lead to.
 
-    Attributes
-    ----------
     arguments : of the command; ``{folder}`` stands for the folder with the files
     files : what is in the folder
     reading : returns the examples; raises `UnreadableError` where nobody should read them

@@ -1,7 +1,5 @@
 """ChangeLists changed by meaning or by bytes: for their domains, slices and options, and to compare with."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
@@ -10,7 +8,6 @@ import random
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,19 +16,17 @@ from hypothesis import strategies as st
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.cli import run
 from tests.fuzzing import json_reading, parquet_cases, strategies
-from tests.fuzzing.case import Case, Reading, UnreadableError
+from tests.fuzzing.case import Case, UnreadableError
 from tests.fuzzing.strategies import chance, damaged, pick, words
 
 # ------------------------------------------------------------------------------------ documents
 
 
 class Verbatim(str):
-    """A JSON text that no value stands for, such as a key that occurs twice."""
-
     __slots__ = ()
 
 
-ODD_VALUES: tuple[Any, ...] = (
+ODD_VALUES = (
     *(None, True, False, 0, -1, 1, 2**31, 2**63 - 1, 2**63, 10**400, -(2**64), 0.5, 1e308, -0.0),
     *words("x 0 1 NaN Infinity -Infinity 2024-01-01 2024-01-01T00:00:00 é \ud800 int64 double"),
     *words("decimal128(9,2) decimal(x) time64[s] dictionary float uint8 bool string binary null"),
@@ -49,8 +44,7 @@ ODD_VALUES: tuple[Any, ...] = (
 )
 
 
-def text(tree: Any) -> str:
-    """Return the JSON text of a tree."""
+def text(tree):
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{json.dumps(key)}: {text(tree[key])}" for key in tree) + "}"
     if isinstance(tree, list):
@@ -58,18 +52,14 @@ def text(tree: Any) -> str:
     return str(tree) if isinstance(tree, Verbatim) else json.dumps(tree)
 
 
-def places(tree: Any) -> list[tuple[Any, Any]]:
+def places(tree):
     """Return every (container, key) of a tree."""
-    pairs = (
-        tree.items()
-        if isinstance(tree, dict)
-        else enumerate(tree if isinstance(tree, list) else ())
-    )
+    listed = enumerate(tree if isinstance(tree, list) else ())
+    pairs = tree.items() if isinstance(tree, dict) else listed
     return [found for key, value in pairs for found in ((tree, key), *places(value))]
 
 
-def _nudged(draw: st.DrawFn, value: Any) -> Any:
-    """Return another value of the same type."""
+def _nudged(draw, value):
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):
@@ -79,8 +69,7 @@ def _nudged(draw: st.DrawFn, value: Any) -> Any:
     return value[::-1] if isinstance(value, list) else {**(value or {}), "surplus": 1}
 
 
-def change(draw: st.DrawFn, tree: Any) -> None:
-    """Change one place of a tree."""
+def change(draw, tree):
     found = places(tree)
     if not found:
         return
@@ -108,7 +97,7 @@ def change(draw: st.DrawFn, tree: Any) -> None:
 
 
 @cache
-def base(*, odd_types: bool) -> tuple[bytes, str]:
+def base(*, odd_types):
     """Return a data file and the ChangeList of a search of it, in which a slice is worse."""
     rng = random.Random(1)
     classes = (0, 1) if odd_types else ("no", "yes")
@@ -145,7 +134,7 @@ _USES = {
 }
 
 
-def _part(tree: Any, use: str) -> Any:
+def _part(tree, use):
     """Return the part of a document that is read, or all of it where a change took that away."""
     part = tree
     for key in _USES[use]:
@@ -153,12 +142,12 @@ def _part(tree: Any, use: str) -> Any:
     return part if isinstance(part, dict | list) and part else tree
 
 
-def cases() -> st.SearchStrategy[Case]:
+def cases():
     return _cases([base(odd_types=False), base(odd_types=True)])
 
 
 @st.composite
-def _cases(draw: st.DrawFn, bases: list[tuple[bytes, str]]) -> Case:
+def _cases(draw, bases):
     data, document = draw(st.sampled_from(bases))
     use = draw(pick(*words("domains domains domains domains since check check check run run")))
     tree = json.loads(document)
@@ -179,12 +168,12 @@ def _cases(draw: st.DrawFn, bases: list[tuple[bytes, str]]) -> Case:
         "run": ["run", "{folder}/given.json"],
     }[use]
 
-    def reading(folder: Path) -> Reading:
-        read(folder / "given.json")
+    def reading(folder):
+        read(folder / "given.json", with_slices=use != "domains")
         return parquet_cases.read(folder / "data.parquet")
 
-    def check(folder: Path, published: dict[str, Any], table: list[dict[str, Any]]) -> None:
-        found = read(folder / "given.json")
+    def check(folder, published, table):
+        found = read(folder / "given.json", with_slices=use != "domains")
         if use == "check":
             told = {_conjunction(json.loads(row["predicate"])["all"]) for row in table}
             slices = [one["definition"]["predicate"]["all"] for one in found["slices"]]
@@ -198,14 +187,8 @@ def _cases(draw: st.DrawFn, bases: list[tuple[bytes, str]]) -> Case:
     return Case(arguments, files, reading, _check_document, check, storage_may_fail=use == "run")
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Return a document, read strictly.
-
-    Raises
-    ------
-    UnreadableError
-        It is no JSON, a key occurs twice, or the parts that are used are missing.
-    """
+def read(path, *, with_slices=True):
+    """Return a document, read strictly; its slices are passed over where only domains are taken."""
     try:
         content = path.read_text("utf-8")
         hooks = {"object_pairs_hook": json_reading.without_doubles}
@@ -213,18 +196,18 @@ def read(path: Path) -> dict[str, Any]:
         names = [domain["name"] for domain in found["dataset"]["domains"]]
         if len(set(names)) < len(names) or not found["provenance"]["config"]:
             raise UnreadableError("two domains of one name, or no configuration")
-        for one in found["slices"]:
+        for one in found["slices"] if with_slices else ():
             one["definition"]["predicate"]["all"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableError(f"{type(error).__name__}: {error}") from error
     return dict(found)
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _refuse_constant(name):
     raise UnreadableError(f"{name} is not a number in JSON")
 
 
-def _check_document(folder: Path) -> None:
+def _check_document(folder):
     document = read_changelist(str(folder / "given.json"), "--changelist")
     found = read(folder / "given.json")
     _check_same(found, document.model_dump(mode="json", by_alias=True), "document")
@@ -232,7 +215,7 @@ def _check_document(folder: Path) -> None:
     assert len(set(ids)) == len(ids)
 
 
-def _check_same(written: Any, read: Any, place: str) -> None:
+def _check_same(written, read, place):
     """Assert that what was read is what is written, but for how a time is written."""
     if isinstance(written, dict) and isinstance(read, dict):
         for key in {*written} & {*read}:
@@ -247,7 +230,7 @@ def _check_same(written: Any, read: Any, place: str) -> None:
         assert is_text or written == read, f"{place} is {read!r}, but {written!r} in the file"
 
 
-def _check_domains(found: dict[str, Any], published: dict[str, Any]) -> None:
+def _check_domains(found, published):
     wanted = {domain["name"]: domain for domain in found["dataset"]["domains"]}
     for domain in published["dataset"]["domains"]:
         name = domain["name"]
@@ -264,7 +247,7 @@ def _check_domains(found: dict[str, Any], published: dict[str, Any]) -> None:
     assert set(wanted) <= used | left_out, f"domains of {set(wanted) - used - left_out} are lost"
 
 
-def _plain(condition: dict[str, Any]) -> str:
+def _plain(condition):
     """Return a condition without notes, and without the value null, which says as much as none."""
     kept = {
         key: condition[key] for key in ("field", "op", "value") if condition.get(key) is not None
@@ -272,11 +255,11 @@ def _plain(condition: dict[str, Any]) -> str:
     return json.dumps(kept)
 
 
-def _conjunction(conditions: list[dict[str, Any]]) -> str:
+def _conjunction(conditions):
     return " & ".join(dict.fromkeys(map(_plain, conditions)))
 
 
-def check_options(wanted: dict[str, Any], published: dict[str, Any]) -> None:
+def check_options(wanted, published):
     """Assert that a run took each option for what its file says.
 
     Not wrong are: a number that is given as its text, as on a command line; names in one text with

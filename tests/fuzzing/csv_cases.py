@@ -1,14 +1,10 @@
 """CSV files with odd cells, rows, line ends and damaged bytes, plain and gzip."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from hypothesis import strategies as st
 
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from tests.fuzzing import csv_reading, strategies
-from tests.fuzzing.case import Case, Reading
+from tests.fuzzing.case import Case
 from tests.fuzzing.strategies import (
     COLUMNS,
     chance,
@@ -20,24 +16,11 @@ from tests.fuzzing.strategies import (
     words,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 # The second line holds cells with blanks, which are divided by bars.
 ODD_CELLS = (
     *words('"" NA nan NaN None null - +7 007 -0 0x10 1_000 1,5 1. .5 -.5 5e3 1e999 1e-999 inf'),
-    *(
-        [
-            " ",
-            " 5 ",
-            "\t5",
-            "5\x0b",
-            "\xa05",
-            "1 000",
-            "2024-01-01 10:11:12.123456",
-            "2024-01-01 10:11:12.1234567",
-        ]
-    ),
+    *(" ", " 5 ", "\t5", "5\x0b", "\xa05", "1 000"),
+    *("2024-01-01 10:11:12.123456", "2024-01-01 10:11:12.1234567"),
     *words("-Infinity INF nan(1) 9223372036854775807 9223372036854775808 -9223372036854775809"),
     *words("9007199254740993 0.1e --1 ١٢ TRUE tRue yes 2024-02-29 2023-02-29 24-01-01 0000-01-01"),
     *words("2024-01-01T00:00:00Z 2024-01-01T10:11+01:00 2024-01-01T10 ' \\ \\N #N/A =1+1 \x00"),
@@ -47,7 +30,7 @@ ODD_CELLS = (
 ODD_NAMES = (*words('age label Label é "a,b" a\x00 7 \x1b[2J'), "", " ", '"a\nb"')
 
 
-def _long(sign: str, times: int, quoted: bool) -> str:
+def _long(sign, times, quoted):
     return f'"{sign * times}"' if quoted else sign * times
 
 
@@ -55,12 +38,12 @@ _ODD = pick(*ODD_CELLS)
 _LONG = st.builds(_long, pick(*"x90é", '""'), pick(1_000, 200_000), chance(70))
 
 
-def _header(draw: st.DrawFn, cells: list[Any]) -> None:
+def _header(draw, cells):
     if cells:
         replace(pick(*ODD_NAMES))(draw, cells[0])
 
 
-def _lose_column(draw: st.DrawFn, cells: list[Any]) -> None:
+def _lose_column(draw, cells):
     at = strategies.place(draw, COLUMNS)
     for row in cells:
         del row[at : at + 1]
@@ -76,21 +59,21 @@ EDITS = (
 )
 
 
-def text(value: Any) -> str:
+def text(value):
     """Return a value as a CSV file holds it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else "|".join(value) if isinstance(value, list) else str(value)
 
 
-def _cell(value: str, always: bool) -> str:
+def _cell(value, always):
     if always or any(sign in value for sign in ',"\r\n'):
         return '"' + value.replace('"', '""') + '"'
     return value
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw):
     always = draw(chance(20))
     rows = [[_cell(text(row[c]), always) for c in COLUMNS] for row in draw(strategies.tables())]
     cells = [list(COLUMNS), *rows]
@@ -111,13 +94,13 @@ def cases(draw: st.DrawFn) -> Case:
         given = given[: draw(pick(8, 8, 8, 7))]
     options = ["--skip-rows", str(skip)] if skip else []
     options += ["--column-names", ",".join(given)] if given else []
-    layout: dict[str, Any] = {"skip_rows": skip, "column_names": given}
+    layout = {"skip_rows": skip, "column_names": given}
     block_bytes = draw(pick(64, 256, 1024, 16 << 20))
 
-    def reading(folder: Path) -> Reading:
+    def reading(folder):
         return csv_reading.read(csv_reading.stored(folder / name), names=given, skip_rows=skip)
 
-    def direct(folder: Path) -> None:
+    def direct(folder):
         blocks = list(read_csv_blocks(str(folder / name), block_bytes=block_bytes, **layout))
         content = csv_reading.stored(folder / name)
         names, found = csv_reading.rows(content, names=given, skip_rows=skip)

@@ -1,21 +1,20 @@
 """CSV as Python's csv module reads it, with what it does not tell: which fields had quotes."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
 import zlib
-from pathlib import Path
 
 import pandas as pd
 
 from tests.fuzzing import text_types
 from tests.fuzzing.case import Reading, UnjudgedError, UnreadableError
 
+# No character of any text.
+_NUL = "\ufdd0"
 
-def unpacked(data: bytes) -> bytes:
-    """Return the content of a gzip file of one or many members."""
+
+def unpacked(data):
     out = b""
     while data:
         member = zlib.decompressobj(wbits=31)
@@ -37,7 +36,7 @@ def unpacked(data: bytes) -> bytes:
     return out
 
 
-def stored(path: Path) -> bytes:
+def stored(path):
     """Return the content of a file; one whose name ends in ``.gz`` is gzip."""
     return unpacked(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
@@ -46,10 +45,10 @@ def stored(path: Path) -> bytes:
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"(?!")([^,\r\n]*)|(?!")([^,\r\n]*))(,|\r\n|\r|\n|\Z)')
 
 
-def _fields(text: str) -> list[list[tuple[str, bool]]]:
+def _fields(text):
     """Return for each row that is not empty its fields, and whether they begin with a quote."""
-    found: list[list[tuple[str, bool]]] = []
-    row: list[tuple[str, bool]] = []
+    found = []
+    row = []
     at = 0
     while at < len(text) or row:
         field = _FIELD.match(text, at)
@@ -65,17 +64,8 @@ def _fields(text: str) -> list[list[tuple[str, bool]]]:
     return found
 
 
-def rows(
-    data: bytes, *, names: list[str] | None = None, skip_rows: int = 0
-) -> tuple[list[str], list[list[str | None]]]:
-    """Return the names and rows of a CSV file; an unquoted empty field is None.
-
-    Raises
-    ------
-    UnreadableError
-        No UTF-8, rows of another length, a quote that is not closed, names that are empty or
-        occur twice, no header.
-    """
+def rows(data, *, names=None, skip_rows=0):
+    """Return the names and rows of a CSV file; an unquoted empty field is None."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -84,7 +74,9 @@ def rows(
     text = "".join(lines[skip_rows:])
     before = csv.field_size_limit(1 << 30)
     try:
-        read_rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+        # The reader of Python 3.10 refuses a NUL.
+        read = csv.reader(io.StringIO(text.replace("\0", _NUL), newline=""))
+        read_rows = [[cell.replace(_NUL, "\0") for cell in row] for row in read if row]
     finally:
         csv.field_size_limit(before)
     fields = _fields(text)
@@ -102,7 +94,7 @@ def rows(
     return names, found
 
 
-def read(data: bytes, *, names: list[str] | None = None, skip_rows: int = 0) -> Reading:
+def read(data, *, names=None, skip_rows=0):
     """Return the examples of a CSV file in the types of its columns."""
     header, found = rows(data, names=names, skip_rows=skip_rows)
     columns, types = {}, {}

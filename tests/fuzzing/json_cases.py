@@ -1,16 +1,13 @@
 """JSON Lines files with odd values, keys, lines and damaged bytes, plain and gzip."""
 
-from __future__ import annotations
-
 import json
 import random
-from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from tests.fuzzing import csv_reading, json_reading, strategies
-from tests.fuzzing.case import Case, Reading
+from tests.fuzzing.case import Case
 from tests.fuzzing.strategies import (
     COLUMNS,
     chance,
@@ -21,9 +18,6 @@ from tests.fuzzing.strategies import (
     replace,
     words,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Texts of JSON, some of them none.
 ODD_VALUES = (
@@ -40,20 +34,7 @@ ODD_VALUES = (
 )
 ODD_KEYS = ("", " ", "label", "a.b", "a\nb", "\0", "é", "age ", "x" * 3000, "\x1b[2J", "age")
 ODD_LINES = (
-    "",
-    " ",
-    "\t",
-    "\r",
-    "null",
-    "1",
-    "[]",
-    '"a"',
-    "{}",
-    "//x",
-    "{,}",
-    "\0",
-    "\ufeff",
-    "\x1e{}",
+    *("", " ", "\t", "\r", "null", "1", "[]", '"a"', "{}", "//x", "{,}", "\0", "\ufeff", "\x1e{}"),
 )
 # Values that another reader takes for one type.
 PAIRS = (
@@ -64,7 +45,7 @@ PAIRS = (
 )
 
 
-def _valued(pair: tuple[str, str], value: str) -> tuple[str, str]:
+def _valued(pair, value):
     return (pair[0], value)
 
 
@@ -72,13 +53,13 @@ _ODD = pick(*ODD_VALUES)
 _ENTRY = st.tuples(pick(*ODD_KEYS), pick(*ODD_VALUES[:12]))
 
 
-def _new_column(draw: st.DrawFn, rows: list[Any]) -> None:
+def _new_column(draw, rows):
     key, values = draw(pick(*ODD_KEYS, "new")), draw(pick(*PAIRS))
     for number, row in enumerate(rows):
         row.append((key, values[number % len(values)]))
 
 
-def _shuffled(draw: st.DrawFn, rows: list[Any]) -> None:
+def _shuffled(draw, rows):
     rng = random.Random(draw(st.integers(0, 99)))
     for row in rows:
         rng.shuffle(row)
@@ -93,31 +74,29 @@ ROW_EDITS = (
 )
 
 
-def _joined(draw: st.DrawFn, lines: list[str]) -> None:
+def _joined(draw, lines):
     """Put two objects on one line, with or without what an array would have between them."""
     at = strategies.place(draw, lines)
     lines[at : at + 2] = [draw(pick("", " ", ",", "\r", "\t")).join(lines[at : at + 2])]
 
 
-def _as_array(draw: st.DrawFn, lines: list[str]) -> None:
+def _as_array(draw, lines):
     lines[:] = ("[" + ",\n".join(lines) + "]").split("\n")
 
 
 LINE_EDITS = (
     *(_joined, _as_array, insert(pick(*ODD_LINES)), insert(pick(*ODD_LINES))),
     replace(st.integers(1, 9), lambda line, times: line.replace(", ", ",\n", times)),
-    replace(
-        pick(*words(", ,} } x")), lambda line, end: line[:-1] + end if end == ",}" else line + end
-    ),
+    replace(pick(*words(", ,} } x")), lambda line, end: line[:-1] + end if end == ",}" else line + end),
     lambda draw, lines: lines.__setitem__(slice(None), [line + "\r" for line in lines]),
-)
+)  # fmt: skip
 
 
-def _object(pairs: list[tuple[str, str]]) -> str:
+def _object(pairs):
     return "{" + ", ".join(f"{json.dumps(key)}: {value}" for key, value in pairs) + "}"
 
 
-def _present(value: Any) -> Any:
+def _present(value):
     """Return a value without the keys that are null, and NaN as a text that equals itself."""
     if isinstance(value, dict):
         return {key: _present(part) for key, part in value.items() if part is not None}
@@ -127,7 +106,7 @@ def _present(value: Any) -> Any:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw):
     ascii_only = draw(st.booleans())
     rows = [
         [(name, json.dumps(row[name], default=str, ensure_ascii=ascii_only)) for name in COLUMNS]
@@ -145,10 +124,10 @@ def cases(draw: st.DrawFn) -> Case:
         name, data = "data.jsonl.gz", draw(strategies.packed(data))
     block_bytes = draw(pick(64, 512, 4096, 16 << 20))
 
-    def reading(folder: Path) -> Reading:
+    def reading(folder):
         return json_reading.read(csv_reading.stored(folder / name))
 
-    def direct(folder: Path) -> None:
+    def direct(folder):
         blocks = list(read_json_blocks(str(folder / name), block_bytes=block_bytes))
         found = json_reading.objects(csv_reading.stored(folder / name))
         have = [row for block in blocks for row in block.to_pylist()]

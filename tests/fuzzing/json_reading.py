@@ -1,9 +1,6 @@
 """JSON Lines as Python's json module reads it."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pandas as pd
 
@@ -11,21 +8,15 @@ from tests.fuzzing import text_types
 from tests.fuzzing.case import Reading, UnjudgedError, UnreadableError
 
 
-def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_doubles(pairs):
     found = dict(pairs)
     if len(found) < len(pairs):
         raise UnreadableError("a key occurs twice")
     return found
 
 
-def objects(data: bytes) -> list[dict[str, Any]]:
-    """Return the object of each line that is not blank.
-
-    Raises
-    ------
-    UnreadableError
-        No UTF-8, a line that is no JSON object, a key that occurs twice, half a surrogate pair.
-    """
+def objects(data):
+    """Return the object of each line that is not blank."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -47,13 +38,13 @@ def objects(data: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _kind(value: Any) -> str:
+def _kind(value):
     if isinstance(value, bool):
         return "bool"
     return "number" if isinstance(value, int | float) else type(value).__name__
 
 
-def _scalars(name: str, values: list[Any]) -> tuple[str, list[Any]]:
+def _scalars(name, values):
     """Return the type of values that are no lists, and the values."""
     kinds = {_kind(value) for value in values if value is not None}
     if len(kinds) > 1:
@@ -77,10 +68,10 @@ def _scalars(name: str, values: list[Any]) -> tuple[str, list[Any]]:
     return {"bool": "bool", "dict": "struct", "null": "null"}[kind], values
 
 
-def read(data: bytes) -> Reading:
+def read(data):
     """Return the examples of a JSON Lines file; a key that an object lacks is None."""
     rows = objects(data)
-    columns: dict[str, pd.Series[Any]] = {}
+    columns = {}
     types = {}
     for name in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(name) for row in rows]

@@ -1,7 +1,5 @@
 """Asserts what holds of every run: of what it says, and of what it published."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -10,7 +8,6 @@ import shutil
 import signal
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,16 +15,8 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines import cli
 from slicebeam.transforms.formats.strict_text import MalformedTextError
-from tests.fuzzing.case import Case, UnjudgedError, UnreadableError
+from tests.fuzzing.case import UnjudgedError, UnreadableError
 from tests.oracles import predicates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pandas as pd
-    import pytest
-
-    from tests.fuzzing.case import Reading
 
 HANG_SECONDS = 60.0
 # A line or two for a user; a longer one holds a whole file.
@@ -41,8 +30,8 @@ class HangError(BaseException):
 
 
 @contextmanager
-def no_hang(seconds: float) -> Iterator[None]:
-    def end(*_: Any) -> None:
+def no_hang(seconds):
+    def end(*_):
         raise HangError
 
     before = signal.signal(signal.SIGALRM, end)
@@ -56,8 +45,7 @@ def no_hang(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def stored(case: Case, folder: Path) -> Path:
-    """Write the files of a case in an empty folder, which keeps those of the last case, and return it."""
+def stored(case, folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, content in case.files.items():
@@ -65,14 +53,8 @@ def stored(case: Case, folder: Path) -> Path:
     return folder
 
 
-def read_directly(case: Case, folder: Path) -> bool:
-    """Read a file with the reading layer alone, and return whether it could be read.
-
-    Raises
-    ------
-    AssertionError
-        It was read for another than the independent reader says that it is.
-    """
+def read_directly(case, folder):
+    """Read a file with the reading layer alone, and return whether it could be read."""
     if case.direct is None:
         return False
     try:
@@ -84,21 +66,8 @@ def read_directly(case: Case, folder: Path) -> bool:
     return True
 
 
-def attempt(
-    case: Case,
-    folder: Path,
-    capture: pytest.CaptureFixture[str],
-    *,
-    run: Callable[[list[str]], int] = cli.run,
-    hang_seconds: float = HANG_SECONDS,
-) -> str:
-    """Run the command on a case and return its exit code, and whether the examples were judged.
-
-    Raises
-    ------
-    AssertionError
-        What it said or published is wrong.
-    """
+def attempt(case, folder, capture, *, run=cli.run, hang_seconds=HANG_SECONDS):
+    """Run the command on a case and return its exit code, and whether the examples were judged."""
     data = stored(case, folder)
     arguments = [argument.replace("{folder}", str(data)) for argument in case.arguments]
     output = data / "out"
@@ -124,8 +93,7 @@ def attempt(
     return f"exit {code}{', judged' * is_judged}"
 
 
-def _output(arguments: list[str]) -> str:
-    """Return the folder that a command line names, or that the files of this package name."""
+def _output(arguments):
     for place, argument in enumerate(arguments):
         if argument.startswith("--output="):
             return argument.removeprefix("--output=")
@@ -134,7 +102,7 @@ def _output(arguments: list[str]) -> str:
     return "out"
 
 
-def _is_published(output: Path) -> bool:
+def _is_published(output):
     try:
         return (output / "changelist.json").exists()
     except OSError:
@@ -142,7 +110,7 @@ def _is_published(output: Path) -> bool:
         return False
 
 
-def check_message(code: int, out: str, error: str, *, storage_may_fail: bool) -> None:
+def check_message(code, out, error, *, storage_may_fail):
     """Assert that a failure is a line or two for a user."""
     if found := _LOG.search(error):
         with suppress(OSError):
@@ -158,7 +126,7 @@ def check_message(code: int, out: str, error: str, *, storage_may_fail: bool) ->
         assert not bad, f"a control character reaches the terminal: {error!r}"
 
 
-def _judge(case: Case, data: Path, output: Path) -> bool:
+def _judge(case, data, output):
     """Hold what was published against the reading; return False where that cannot tell."""
     document, table = published(output)
     try:
@@ -174,19 +142,18 @@ def _judge(case: Case, data: Path, output: Path) -> bool:
     return True
 
 
-def published(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the document of a run and the rows of its table."""
+def published(folder):
     text = (folder / "changelist.json").read_text("utf-8")
     return json.loads(text, parse_constant=_refuse), pq.read_table(
         folder / "slices.parquet"
     ).to_pylist()
 
 
-def _refuse(name: str) -> NoReturn:
+def _refuse(name):
     raise AssertionError(f"the document holds {name}, which is no JSON")
 
 
-def right(frame: pd.DataFrame, label: str, prediction: str) -> np.ndarray:
+def right(frame, label, prediction):
     """Return which predictions are right; assert that the run should not have been refused."""
     sides = []
     for name in (label, prediction):
@@ -200,7 +167,7 @@ def right(frame: pd.DataFrame, label: str, prediction: str) -> np.ndarray:
     return np.array([one == other for one, other in zip(*sides, strict=True)], bool)
 
 
-def misread(document: dict[str, Any], table: list[dict[str, Any]], reading: Reading) -> None:
+def misread(document, table, reading):
     """Assert that a run says what the reading of its input does.
 
     Every column must be accounted for with the type that it has, the predicates of a feature must
@@ -237,7 +204,7 @@ def misread(document: dict[str, Any], table: list[dict[str, Any]], reading: Read
     _check_slices(table, frame, is_right)
 
 
-def _roles(config: dict[str, Any]) -> set[str]:
+def _roles(config):
     """Return the columns that are no features because of what else they are."""
     names = ("label", "prediction", "score", "baseline_prediction", "baseline_score")
     named = {config.get(name) for name in (*names, "example_id", "weight", "group")}
@@ -245,10 +212,8 @@ def _roles(config: dict[str, Any]) -> set[str]:
     return {name for name in named if name is not None} | averaged
 
 
-def _check_slices(
-    table: list[dict[str, Any]], frame: pd.DataFrame, is_right: np.ndarray | None
-) -> None:
-    known: dict[str, np.ndarray] = {}
+def _check_slices(table, frame, is_right):
+    known = {}
     for row in table[:_MOST_SLICES]:
         held = np.ones(len(frame), bool)
         for condition in json.loads(row["predicate"])["all"]:
@@ -265,7 +230,7 @@ def _check_slices(
             assert is_near, f"{name}: accuracy {told}, but {accuracy} in the file"
 
 
-def comparable(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def comparable(columns):
     """Return columns with NaN as a text that equals itself."""
     return {
         name: ["NaN" if one != one else one for one in values] for name, values in columns.items()

@@ -1,14 +1,11 @@
 """Parquet files of odd shape or types, written oddly, their bytes damaged."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import gzip
 import io
 import random
 import struct
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,9 +18,6 @@ from tests.fuzzing import judging, strategies
 from tests.fuzzing.case import Case, Reading, UnreadableError
 from tests.fuzzing.strategies import chance, damaged, pick, words
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ENCODINGS = {
     "age": words("PLAIN DELTA_BINARY_PACKED BYTE_STREAM_SPLIT"),
     "hours": words("PLAIN BYTE_STREAM_SPLIT"),
@@ -34,7 +28,7 @@ _DAY = dt.date(2024, 1, 1)
 _NANOSECONDS = pa.timestamp("ns", "Asia/Tokyo")
 
 # An item of a column of a seldom type, of a small number or None, and the type where pyarrow needs it.
-ODD_TYPES: dict[str, tuple[Any, pa.DataType | None]] = {
+ODD_TYPES = {
     "struct": (lambda n: {"a": n, "b": [n]}, None),
     "map": (lambda n: [("k", n)], pa.map_(pa.string(), pa.int64())),
     "list of lists": (lambda n: [[n]], pa.list_(pa.list_(pa.int32()))),
@@ -64,7 +58,7 @@ ODD_NAMES = ("", " ", "a.b", "a\nb", "\0", "\x1b[2J", "é", "x" * 3000, "age ", 
 
 
 @st.composite
-def tables(draw: st.DrawFn, least: int = 2) -> pa.Table:
+def tables(draw, least=2):
     """Examples as a table whose types are as narrow as their values allow."""
     found = pa.Table.from_pylist(draw(strategies.tables(least=least)))
     if draw(chance(30)):
@@ -75,7 +69,7 @@ def tables(draw: st.DrawFn, least: int = 2) -> pa.Table:
     return found
 
 
-def odd_column(name: str, rows: int) -> pa.Array:
+def odd_column(name, rows):
     """Return a column of a type that tables seldom have."""
     if name == "distinct":
         return pa.array([f"v{number}" for number in range(rows)])
@@ -85,10 +79,10 @@ def odd_column(name: str, rows: int) -> pa.Array:
 
 
 @st.composite
-def written(draw: st.DrawFn, data: pa.Table, checksums: bool = False) -> bytes:
+def written(draw, data, checksums=False):
     """The bytes of a table, written in one of the many ways there are."""
     stream = io.BytesIO()
-    options: dict[str, Any] = {
+    options = {
         "compression": draw(pick(*words("none snappy snappy gzip zstd lz4 brotli"))),
         "data_page_version": draw(pick("1.0", "2.0")),
         "write_statistics": draw(chance(70)),
@@ -118,13 +112,13 @@ def written(draw: st.DrawFn, data: pa.Table, checksums: bool = False) -> bytes:
     return stream.getvalue()
 
 
-def read(path: Path) -> Reading:
+def read(path):
     """Return the examples of a Parquet file as pyarrow reads it, checksums verified.
 
     Columns are stored apart: damage to one leaves the others whole, and is told.
     """
     content = path.read_bytes()
-    columns: dict[str, pd.Series[Any]] = {}
+    columns = {}
     unreadable = set()
     try:
         with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as opened:
@@ -148,7 +142,7 @@ def read(path: Path) -> Reading:
 
 
 @st.composite
-def _reshaped(draw: st.DrawFn, data: pa.Table) -> pa.Table:
+def _reshaped(draw, data):
     """The table with an odd column, role, name or number of rows."""
     kind = draw(
         pick(*words("type type type type type type role rows nulls columns same name nulls"))
@@ -177,7 +171,7 @@ def _reshaped(draw: st.DrawFn, data: pa.Table) -> pa.Table:
 
 
 @st.composite
-def _broken(draw: st.DrawFn, content: bytes, other: bytes) -> bytes:
+def _broken(draw, content, other):
     """The bytes of a file after damage to its footer, its pages or anywhere."""
     footer = max(4, len(content) - 8 - struct.unpack("<I", content[-8:-4])[0])
     fate = draw(st.integers(0, 99))
@@ -200,7 +194,7 @@ def _broken(draw: st.DrawFn, content: bytes, other: bytes) -> bytes:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw):
     data = draw(tables())
     checksums = draw(st.booleans())
     intact = draw(written(data, checksums))
@@ -223,15 +217,15 @@ def cases(draw: st.DrawFn) -> Case:
         name, options = "data.bin", ["--format", "parquet"]
     chunk_rows = draw(pick(1, 7, 50))
 
-    def reading(folder: Path) -> Reading:
+    def reading(folder):
         if name.endswith((".csv", ".jsonl", ".tfrecord")):
             raise UnreadableError("Parquet by another name")
         return read(folder / name)
 
-    def direct(folder: Path) -> None:
+    def direct(folder):
         path = str(folder / name)
         source = open_parquet([StoredFile(path, path)]).in_chunks(chunk_rows)
-        columns: dict[str, list[Any]] = {column: [] for column in source.schema.names}
+        columns = {column: [] for column in source.schema.names}
         for split in source.splits:
             for chunk in read_split(source, split, source.schema.names):
                 for column in chunk.table.column_names:

@@ -1,20 +1,11 @@
 """What every kind of input is made of: small tables, edits of rows and lines, damaged bytes."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import gzip
 import random
-from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    # Changes a list in place.
-    Edit = Callable[[st.DrawFn, list[Any]], None]
 
 COLUMNS = ("age", "hours", "job", "night", "day", "tags", "label", "pred")
 JOBS = ("nurse", "clerk, senior", 'the "boss"', "ärztin", "NA", "x")
@@ -22,26 +13,26 @@ FLAGS = ["--label", "label", "--prediction", "pred", "--max-cross-size", "1"]
 ODD_BYTES = bytes((0x00, 0x0A, 0x0D, 0x22, 0x2C, 0x7F, 0x80, 0xC3, 0xFE, 0xFF))
 
 
-def words(text: str, between: str | None = None) -> tuple[str, ...]:
+def words(text, between=None):
     return tuple(text.split(between))
 
 
-def pick(*values: Any) -> st.SearchStrategy[Any]:
+def pick(*values):
     return st.sampled_from(values)
 
 
-def chance(percent: int) -> st.SearchStrategy[bool]:
+def chance(percent):
     return st.integers(0, 99).map(lambda number: number >= 100 - percent)
 
 
-def flags() -> st.SearchStrategy[list[str]]:
+def flags():
     """Options of a search that tests every slice and prints in one of the three ways."""
     printing = pick(["--quiet"], ["--quiet"], ["--json"], [])
     return printing.map(lambda one: [*FLAGS, "--min-slice-size", "1", *one])
 
 
 @st.composite
-def tables(draw: st.DrawFn, least: int = 2, most: int = 120) -> list[dict[str, Any]]:
+def tables(draw, least=2, most=120):
     """Examples of numbers, texts, dates, booleans and classes; four predictions of five are right."""
     count = draw(pick(*(n for n in (2, 5, 20) if n >= least), most, most))
     classes = draw(pick(("no", "yes"), (0, 1), (False, True), ("a", "b", "c")))
@@ -69,12 +60,7 @@ def tables(draw: st.DrawFn, least: int = 2, most: int = 120) -> list[dict[str, A
 
 
 @st.composite
-def edited(
-    draw: st.DrawFn,
-    items: list[Any],
-    edits: Sequence[Edit],
-    times: Sequence[int] = (0, 0, 0, 1, 1, 2),
-) -> list[Any]:
+def edited(draw, items, edits, times=(0, 0, 0, 1, 1, 2)):
     """The list after some of the edits."""
     items = copy.deepcopy(items)
     for _ in range(draw(st.sampled_from(times))):
@@ -82,30 +68,26 @@ def edited(
     return items
 
 
-def place(draw: st.DrawFn, items: Sequence[Any], *, more: int = 0) -> int:
+def place(draw, items, *, more=0):
     return draw(st.integers(0, max(0, len(items) - 1 + more)))
 
 
-def lose(draw: st.DrawFn, items: list[Any]) -> None:
+def lose(draw, items):
     at = place(draw, items)
     del items[at : at + 1]
 
 
-def repeat(draw: st.DrawFn, items: list[Any]) -> None:
+def repeat(draw, items):
     if items:
         items.insert(place(draw, items, more=1), copy.copy(items[place(draw, items)]))
 
 
-def insert(values: st.SearchStrategy[Any]) -> Edit:
+def insert(values):
     return lambda draw, items: items.insert(place(draw, items, more=1), draw(values))
 
 
-def replace(
-    values: st.SearchStrategy[Any], put: Callable[[Any, Any], Any] = lambda _, new: new
-) -> Edit:
-    """Put a value where another is: ``put`` makes the new item of the old one and the value."""
-
-    def edit(draw: st.DrawFn, items: list[Any]) -> None:
+def replace(values, put=lambda _, new: new):
+    def edit(draw, items):
         if items:
             at = place(draw, items)
             items[at] = put(items[at], draw(values))
@@ -113,16 +95,14 @@ def replace(
     return edit
 
 
-def in_row(edit: Edit) -> Edit:
+def in_row(edit):
     return lambda draw, rows: edit(draw, rows[place(draw, rows)]) if rows else None
 
 
-def in_column(
-    pairs: st.SearchStrategy[Any], put: Callable[[Any, Any], Any] = lambda _, new: new
-) -> Edit:
+def in_column(pairs, put=lambda _, new: new):
     """Give each row one of few values in one column, which then may have another type."""
 
-    def edit(draw: st.DrawFn, rows: list[Any]) -> None:
+    def edit(draw, rows):
         at, values = draw(st.integers(0, len(COLUMNS) - 1)), draw(pairs)
         rng = random.Random(draw(st.integers(0, 99)))
         # The first row may be names.
@@ -133,14 +113,14 @@ def in_column(
     return edit
 
 
-def few_rows(draw: st.DrawFn, rows: list[Any]) -> None:
+def few_rows(draw, rows):
     del rows[draw(pick(0, 1, 1, 2)) :]
 
 
 # ---------------------------------------------------------------------------------------- bytes
 
 
-def _damage(draw: st.DrawFn, data: bytes, others: Sequence[bytes]) -> bytes:
+def _damage(draw, data, others):
     at = place(draw, data)
     end = min(len(data), at + draw(st.integers(1, 64)))
     head, block, tail = data[:at], data[at:end], data[end:]
@@ -170,24 +150,19 @@ def _damage(draw: st.DrawFn, data: bytes, others: Sequence[bytes]) -> bytes:
 
 
 @st.composite
-def damaged(
-    draw: st.DrawFn,
-    data: bytes,
-    times: Sequence[int] = (1, 1, 1, 2, 2, 3, 4),
-    others: Sequence[bytes] = (),
-) -> bytes:
+def damaged(draw, data, times=(1, 1, 1, 2, 2, 3, 4), others=()):
     """The bytes after some damage that knows nothing of what they mean."""
     for _ in range(draw(st.sampled_from(times))):
         data = _damage(draw, data, others) if data else data
     return data
 
 
-def damaged_at_times(data: bytes, others: Sequence[bytes] = ()) -> st.SearchStrategy[bytes]:
+def damaged_at_times(data, others=()):
     return chance(22).flatmap(lambda hit: damaged(data, others=others) if hit else st.just(data))
 
 
 @st.composite
-def packed(draw: st.DrawFn, data: bytes) -> bytes:
+def packed(draw, data):
     """The bytes as gzip: whole, in members, or damaged."""
     cut = draw(st.integers(0, len(data)))
     members = [data] if draw(chance(60)) else [data[:cut], data[cut:]]
@@ -203,7 +178,7 @@ def packed(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 @st.composite
-def recoded(draw: st.DrawFn, data: bytes) -> bytes:
+def recoded(draw, data):
     """The bytes of a text with other line ends, encodings or marks."""
     kind = draw(pick(*(words("lines lines mark encoding latin last quote quote null"))))
     text = data.decode("utf-8", "replace")

@@ -1,13 +1,10 @@
 """The smallest input of each defect that mutated inputs found."""
 
-from __future__ import annotations
-
 import io
 import json
+import re
 import struct
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -17,7 +14,6 @@ import pytest
 from slicebeam.metrics.errors import InputError, printable
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.config.common import memory_bytes
-from slicebeam.pipelines.run.engine import runner_config
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.json_lines import read_json_blocks
@@ -28,42 +24,24 @@ from tests.fuzzing.test_fuzz import frame
 from tests.running import refused, search
 from tests.tfrecord_files import masked_crc
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
+ROLES = {"label": "label", "prediction": "pred"}
 JSON_LINES = {
     "two objects on a line": (b'{"a": 1} {"a": 2}\n', "line 1: not JSON (Extra data)"),
     "an object over two lines": (b'{"a":\n1}\n', "line 1: not JSON (Expecting value)"),
     "both": (b'{"a": 1}{"a":\n2}\n', "line 1: not JSON (Extra data)"),
     "null for an object": (b'{"a": 1}\nnull\n', "line 2: null instead of an object"),
-    "null beside a nested value, of which Arrow dies": (
-        b'{"a": {"b": [1]}}\nnull\n',
-        "line 2: null instead of an object",
-    ),
+    "null beside a nested value, of which Arrow dies": (b'{"a": {"b": [1]}}\nnull\n', "line 2: null instead of an object"),
     "null after an object": (b'{"a": {"b": [1]}}null{"a": {}}\n', "line 1: not JSON (Extra data)"),
-    "an integer beyond any float": (
-        b'{"a": ' + b"9" * 400 + b'}\n{"a": 0.5}\n',
-        "line 1: column 'a' holds 999",
-    ),
+    "an integer beyond any float": (b'{"a": ' + b"9" * 400 + b'}\n{"a": 0.5}\n', "line 1: column 'a' holds 999"),
     "more digits than Python reads": (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1: "),
-    "a rounded integer in a list": (
-        b'{"a": [9007199254740993, 0.5]}\n',
-        "line 1: column 'a' holds 9007199254740993",
-    ),
-    "an endless nest of lists": (
-        b'{"b": 1}\n{"a": ' + b"[" * 3000 + b"]" * 3000 + b"}\n",
-        "line 2: values are nested deeper than 64 levels",
-    ),
-    "an endless nest of objects": (
-        b'{"a":' * 65 + b"1" + b"}" * 65 + b"\n",
-        "line 1: values are nested deeper than 64 levels",
-    ),
-}
+    "a rounded integer in a list": (b'{"a": [9007199254740993, 0.5]}\n', "line 1: column 'a' holds 9007199254740993"),
+    "an endless nest of lists": (b'{"b": 1}\n{"a": ' + b"[" * 3000 + b"]" * 3000 + b"}\n", "line 2: values are nested deeper than 64 levels"),
+    "an endless nest of objects": (b'{"a":' * 65 + b"1" + b"}" * 65 + b"\n", "line 1: values are nested deeper than 64 levels"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", JSON_LINES)
-def test_json_lines(tmp_path: Path, name: str) -> None:
+def test_json_lines(tmp_path, name):
     content, message = JSON_LINES[name]
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
@@ -73,7 +51,7 @@ def test_json_lines(tmp_path: Path, name: str) -> None:
     assert len(str(caught.value)) < 400 + len(str(path))
 
 
-def test_json_lines_that_only_look_odd(tmp_path: Path) -> None:
+def test_json_lines_that_only_look_odd(tmp_path):
     path = tmp_path / "x.jsonl"
     brackets = "[{" * 100
     deep = "[" * 63 + "]" * 63
@@ -84,15 +62,15 @@ def test_json_lines_that_only_look_odd(tmp_path: Path) -> None:
     assert table["a"].to_pylist() == [brackets, "}null"]
 
 
-def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path: Path) -> None:
+def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path):
     length = struct.pack("<Q", (1 << 31) - 1)
     checksum = struct.pack("<I", masked_crc(length))
     path = tmp_path / "x.tfrecord"
     path.write_bytes(length + checksum + b"x" * 50)
-    asked: list[int] = []
+    asked = []
 
     class Watched(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
+        def read(self, size=-1):
             asked.append(size or 0)
             return super().read(size)
 
@@ -103,16 +81,13 @@ def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path: Path) -> None:
 
 CSV = {
     "a quote in the header": (b'a,"b\n', "a quote in the header is never closed"),
-    "a quote in the header, after one that closes in the middle of a value": (
-        b'a,"b\n1,2,"x",3,"y,z\n',
-        "a quote in the header is never closed",
-    ),
+    "a quote in the header, after one that closes in the middle of a value": (b'a,"b\n1,2,"x",3,"y,z\n', "a quote in the header is never closed"),
     "a quote before a carriage return": (b'a,b\r1,"x\r', "a quote opened here is never closed"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CSV)
-def test_csv(tmp_path: Path, name: str) -> None:
+def test_csv(tmp_path, name):
     content, message = CSV[name]
     path = tmp_path / "x.csv"
     path.write_bytes(content)
@@ -120,25 +95,25 @@ def test_csv(tmp_path: Path, name: str) -> None:
         list(read_csv_blocks(str(path)))
 
 
-def test_a_byte_order_mark_of_a_value_is_kept(tmp_path: Path) -> None:
+def test_a_byte_order_mark_of_a_value_is_kept(tmp_path):
     path = tmp_path / "x.csv"
     path.write_bytes("a,b\n\ufeff1,2\n".encode())
     (table,) = read_csv_blocks(str(path))
     assert table.to_pylist() == [{"a": "\ufeff1", "b": "2"}]
 
 
-def parquet(path: Path, **columns: Any) -> Path:
+def parquet(path, **columns):
     pq.write_table(pa.table(columns), path, write_page_checksum=True, compression="none")
     return path
 
 
-def test_parquet_without_columns(tmp_path: Path) -> None:
+def test_parquet_without_columns(tmp_path):
     path = str(parquet(tmp_path / "x.parquet"))
     with pytest.raises(InputError, match="there are no columns in it"):
         open_parquet([StoredFile(path, path)])
 
 
-def test_damage_that_only_checksums_tell(tmp_path: Path) -> None:
+def test_damage_that_only_checksums_tell(tmp_path):
     path = parquet(tmp_path / "x.parquet", a=["abc", "abd"] * 50)
     content = path.read_bytes()
     at = content.index(b"abd")
@@ -149,7 +124,7 @@ def test_damage_that_only_checksums_tell(tmp_path: Path) -> None:
         list(read_split(source, source.splits[0], ["a"]))
 
 
-def test_a_footer_that_tells_more_rows_than_there_are(tmp_path: Path) -> None:
+def test_a_footer_that_tells_more_rows_than_there_are(tmp_path):
     path = str(parquet(tmp_path / "x.parquet", a=[1, 2, 3]))
     source = open_parquet([StoredFile(path, path)])
     told = replace(source.splits[0], rows=4)
@@ -157,66 +132,47 @@ def test_a_footer_that_tells_more_rows_than_there_are(tmp_path: Path) -> None:
         list(read_split(source, told, ["a"]))
 
 
-def earlier(folder: Path) -> dict[str, Any]:
+def earlier(folder):
     """The ChangeList of a search, with a slice in it."""
     data = frame()
     data["pred"] = data["label"].where(data["job"] == "y", "no")
     data["hours"] = [float(n % 10) for n in range(len(data))]
     data.to_parquet(folder / "data.parquet")
-    found = search(
-        folder / "out",
-        data=(str(folder / "data.parquet"),),
-        label="label",
-        prediction="pred",
-        max_cross_size=1,
-        min_slice_size=1,
-        bins=4,
-    )
+    options = {**ROLES, "max_cross_size": 1, "min_slice_size": 1, "bins": 4}
+    found = search(folder / "out", data=folder / "data.parquet", **options)
     return found.document
 
 
-def test_a_gap_after_the_first_bin_holds_nobody(tmp_path: Path) -> None:
+def test_a_gap_after_the_first_bin_holds_nobody(tmp_path):
     document = earlier(tmp_path)
     domain = next(d for d in document["dataset"]["domains"] if d["name"] == "hours")
     assert domain["singletons"][0]["op"] == "<"
     del domain["singletons"][1]
     (tmp_path / "given.json").write_text(json.dumps(document))
-    found = search(
-        tmp_path / "again",
-        data=(str(tmp_path / "data.parquet"),),
-        domains=str(tmp_path / "given.json"),
-        label="label",
-        prediction="pred",
-        max_cross_size=1,
-        min_slice_size=1,
-    )
+    options = {**ROLES, "max_cross_size": 1, "min_slice_size": 1}
+    options["domains"] = tmp_path / "given.json"
+    found = search(tmp_path / "again", data=tmp_path / "data.parquet", **options)
     read = pd.read_parquet(tmp_path / "data.parquet")
     edge = domain["singletons"][0]["value"]
     row = found.table[found.table["slice"] == f"hours < {edge:g}"].iloc[0]
     assert row["n"] == (read["hours"] < edge).sum()
 
 
-def with_first_slice(text: str, **changed: Any) -> str:
+def with_first_slice(text, **changed):
     """Return the text of a document whose first slice has other content."""
     told = json.loads(text)
     told["slices"][0] |= changed
     return json.dumps(told)
 
 
-DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
+DOCUMENTS = {
     "a key twice": (lambda text: text.replace('"n": 60', '"n": 60, "n": 61', 1), "occurs twice"),
     "truth for a number": (lambda text: text.replace('"n": 60', '"n": true', 1), "dataset.n has"),
     "text for a number": (lambda text: text.replace('"n": 60', '"n": "60"', 1), "dataset.n has"),
-    "a number for truth": (
-        lambda text: text.replace('"closed": true', '"closed": 1', 1),
-        "dataset.domains.0.closed has the wrong type",
-    ),
+    "a number for truth": (lambda text: text.replace('"closed": true', '"closed": 1', 1), "dataset.domains.0.closed has the wrong type"),
     "an infinite number": (lambda text: text.replace('"n": 60', '"n": 1e999', 1), "64 bits"),
     "nested without end": (lambda text: "[" * 100_000 + text, "nested deeper than 64 levels"),
-    "a slice twice": (
-        lambda text: json.dumps({**(told := json.loads(text)), "slices": told["slices"] * 2}),
-        "occurs twice; keep one of the two",
-    ),
+    "a slice twice": (lambda text: json.dumps({**(told := json.loads(text)), "slices": told["slices"] * 2}), "occurs twice; keep one of the two"),
     "a metric twice": (
         lambda text: text.replace(
             '"changes": [{',
@@ -224,47 +180,23 @@ DOCUMENTS: dict[str, tuple[Callable[[str], str], str]] = {
         ),
         "metric accuracy occurs twice",
     ),
-    "a slice without a change": (
-        lambda text: with_first_slice(text, changes=[]),
-        "incomplete ChangeList (slices.0.changes",
-    ),
+    "a slice without a change": (lambda text: with_first_slice(text, changes=[]), "incomplete ChangeList (slices.0.changes"),
     "no domains": (lambda text: '{"schema_version": "1.0"}', "incomplete ChangeList"),
-}
+}  # fmt: skip
 
 
-def test_changelists(tmp_path: Path) -> None:
+def test_changelists(tmp_path):
     text = json.dumps(earlier(tmp_path))
     path = tmp_path / "given.json"
     path.write_text(text)
     assert read_changelist(str(path), "--domains").dataset.n == 60
-    for name, (change, message) in DOCUMENTS.items():
+    for change, message in DOCUMENTS.values():
         path.write_text(change(text))
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(InputError, match=re.escape(message)):
             read_changelist(str(path), "--domains")
-        assert message in str(caught.value), name
 
 
-ENGINES = {
-    "a key twice": ("runner: direct\nrunner: prism\n", "the key 'runner' occurs twice"),
-    "a list for a name": ("runner: [direct]\n", "unknown runner \"['direct']\""),
-    "nothing for options": ("runner: direct\noptions: 0\n", "options 0 are not a mapping"),
-    "true for a number": ("runner: direct\noptions:\n  workers: true\n", "not true or false"),
-    "itself": ("runner: direct\noptions: &a {workers: *a}\n", "contains itself through an alias"),
-    "month 13": ("runner: direct\noptions: 2024-13-01\n", "not readable as YAML"),
-}
-
-
-@pytest.mark.parametrize("name", ENGINES)
-def test_files_of_engines(tmp_path: Path, name: str) -> None:
-    text, message = ENGINES[name]
-    path = tmp_path / "engine.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        runner_config(str(path), ())
-    assert message in str(caught.value)
-
-
-def test_options_that_no_machine_has(tmp_path: Path) -> None:
+def test_options_that_no_machine_has(tmp_path):
     assert memory_bytes("9" * 400 + "GB") == 2**63
     for path, message in {
         "~nobody-of-that-name/x": "no user with that name",
@@ -274,9 +206,7 @@ def test_options_that_no_machine_has(tmp_path: Path) -> None:
             storage_path(path, "--data")
 
 
-def test_what_a_message_quotes_does_not_rule_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_message_quotes_does_not_rule_the_terminal(tmp_path, capsys):
     assert printable("a\x1b[2J\x00\u2028\tb\nc") == "a\\x1b[2J\\x00\\u2028\tb\nc"
     path = parquet(tmp_path / "x.parquet", **{"a\x1b[2J": [1, 2], "pred": [0, 1]})
     arguments = ["search", "--data", str(path), "--prediction", "pred", "--output", str(tmp_path)]

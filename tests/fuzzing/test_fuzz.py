@@ -7,8 +7,6 @@ what makes it again, and its files are left in the folder of the test; so are th
 ends the process.
 """
 
-from __future__ import annotations
-
 import collections
 import os
 import random
@@ -18,7 +16,6 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
@@ -26,6 +23,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from slicebeam.pipelines import cli
 from tests import tfrecord_files
+from tests.conftest import slow
 from tests.fuzzing import (
     changelist_cases,
     command_cases,
@@ -42,13 +40,8 @@ from tests.fuzzing import (
 from tests.fuzzing.case import Case, Reading, UnreadableError
 from tests.running import search
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from hypothesis import strategies as st
-
 # Each kind with how many commands of it a run of the slow tests makes: data is what most runs get wrong.
-KINDS: dict[str, tuple[Callable[[], st.SearchStrategy[Case]], int]] = {
+KINDS = {
     "parquet": (parquet_cases.cases, 24),
     "csv": (csv_cases.cases, 30),
     "jsonl": (json_cases.cases, 24),
@@ -70,9 +63,7 @@ ENVIRONMENT = {
 
 
 @pytest.fixture
-def attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., str]]:
+def attempt(tmp_path, monkeypatch, capfd):
     """Run a case in a place of its own, with little memory, and return what became of it."""
     for name, value in {**ENVIRONMENT, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
@@ -85,10 +76,10 @@ def attempt(
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def try_cases(kind: str, count: int, judge: Callable[[Case], str]) -> collections.Counter[str]:
+def try_cases(kind, count, judge):
     """Try so many cases of a kind, and return how many became what."""
     told = os.environ.get("SLICEBEAM_FUZZ_CASES")
-    became: collections.Counter[str] = collections.Counter()
+    became = collections.Counter()
 
     @settings(
         max_examples=int(told) if told else count,
@@ -100,7 +91,7 @@ def try_cases(kind: str, count: int, judge: Callable[[Case], str]) -> collection
         print_blob=True,
     )
     @given(case=KINDS[kind][0]())
-    def holds(case: Case) -> None:
+    def holds(case):
         became[judge(case)] += 1
 
     holds()
@@ -109,25 +100,25 @@ def try_cases(kind: str, count: int, judge: Callable[[Case], str]) -> collection
 
 
 @pytest.mark.parametrize("kind", ["csv", "yaml", "command"])
-def test_few_commands(attempt: Callable[..., str], kind: str) -> None:
+def test_few_commands(attempt, kind):
     assert try_cases(kind, 2, attempt)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_commands(attempt: Callable[..., str], kind: str) -> None:
+def test_commands(attempt, kind):
     became = try_cases(kind, KINDS[kind][1], attempt)
     # Else nothing would have been held against anything.
     assert became["exit 0, judged"] > became.total() // 40, became
 
 
-def read_alone(folder: Path, case: Case) -> str:
+def read_alone(folder, case):
     return "read" if judging.read_directly(case, judging.stored(case, folder)) else "refused"
 
 
 @pytest.mark.parametrize("kind", READ_DIRECTLY)
-@pytest.mark.parametrize("count", [25, pytest.param(300, marks=pytest.mark.slow)])
-def test_the_reading_layer_alone(tmp_path: Path, kind: str, count: int) -> None:
+@pytest.mark.parametrize("count", [25, slow(300)])
+def test_the_reading_layer_alone(tmp_path, kind, count):
     became = try_cases(kind, count, partial(read_alone, tmp_path / "data"))
     assert min(became["read"], became["refused"]) > count // 10, became
 
@@ -135,27 +126,27 @@ def test_the_reading_layer_alone(tmp_path: Path, kind: str, count: int) -> None:
 # ------------------------------------------------------------------------------------ the judge
 
 
-def endless(_: list[str]) -> int:
+def endless(_):
     while True:
         time.sleep(0.1)
 
 
-def unforeseen(_: list[str]) -> int:
+def unforeseen(_):
     cli._say(cli.Invocation(), cli._unforeseen(KeyError("x")), 3)
     return 3
 
 
-def long(_: list[str]) -> int:
+def long(_):
     cli._say(cli.Invocation(), "word " * 900, 2)
     return 2
 
 
-def coloured(_: list[str]) -> int:
+def coloured(_):
     sys.stderr.write("slicebeam: \x1b[2J\n")
     return 2
 
 
-COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+COMMANDS = {
     "hangs": (endless, "the command hangs"),
     "says nothing": (lambda _: 2, "0 lines"),
     "unforeseen": (unforeseen, "KeyError: 'x'"),
@@ -166,14 +157,14 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_judge_sees_what_a_command_does(attempt: Callable[..., str], name: str) -> None:
+def test_the_judge_sees_what_a_command_does(attempt, name):
     run, message = COMMANDS[name]
     case = Case(["search"], {}, lambda _: Reading(pd.DataFrame()))
     with pytest.raises(AssertionError, match=message):
         attempt(case, run=run, hang_seconds=0.5)
 
 
-def frame() -> pd.DataFrame:
+def frame():
     rng = random.Random(1)
     rows = 60
     label = [rng.choice(["no", "yes"]) for _ in range(rows)]
@@ -187,38 +178,28 @@ def frame() -> pd.DataFrame:
     )
 
 
-def turned(data: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Return the table with the other of two values in a row."""
+def turned(data, name):
     one, other = sorted(set(data[name]))
     return data.assign(
         **{name: data[name].mask(data.index == 3, other if data[name][3] == one else one)}
     )
 
 
-MISREADINGS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str]] = {
+MISREADINGS = {
     "a value": (lambda data: turned(data, "job"), "job = "),
     "a prediction": (lambda data: turned(data, "pred"), "accuracy"),
-    "no prediction": (
-        lambda data: data.assign(pred=data["pred"].mask(data.index == 3)),
-        "'pred' has missing values",
-    ),
+    "no prediction": (lambda data: data.assign(pred=data["pred"].mask(data.index == 3)), "'pred' has missing values"),
     "a column": (lambda data: data.assign(new=1), r"\['new'\] are lost"),
     "a type": (lambda data: data, "'age' is double in the file and was read as int64"),
     "a row": (lambda data: data.iloc[1:], "60 examples, but 59 in the file"),
-}
+}  # fmt: skip
 
 
-def test_the_judge_sees_what_was_misread(tmp_path: Path) -> None:
+def test_the_judge_sees_what_was_misread(tmp_path):
     data = frame()
     data.to_parquet(tmp_path / "data.parquet")
-    search(
-        tmp_path / "out",
-        data=(str(tmp_path / "data.parquet"),),
-        label="label",
-        prediction="pred",
-        max_cross_size=1,
-        min_slice_size=1,
-    )
+    roles = {"label": "label", "prediction": "pred", "max_cross_size": 1, "min_slice_size": 1}
+    search(tmp_path / "out", data=tmp_path / "data.parquet", **roles)
     document, table = judging.published(tmp_path / "out")
     judging.misread(document, table, Reading(data, {"age": "int64"}))
     for name, (change, message) in MISREADINGS.items():
@@ -227,7 +208,7 @@ def test_the_judge_sees_what_was_misread(tmp_path: Path) -> None:
             judging.misread(document, table, Reading(change(data), types))
 
 
-READERS: dict[str, tuple[Callable[[bytes], Reading], dict[str, bytes]]] = {
+READERS = {
     "csv": (
         csv_reading.read,
         {
@@ -261,15 +242,12 @@ READERS: dict[str, tuple[Callable[[bytes], Reading], dict[str, bytes]]] = {
             "nothing": b"",
         },
     ),
-    "gzip": (
-        lambda data: csv_reading.read(csv_reading.unpacked(data)),
-        {"no gzip": b"a\n1\n", "no end": b"\x1f\x8b\x08"},
-    ),
-}
+    "gzip": (lambda data: csv_reading.read(csv_reading.unpacked(data)), {"no gzip": b"a\n1\n", "no end": b"\x1f\x8b\x08"}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_the_independent_readers_refuse_damage(name: str) -> None:
+def test_the_independent_readers_refuse_damage(name):
     read, damaged = READERS[name]
     for what, content in damaged.items():
         try:

@@ -1,11 +1,8 @@
 """No row of a file is lost without a word, and no number of a document is one that JSON does not have."""
 
-from __future__ import annotations
-
 import json
 import math
 from functools import cache
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,9 +15,6 @@ from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from tests.fuzzing import changelist_cases, json_reading
 from tests.fuzzing.case import UnreadableError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 few = settings(
     max_examples=80,
@@ -44,9 +38,7 @@ PIECES = (
     has_end=st.booleans(),
     block_bytes=st.sampled_from((8, 24, 64, 4096)),
 )
-def test_as_many_rows_are_read_as_the_file_has(
-    pieces: list[str], has_end: bool, block_bytes: int, tmp_path: Path
-) -> None:
+def test_as_many_rows_are_read_as_the_file_has(pieces, has_end, block_bytes, tmp_path):
     content = ("\n".join(pieces) + "\n" * has_end).encode()
     path = tmp_path / "data.jsonl"
     path.write_bytes(content)
@@ -62,16 +54,13 @@ def test_as_many_rows_are_read_as_the_file_has(
 
 
 @cache
-def document() -> str:
-    """The ChangeList of a search."""
+def document():
     return changelist_cases.base(odd_types=False)[1]
 
 
 @few
 @given(data=st.data(), odd=st.sampled_from((math.nan, math.inf, -math.inf)))
-def test_no_document_holds_what_is_no_number(
-    data: st.DataObject, odd: float, tmp_path: Path
-) -> None:
+def test_no_document_holds_what_is_no_number(data, odd, tmp_path):
     """Written it is JSON all the same, and one that someone else has written is refused."""
     changed = json.loads(document())
     numbers = [

@@ -1,18 +1,12 @@
 """What type a column of text has, and its values: the documented rules, read value by value."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import re
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from tests.fuzzing.case import UnjudgedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"}
 _BLANKS = " \t\n\r\v\f"
@@ -27,20 +21,20 @@ _TIME = re.compile(
 )
 
 
-def _bool(text: str) -> bool | None:
+def _bool(text):
     return {"true": True, "false": False}.get(text.lower() if text in _BOOLS else "")
 
 
 _BOOLS = {"true", "True", "TRUE", "false", "False", "FALSE"}
 
 
-def _integer(text: str) -> int | None:
+def _integer(text):
     if not _INTEGER.fullmatch(text) or len(text) > 20:
         return None
     return number if -(2**63) <= (number := int(text)) < 2**63 else None
 
 
-def _number(text: str) -> float | None:
+def _number(text):
     if _INFINITE.fullmatch(text):
         return float(text)
     if not _NUMBER.fullmatch(text):
@@ -50,7 +44,7 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number := float(text)) else None
 
 
-def _date(text: str) -> dt.date | None:
+def _date(text):
     if not _DATE.fullmatch(text):
         return None
     if text.startswith("0000"):
@@ -61,7 +55,7 @@ def _date(text: str) -> dt.date | None:
         return None
 
 
-def _moment(text: str, *, zoned: bool) -> pd.Timestamp | None:
+def _moment(text, *, zoned):
     found = _TIME.fullmatch(text)
     if not found or bool(found[6]) != zoned:
         return None
@@ -88,7 +82,7 @@ def _moment(text: str, *, zoned: bool) -> pd.Timestamp | None:
     return pd.Timestamp(moment)
 
 
-PARSERS: dict[str, Callable[[str], Any]] = {
+PARSERS = {
     "bool": _bool,
     "int64": _integer,
     "double": _number,
@@ -98,7 +92,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def infer(values: list[str | None]) -> tuple[str, list[Any]]:
+def infer(values):
     """Return the type of a column of a CSV file and its values, None for a missing one."""
     trimmed = [None if value is None else value.strip(_BLANKS) for value in values]
     present = [value for value in trimmed if value is not None and value not in MISSING]
@@ -111,7 +105,7 @@ def infer(values: list[str | None]) -> tuple[str, list[Any]]:
     return "string", list(values)
 
 
-def infer_dates(values: list[str | None]) -> tuple[str, list[Any]]:
+def infer_dates(values):
     """Return whether texts of a format that has numbers of its own are dates or times."""
     present = [value for value in values if value is not None]
     if present and not MISSING.intersection(present):

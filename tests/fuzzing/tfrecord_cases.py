@@ -1,31 +1,21 @@
 """TFRecord files of tf.Example: odd features, damaged messages with right checksums, damaged frames."""
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
 from tests.fuzzing import csv_reading, strategies, tfrecord_reading
-from tests.fuzzing.case import Case, Reading
+from tests.fuzzing.case import Case
 from tests.fuzzing.strategies import chance, damaged, in_column, in_row, insert, pick, replace
 from tests.tfrecord_files import feature, field, frame, masked_crc, message, varint
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 _NUMBERS = (-1, 1 << 63)
 _FLOATS = ((float("nan"),), (float("-inf"),), (1.0, 2.0, 3.0))
 ODD_FEATURES = (
     *(b"", field(1, b""), field(2, b""), field(3, b""), field(1, field(1, b"\xff\xfe"))),
-    *(
-        field(1, field(1, b"")),
-        field(1, field(1, b"a") + field(1, b"b")),
-        field(2, field(1, b"\0\0\0")),
-    ),
+    *(field(1, field(1, b"")), field(1, field(1, b"a") + field(1, b"b"))),
+    field(2, field(1, b"\0\0\0")),
     *(field(2, field(1, struct.pack(f"<{len(one)}f", *one))) for one in _FLOATS),
     *(
         field(3, field(1, one))
@@ -36,16 +26,7 @@ ODD_FEATURES = (
     *(b"\x08\x05", b"\x0b\x0c", b"\x0f"),
 )
 ODD_NAMES = (
-    b"",
-    b" ",
-    b"\xff",
-    b"a\nb",
-    b"\0",
-    b"\x1b[2J",
-    "é".encode(),
-    b"x" * 3000,
-    b"new",
-    b"age",
+    *(b"", b" ", b"\xff", b"a\nb", b"\0", b"\x1b[2J", "é".encode(), b"x" * 3000, b"new", b"age"),
 )
 ODD_RECORDS = (
     *(b"", b"x" * 40, field(2, field(1, b"x")), field(1, b"") + field(2, b"lists"), field(1, b"")),
@@ -55,17 +36,17 @@ ODD_RECORDS = (
 _LENGTHS = (0, 1, 50, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 
 
-def _featured(entry: tuple[bytes, bytes], odd: bytes) -> tuple[bytes, bytes]:
+def _featured(entry, odd):
     return (entry[0], odd)
 
 
-def _new_column(draw: st.DrawFn, rows: list[Any]) -> None:
+def _new_column(draw, rows):
     entry = draw(st.tuples(pick(*ODD_NAMES), _ODD))
     for row in rows:
         row.append(entry)
 
 
-def _framed(record: bytes, told: tuple[int, bool]) -> bytes:
+def _framed(record, told):
     """Return a frame that states another length, with its right checksum or without."""
     length = struct.pack("<Q", told[0])
     return length + struct.pack("<I", masked_crc(length) if told[1] else 7) + record[12:]
@@ -86,7 +67,7 @@ FRAME_EDITS = (
 )
 
 
-def _values(row: dict[str, Any]) -> dict[str, list[Any]]:
+def _values(row):
     listed = {name: value if isinstance(value, list) else [value] for name, value in row.items()}
     return {
         name: [
@@ -97,14 +78,14 @@ def _values(row: dict[str, Any]) -> dict[str, list[Any]]:
     }
 
 
-def _listed(name: str, value: Any) -> list[Any]:
+def _listed(name, value):
     if value is None or isinstance(value, list):
         return value or []
     return [str(value) if name == "day" else value]
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw):
     is_packed = draw(chance(70))
     rows = [
         [(key.encode(), feature(_listed(key, one), packed=is_packed)) for key, one in row.items()]
@@ -122,10 +103,10 @@ def cases(draw: st.DrawFn) -> Case:
         name, data = "data.tfrecord.gz", draw(strategies.packed(data))
     block_rows = draw(pick(1, 3, 50, 16384))
 
-    def reading(folder: Path) -> Reading:
+    def reading(folder):
         return tfrecord_reading.read(csv_reading.stored(folder / name))
 
-    def direct(folder: Path) -> None:
+    def direct(folder):
         blocks = list(read_tfrecord_blocks(str(folder / name), block_rows=block_rows))
         records = tfrecord_reading.records(csv_reading.stored(folder / name))
         told = [tfrecord_reading.example(record) for record in records]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,13 +12,10 @@ import pandas as pd
 from tests.fuzzing.case import Reading, UnreadableError
 from tests.tfrecord_files import masked_crc
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 KINDS = {1: "bytes", 2: "float", 3: "int64"}
 
 
-def records(data: bytes) -> list[bytes]:
+def records(data):
     """Return the records of a file, every checksum verified."""
     found = []
     at = 0
@@ -44,7 +41,7 @@ def records(data: bytes) -> list[bytes]:
 # ------------------------------------------------------------------------------------ protobuf
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data, at):
     value = shift = 0
     while True:
         if at >= len(data) or shift > 63:
@@ -57,16 +54,16 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value & (1 << 64) - 1, at
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+def _fields(data):
     """Yield number, wire type and value of the fields of a message; groups are passed over."""
     at = 0
-    open_groups: list[int] = []
+    open_groups = []
     while at < len(data):
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
             raise UnreadableError(f"field {number}")
-        value: Any = None
+        value = None
         if wire == 0:
             value, at = _varint(data, at)
         elif wire in (1, 5):
@@ -98,7 +95,7 @@ class Feature:
     values: list[Any] = field(default_factory=list)
 
 
-def _add(feature: Feature, data: bytes) -> None:
+def _add(feature, data):
     """Add what a Feature message says: another kind replaces the values, the same adds to them."""
     for number, wire, value in _fields(data):
         kind = KINDS.get(number)
@@ -111,7 +108,7 @@ def _add(feature: Feature, data: bytes) -> None:
                 feature.values += _values(kind, inner_wire, part)
 
 
-def _values(kind: str, wire: int, part: Any) -> list[Any]:
+def _values(kind, wire, part):
     """Return the values of a list's field, which is packed or not; none for another wire type."""
     if kind == "bytes":
         return [part] if wire == 2 else []
@@ -135,13 +132,13 @@ def _values(kind: str, wire: int, part: Any) -> list[Any]:
     return found
 
 
-def _signed(number: int) -> int:
+def _signed(number):
     return number - (1 << 64) if number >> 63 else number
 
 
-def example(record: bytes) -> dict[str, Feature]:
+def example(record):
     """Return the features of a tf.Example."""
-    found: dict[str, Feature] = {}
+    found = {}
     present = False
     for number, wire, value in _fields(record):
         if number == 2 and wire == 2 and value:
@@ -167,10 +164,10 @@ def example(record: bytes) -> dict[str, Feature]:
     return found
 
 
-def read(data: bytes) -> Reading:
+def read(data):
     """Return the examples of a TFRecord file; a feature without values is None."""
     examples = [example(record) for record in records(data)]
-    columns: dict[str, pd.Series[Any]] = {}
+    columns = {}
     types = {}
     for name in sorted({name for one in examples for name in one}):
         features = [one.get(name, Feature()) for one in examples]
@@ -185,7 +182,7 @@ def read(data: bytes) -> Reading:
     return Reading(pd.DataFrame(columns, index=range(len(examples))), types)
 
 
-def _column(features: list[Feature], kind: str) -> tuple[pd.Series[Any], str]:
+def _column(features, kind):
     rows = [feature.values if feature.kind else None for feature in features]
     name = {"bytes": "string", "float": "float", "int64": "int64"}[kind]
     if kind == "bytes":

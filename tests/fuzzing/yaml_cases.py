@@ -1,12 +1,9 @@
 """YAML files with odd keys and values, bombs, tags, damaged bytes: engines, slices to check, whole runs."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 from hypothesis import strategies as st
@@ -15,7 +12,7 @@ from slicebeam import runner_configs
 from slicebeam.pipelines.run.engine import runner_config, shipped_configs
 from slicebeam.transforms.formats.strict_text import parse_yaml
 from tests.fuzzing import changelist_cases, parquet_cases, strategies
-from tests.fuzzing.case import Case, Reading, UnjudgedError, UnreadableError
+from tests.fuzzing.case import Case, UnjudgedError, UnreadableError
 from tests.fuzzing.strategies import chance, damaged, insert, pick, replace, words
 from tests.oracles import predicates
 
@@ -23,8 +20,7 @@ from tests.oracles import predicates
 LEVELS = 12
 
 
-def bomb(*, mappings: bool) -> str:
-    """Return few lines that stand for nine to the twelfth values."""
+def bomb(*, mappings):
     lines = ["b0: &b0 [x]"]
     for level in range(1, LEVELS):
         below = [f"*b{level - 1}"] * 9
@@ -87,7 +83,7 @@ LINES = {
 
 
 @cache
-def _shipped() -> list[tuple[str, ...]]:
+def _shipped():
     folder = next(iter(runner_configs.__path__))
     paths = [Path(folder, f"{name}.yaml") for name in sorted(shipped_configs())]
     return [tuple(path.read_text("utf-8").splitlines()) for path in paths]
@@ -96,17 +92,17 @@ def _shipped() -> list[tuple[str, ...]]:
 # ---------------------------------------------------------------------------------------- edits
 
 
-def _valued(line: str, value: str) -> str:
+def _valued(line, value):
     key, colon, _ = line.partition(":")
     return f"{key}: {value}" if colon else value
 
 
-def _keyed(line: str, new: str) -> str:
+def _keyed(line, new):
     key, colon, value = line.partition(":")
     return f"{key[: len(key) - len(key.lstrip())]}{new}{colon}{value}"
 
 
-def _merge(draw: st.DrawFn, lines: list[str]) -> None:
+def _merge(draw, lines):
     last = draw(pick("", "  <<: 5", "  <<: [*base, *base]", "<<: *base"))
     lines[:] = ["base: &base {workers: 2}", *lines, "  <<: *base", last]
 
@@ -126,7 +122,7 @@ EDITS = (
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw):
     use = draw(pick("engine", "engine", "slices", "run"))
     lines = draw(pick(*_shipped())) if use == "engine" and draw(chance(30)) else LINES[use]
     text = "\n".join(draw(strategies.edited(list(lines), EDITS, (0, 1, 1, 1, 2, 3)))) + "\n"
@@ -149,21 +145,18 @@ def cases(draw: st.DrawFn) -> Case:
     # Other engines, and more processes, are asked for, but not started: there is no data then.
     workers = _workers(content)
     is_small = workers == 1 or (workers == 2 and draw(chance(10)))
-    arguments = [
-        "search",
-        "--data",
-        "{folder}/data.parquet" if is_small else "{folder}/missing.parquet",
-    ]
+    data = "data.parquet" if is_small else "missing.parquet"
+    arguments = ["search", "--data", f"{{folder}}/{data}"]
     arguments += ["--runner-config", "{folder}/given.yaml", *draw(strategies.flags())]
     return Case(arguments, files, _reading, _check_engine)
 
 
-def _reading(folder: Path) -> Reading:
+def _reading(folder):
     independent(folder)
     return parquet_cases.read(folder / "data.parquet")
 
 
-def _check_content(folder: Path) -> None:
+def _check_content(folder):
     try:
         text = (folder / "given.yaml").read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -173,7 +166,7 @@ def _check_content(folder: Path) -> None:
     assert repr(content) == repr(independent(folder))
 
 
-def _check_engine(folder: Path) -> None:
+def _check_engine(folder):
     config = runner_config(str(folder / "given.yaml"), ())
     told = mapping(folder)
     assert told.get("runner") == config.runner
@@ -182,7 +175,7 @@ def _check_engine(folder: Path) -> None:
         assert _equal(read, value), f"{name} is {read!r}, but {value!r} in the file"
 
 
-def _check_slices(folder: Path, _: dict[str, Any], table: list[dict[str, Any]]) -> None:
+def _check_slices(folder, _, table):
     told = independent(folder)
     listed = told["slices"] if isinstance(told, dict) else told
     assert len({row["slice_id"] for row in table}) == len(listed)
@@ -196,26 +189,21 @@ def _check_slices(folder: Path, _: dict[str, Any], table: list[dict[str, Any]]) 
             assert wanted.tobytes() in held, f"no slice has the examples of {written!r}"
 
 
-def _check_run(folder: Path, published: dict[str, Any], _: list[dict[str, Any]]) -> None:
+def _check_run(folder, published, _):
     changelist_cases.check_options(mapping(folder), published)
 
 
-def _as_json(condition: dict[str, Any]) -> dict[str, Any]:
+def _as_json(condition):
     """Return a condition as JSON would have it, where dates are texts."""
     value = condition.get("value")
     infinite = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
-    plain = [
-        one.isoformat()
-        if isinstance(one, dt.date)
-        else infinite.get(one, one)
-        if isinstance(one, float)
-        else one
-        for one in (value if isinstance(value, list) else [value])
-    ]
+    listed = value if isinstance(value, list) else [value]
+    listed = [infinite.get(one, one) if isinstance(one, float) else one for one in listed]
+    plain = [one.isoformat() if isinstance(one, dt.date) else one for one in listed]
     return {**condition, "value": plain if isinstance(value, list) else plain[0]}
 
 
-def _equal(read: Any, told: Any) -> bool:
+def _equal(read, told):
     """Whether an option is what the file says; a number may be given as its text."""
     if isinstance(told, str) and not isinstance(read, str):
         return str(read) == told.strip()
@@ -226,7 +214,7 @@ def _equal(read: Any, told: Any) -> bool:
     return isinstance(told, bool) == isinstance(read, bool) and bool(read == told)
 
 
-def independent(folder: Path) -> Any:
+def independent(folder):
     """Return what a YAML file says, where no key is doubled and nothing is nested without end."""
     try:
         text = (folder / "given.yaml").read_text("utf-8")
@@ -236,7 +224,7 @@ def independent(folder: Path) -> Any:
         raise UnreadableError(str(error)) from error
 
 
-def mapping(folder: Path) -> dict[str, Any]:
+def mapping(folder):
     """Return what a YAML file says that holds a mapping."""
     content = independent(folder)
     if not isinstance(content, dict):
@@ -244,7 +232,7 @@ def mapping(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _refuse_doubles(node: Any, depth: int, seen: set[int]) -> None:
+def _refuse_doubles(node, depth, seen):
     if depth > 100:
         raise UnreadableError("too deep")
     if node is None or id(node) in seen:
@@ -260,7 +248,7 @@ def _refuse_doubles(node: Any, depth: int, seen: set[int]) -> None:
         _refuse_doubles(part, depth + 1, seen)
 
 
-def _workers(content: bytes) -> int | None:
+def _workers(content):
     """Return how many processes a file asks for, None unless it is the engine in this process."""
     try:
         told = yaml.safe_load(content.decode())

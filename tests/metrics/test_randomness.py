@@ -1,7 +1,5 @@
 """Hashes against published values, and the law of what is made of them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -28,7 +26,7 @@ def test_splitmix64_gives_the_published_sequence():
 
 
 def test_splitmix64_equals_python_integers_and_leaves_its_input():
-    def slow(x: int) -> int:
+    def slow(x):
         z = (x + 0x9E3779B97F4A7C15) % 2**64
         z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
         z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
@@ -70,7 +68,7 @@ def test_poisson_thresholds_are_the_exact_floor():
     assert k == 20
 
 
-def _factorial(k: int) -> int:
+def _factorial(k):
     return 1 if k == 0 else k * _factorial(k - 1)
 
 

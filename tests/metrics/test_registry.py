@@ -1,7 +1,5 @@
 """Metrics are found by name, and share the statistics that they need."""
 
-from __future__ import annotations
-
 import itertools
 from math import inf
 
@@ -15,7 +13,7 @@ from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
 
 
-def test_every_metric_is_found_by_its_name() -> None:
+def test_every_metric_is_found_by_its_name():
     assert list(metrics()) == sorted(metrics())
     assert {"accuracy", "error_rate", "auc", "log_loss", "f1", "mcc"} <= set(metrics())
     for name, found in metrics().items():
@@ -29,12 +27,12 @@ def test_every_metric_is_found_by_its_name() -> None:
         assert found.min_slice_size >= 20
 
 
-def test_an_unknown_metric_names_its_neighbour() -> None:
+def test_an_unknown_metric_names_its_neighbour():
     with pytest.raises(InputError, match=r"'acuracy'.*accuracy"):
         metric("acuracy")
 
 
-def test_metrics_with_a_parameter() -> None:
+def test_metrics_with_a_parameter():
     price = metric("mean:price")
     assert isinstance(price, Mean)
     assert price.name == "mean:price"
@@ -52,17 +50,17 @@ def test_metrics_with_a_parameter() -> None:
 
 
 @pytest.mark.parametrize("beta", ["0", "-1", "inf", "nan", "two", ""])
-def test_a_wrong_beta_is_refused(beta: str) -> None:
+def test_a_wrong_beta_is_refused(beta):
     with pytest.raises(InputError, match=f"fbeta:{beta}: beta must be a number above 0"):
         metric(f"fbeta:{beta}")
 
 
-def test_a_mean_without_a_column_is_unknown() -> None:
+def test_a_mean_without_a_column_is_unknown():
     with pytest.raises(InputError, match="mean:COLUMN"):
         metric("mean:")
 
 
-def test_metrics_that_need_the_same_bits_share_cells() -> None:
+def test_metrics_that_need_the_same_bits_share_cells():
     shared = statistic_space(["accuracy", "error_rate"], "overall")
     assert shared == StatisticSpace(("wrong",), "overall")
     paired = statistic_space(["accuracy"], "baseline")
@@ -76,7 +74,7 @@ def test_metrics_that_need_the_same_bits_share_cells() -> None:
     assert statistic_space(["recall", "precision"], "baseline").cells == 8
 
 
-def test_metrics_of_the_same_value_share_sums() -> None:
+def test_metrics_of_the_same_value_share_sums():
     one = statistic_space(["log_loss"], "overall")
     assert one.terms == (Term("log_loss", "new", 1), Term("log_loss", "new", 2))
     assert one.total_terms == (Term("log_loss", "new", 3),)
@@ -89,7 +87,7 @@ def test_metrics_of_the_same_value_share_sums() -> None:
 @pytest.mark.parametrize(
     ("comparison", "weighted"), list(itertools.product(COMPARISONS, [False, True]))
 )
-def test_a_space_has_what_each_of_its_metrics_needs(comparison: str, *, weighted: bool) -> None:
+def test_a_space_has_what_each_of_its_metrics_needs(comparison, *, weighted):
     names = [*metrics(), "fbeta:2"]
     everything = statistic_space(names, comparison, weighted=weighted)  # type: ignore[arg-type]
     for name in names:

@@ -5,11 +5,8 @@ and scipy's Ward, axes are those of a singular value decomposition, densities ar
 those of scipy.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import special, stats
@@ -18,11 +15,6 @@ from sklearn.cluster import KMeans
 
 from tests.oracles import predicates
 from tests.oracles.significance import hypergeometric_mid_p, mcnemar_mid_p
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
 
 EPS = 2.0**-52
 FLOOR = 0.05
@@ -38,7 +30,7 @@ class Mixture:
     variances: np.ndarray
     heads: list[np.ndarray | tuple[np.ndarray, np.ndarray]]
 
-    def arrays(self, loss_weight: float) -> dict[str, np.ndarray]:
+    def arrays(self, loss_weight):
         """Return the parameters as mixture.npz names them."""
         found = {
             "weights": self.weights,
@@ -55,9 +47,7 @@ class Mixture:
         return found
 
 
-def log_joint(
-    mixture: Mixture, z: np.ndarray, losses: Sequence[np.ndarray] = (), loss_weight: float = 0.0
-) -> np.ndarray:
+def log_joint(mixture, z, losses=(), loss_weight=0.0):
     """Return log π_j + Σ_d log N(z_d; μ, v) + γ Σ log f(ℓ|j): [n, K]."""
     deviation = np.sqrt(mixture.variances)
     densities = stats.norm.logpdf(z[:, None, :], mixture.means, deviation).sum(axis=2)
@@ -71,14 +61,12 @@ def log_joint(
     return joint
 
 
-def m_step(
-    r: np.ndarray, z: np.ndarray, losses: Sequence[np.ndarray], *, zero_one: bool
-) -> Mixture:
+def m_step(r, z, losses, *, zero_one):
     """Return the mixture of responsibilities [n, K]."""
     N = r.sum(axis=0) + 10 * EPS
     means = r.T @ z / N[:, None]
     variances = np.stack([r[:, j] @ (z - means[j]) ** 2 for j in range(len(N))]) / N[:, None]
-    heads: list[Any] = []
+    heads = []
     for loss in losses:
         if zero_one:
             heads.append(r.T @ np.stack([loss == 0, loss == 1], axis=1) / N[:, None])
@@ -89,9 +77,7 @@ def m_step(
     return Mixture(N / len(z), means, variances + 1e-6, heads)
 
 
-def started(
-    z: np.ndarray, losses: Sequence[np.ndarray], K: int, seed: int, *, zero_one: bool
-) -> Mixture:
+def started(z, losses, K, seed, *, zero_one):
     """Return what EM starts from: an M-step from clusters of k-means that Ward's method merged.
 
     k-means has 2K centres; Ward's method is that of scipy for points, all at the mean of their
@@ -106,18 +92,10 @@ def started(
     return m_step(np.eye(K)[component], z, losses, zero_one=zero_one)
 
 
-def fitted(
-    z: np.ndarray,
-    losses: Sequence[np.ndarray],
-    K: int,
-    seed: int,
-    *,
-    zero_one: bool = True,
-    loss_weight: float = 0.0,
-) -> tuple[Mixture, list[float]]:
+def fitted(z, losses, K, seed, *, zero_one=True, loss_weight=0.0):
     """Return the mixture, and the mean of ln before each of its iterations."""
     mixture = started(z, losses, K, seed, zero_one=zero_one)
-    history: list[float] = []
+    history = []
     while len(history) < MOST_ITERATIONS:
         joint = log_joint(mixture, z, losses, loss_weight)
         ln = special.logsumexp(joint, axis=1)
@@ -128,12 +106,12 @@ def fitted(
     return mixture, history
 
 
-def published_mixture(arrays: dict[str, np.ndarray], field: str) -> Mixture:
+def published_mixture(arrays, field):
     """Return the mixture that mixture.npz holds of a column, as far as embeddings go."""
     return Mixture(*(arrays[f"{field}/{name}"] for name in ("weights", "means", "variances")), [])
 
 
-def coordinates(z: np.ndarray, arrays: dict[str, np.ndarray]) -> np.ndarray:
+def coordinates(z, arrays):
     """Return what mixtures are fitted to, float32 as it is kept, by the published axes if any."""
     if "axes/axes" not in arrays:
         return z.astype(np.float32).astype(np.float64)
@@ -151,7 +129,7 @@ class Axes:
     total_variance: float
 
 
-def axes(z: np.ndarray, kept: int) -> Axes:
+def axes(z, kept):
     """Return the first principal axes; the largest entry of each is positive."""
     mean = z.mean(axis=0)
     _, singular, directions = np.linalg.svd(z - mean, full_matrices=False)
@@ -161,7 +139,7 @@ def axes(z: np.ndarray, kept: int) -> Axes:
     return Axes(mean, directions[:kept], variances[:kept], float(variances.sum()))
 
 
-def log_odds(joint: np.ndarray) -> np.ndarray:
+def log_odds(joint):
     """Return log(r/(1 − r)) of each component [n, K]."""
     others = [special.logsumexp(np.delete(joint, j, axis=1), axis=1) for j in range(joint.shape[1])]
     return joint - np.stack(others, axis=1)
@@ -179,21 +157,15 @@ class Changes:
     tied: int
 
 
-def changes(D: np.ndarray, of: float = 0.0) -> Changes:
-    """Return what became of a slice.
-
-    Parameters
-    ----------
-    D : [n] its examples' changes
-    of : what their mean is compared with
-    """
+def changes(D, of=0.0):
+    """Return what became of a slice by its examples' changes D [n]; their mean is compared with `of`."""
     mean = float(np.mean(D)) - of
     score = abs(mean) / np.sqrt((np.var(D) + 0.05) / len(D))
     improved, degraded = int((D > 0).sum()), int((D < 0).sum())
     return Changes(len(D), mean, float(score), improved, degraded, len(D) - improved - degraded)
 
 
-def coverage(D: np.ndarray, component: np.ndarray) -> tuple[float, float]:
+def coverage(D, component):
     """Return r² of a least-squares regression of D on membership, and what it is by chance."""
     present = np.unique(component)
     S = (component[:, None] == present).astype(float)
@@ -202,20 +174,20 @@ def coverage(D: np.ndarray, component: np.ndarray) -> tuple[float, float]:
     return float(r2), (len(present) - 1) / (len(D) - 1)
 
 
-def p_accuracy(new_wrong: np.ndarray, old_wrong: np.ndarray, held: np.ndarray) -> float:
+def p_accuracy(new_wrong, old_wrong, held):
     """Return the two-sided mid-p of McNemar's test."""
     b = int((new_wrong & ~old_wrong & held).sum())
     c = int((old_wrong & ~new_wrong & held).sum())
     return mcnemar_mid_p(b, c, "both")
 
 
-def p_error(wrong: np.ndarray, held: np.ndarray) -> float:
+def p_error(wrong, held):
     """Return the two-sided hypergeometric mid-p of one model's errors on a slice."""
     counts = int(held.sum()), int((wrong & held).sum()), len(wrong), int(wrong.sum())
     return hypergeometric_mid_p(*counts, "both")
 
 
-def p_paired(D: np.ndarray, held: np.ndarray) -> float:
+def p_paired(D, held):
     """Return the two-sided p of Hall's corrected paired t.
 
     The skewness is that of all examples; a slice's variance is at least what γ²/2 more values with
@@ -231,7 +203,7 @@ def p_paired(D: np.ndarray, held: np.ndarray) -> float:
     return float(2 * stats.t.sf(abs(T), n - 1))
 
 
-def benjamini_hochberg(p: np.ndarray, tests: int, factor: float = 1.0) -> np.ndarray:
+def benjamini_hochberg(p, tests, factor=1.0):
     """Return min over ranks of at least i of p·tests·factor/rank, at most 1."""
     q = [
         min(1.0, *(other * tests * factor / (p <= other).sum() for other in p[p >= one]))
@@ -240,12 +212,12 @@ def benjamini_hochberg(p: np.ndarray, tests: int, factor: float = 1.0) -> np.nda
     return np.array(q)
 
 
-def held_by(frame: pd.DataFrame, predicate: str | dict[str, Any]) -> np.ndarray:
+def held_by(frame, predicate):
     """Return which examples satisfy a predicate: bool [n]."""
     told = json.loads(predicate) if isinstance(predicate, str) else predicate
     return predicates.mask(frame, told)
 
 
-def jaccard(one: np.ndarray, other: np.ndarray) -> float:
+def jaccard(one, other):
     """Return the size of the intersection over that of the union."""
     return float((one & other).sum() / max((one | other).sum(), 1))

@@ -8,45 +8,28 @@ is a *subset* of another when its predicate contains the other's: in terms of na
 superset.
 """
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
-Id = tuple[str, int]
-Slice = frozenset[Id]
-OVERALL: Slice = frozenset()
+OVERALL = frozenset()
 
 
-class Iterative(NamedTuple):
-    """What algorithm 1 did."""
+class Searched(NamedTuple):
+    """The candidates of each iteration and the sizes of all of them, empty ones included.
 
-    generated: list[set[Slice]]
-    """The candidates of each iteration, empty ones included."""
-    visited: dict[Slice, int]
-    """The size of every candidate, empty ones included."""
-    significant: set[Slice]
+    `estimates` are those of algorithm 2: k, the estimated number of non-empty candidates.
+    """
 
-
-class Priority(NamedTuple):
-    """What algorithm 2 did."""
-
-    generated: list[set[Slice]]
-    """The candidates of each iteration, empty ones included."""
-    estimates: list[float]
-    """k, the estimated number of non-empty candidates, of each iteration."""
-    visited: dict[Slice, int]
-    """The size of every candidate, empty ones included."""
-    significant: set[Slice]
+    generated: list
+    visited: dict
+    significant: set
+    estimates: list = ()
 
 
-def singletons(domains: dict[str, list[dict[str, Any]]]) -> dict[Id, dict[str, Any]]:
+def singletons(domains):
     """Name every singleton predicate of the feature domains."""
     return {
         (feature, index): predicate
@@ -55,63 +38,45 @@ def singletons(domains: dict[str, list[dict[str, Any]]]) -> dict[Id, dict[str, A
     }
 
 
-def predicate_of(conjunction: Slice, named: dict[Id, dict[str, Any]]) -> dict[str, Any]:
+def predicate_of(conjunction, named):
     """Return the predicate of a slice: the conditions of its singletons, in the order of names."""
     return {"all": [part for name in sorted(conjunction) for part in named[name]["all"]]}
 
 
-def all_slices(masks: dict[Id, np.ndarray], max_cross_size: int, min_size: int) -> dict[Slice, int]:
-    """Count every conjunction of singletons on different features, at all levels.
+def all_slices(masks, max_cross_size, min_size):
+    """Count every conjunction of singletons on different features, by their masks, at all levels.
 
-    Parameters
-    ----------
-    masks : dict of bool arrays, all of one length
-        The examples of each singleton.
-    max_cross_size : int
-        The most singletons in a slice.
-    min_size : int
-        Smaller slices are left out.  A conjunction is never larger than its parts, so what is
-        too small is not extended.
-
-    Returns
-    -------
-    dict
-        The number of examples of each slice.
+    A conjunction is never larger than its parts, so what is too small is not extended.
     """
-    found: dict[Slice, int] = {}
-    features = sorted({feature for feature, _ in masks})
-    by_feature = {
-        feature: [(name, rows) for name, rows in masks.items() if name[0] == feature]
-        for feature in features
-    }
+    found = {}
 
-    def extend(parent: Slice, parent_rows: np.ndarray | None, first_feature: int) -> None:
-        for position in range(first_feature, len(features)):
-            for name, singleton_rows in by_feature[features[position]]:
-                rows = singleton_rows if parent_rows is None else parent_rows & singleton_rows
-                n = int(np.count_nonzero(rows))
-                if n < min_size:
-                    continue
-                child = parent | {name}
+    def extend(parent, parent_rows):
+        for name, singleton_rows in masks.items():
+            # Features in their order, so that each conjunction is met once.
+            if parent and name[0] <= max(parent)[0]:
+                continue
+            child, rows = parent | {name}, parent_rows & singleton_rows
+            n = int(np.count_nonzero(rows))
+            if n >= min_size:
                 found[child] = n
                 if len(child) < max_cross_size:
-                    extend(child, rows, position + 1)
+                    extend(child, rows)
 
-    if max_cross_size >= 1:
-        extend(OVERALL, None, 0)
+    if max_cross_size:
+        extend(OVERALL, np.True_)
     return found
 
 
-def counter(masks: dict[Id, np.ndarray]) -> Callable[[Slice], int]:
+def counter(masks):
     """Return a function that counts the examples of one slice."""
 
-    def evaluate(conjunction: Slice) -> int:
+    def evaluate(conjunction):
         return int(np.count_nonzero(np.logical_and.reduce([masks[name] for name in conjunction])))
 
     return evaluate
 
 
-def children(parent: Slice, ids: Iterable[Id]) -> Iterator[Slice]:
+def children(parent, ids):
     """Yield the parent with one singleton on another feature, for every such singleton."""
     taken = {feature for feature, _ in parent}
     for name in ids:
@@ -119,7 +84,7 @@ def children(parent: Slice, ids: Iterable[Id]) -> Iterator[Slice]:
             yield parent | {name}
 
 
-def is_subset_of_any(candidate: Slice, slices: Collection[Slice]) -> bool:
+def is_subset_of_any(candidate, slices):
     """Tell whether a candidate is one of the slices, or a subset of one."""
     return any(
         frozenset(part) in slices
@@ -128,40 +93,13 @@ def is_subset_of_any(candidate: Slice, slices: Collection[Slice]) -> bool:
     )
 
 
-def algorithm_1(
-    ids: Collection[Id],
-    evaluate: Callable[[Slice], int],
-    significant: Callable[[dict[Slice, int]], set[Slice]],
-    max_cross_size: int,
-    min_size: int,
-) -> Iterative:
-    """Search level by level.
+def algorithm_1(ids, evaluate, significant, max_cross_size, min_size):
+    """Search level by level, and end where an iteration has no candidate.
 
-    Parameters
-    ----------
-    ids : collection of ids
-        All singletons.
-    evaluate : callable
-        The size of a slice; called once for every candidate.
-    significant : callable
-        The significant slices, given all slices of at least `min_size` that were visited so far.
-        It is called after each iteration, and what it returns replaces what it returned before.
-    max_cross_size, min_size : int
-        L and N_min of the paper.
-
-    Returns
-    -------
-    Iterative
-        Iterations without a candidate are not recorded: the search ends there.
+    `evaluate` gives the size of a slice, `significant` the significant ones of all slices of at
+    least `min_size` that were visited so far, anew after each iteration.
     """
-    if max_cross_size < 1:
-        raise ValueError(f"max_cross_size is at least 1, not {max_cross_size}")
-    generated: list[set[Slice]] = []
-    visited: dict[Slice, int] = {}
-    found: set[Slice] = set()
-    small: set[Slice] = set()
-    previous: set[Slice] = {OVERALL}
-
+    generated, visited, found, small, previous = [], {}, set(), set(), {OVERALL}
     for _ in range(max_cross_size):
         candidates = {
             child
@@ -177,42 +115,18 @@ def algorithm_1(
         small |= {candidate for candidate, n in sizes.items() if n < min_size}
         found = _significant(significant, visited, min_size)
         previous = candidates - small - found
-    return Iterative(generated, visited, found)
+    return Searched(generated, visited, found)
 
 
 def algorithm_2(
-    ids: Collection[Id],
-    evaluate: Callable[[Slice], int],
-    p_value: Callable[[Slice], float],
-    significant: Callable[[dict[Slice, int]], set[Slice]],
-    max_cross_size: int,
-    min_size: int,
-    iterations: int,
-    max_candidates: float,
-    order: Callable[[Slice], Any],
-) -> Priority:
-    """Search from the slices with the lowest p-values.
+    ids, evaluate, rank, significant, max_cross_size, min_size, iterations, max_candidates, order
+):
+    """Search from the slices of the lowest rank: in the paper, their p-value.
 
-    Parameters
-    ----------
-    ids, evaluate, significant, max_cross_size, min_size
-        As for `algorithm_1`.
-    p_value : callable
-        The p-value of a visited slice of at least `min_size`.
-    iterations : int
-        I of the paper; the first one visits all singletons.
-    max_candidates : number
-        K of the paper: no further slice is popped once the estimate has reached it.
-    order : callable
-        The key that breaks ties between equal p-values, the smallest first.
+    `rank` is of a visited slice of at least `min_size` and may depend on which slices are visited;
+    `order` is the key that breaks ties. I = `iterations`, of which the first visits all singletons;
+    no further slice is popped once the estimate has reached K = `max_candidates`.
 
-    Returns
-    -------
-    Priority
-        Iterations without a candidate are not recorded: the search ends there.
-
-    Notes
-    -----
     The queue holds the slices of at least `min_size` and below the maximal cross size that were
     never popped.  Those that are significant when an iteration begins stay where they are: all
     their children would be pruned.
@@ -220,18 +134,10 @@ def algorithm_2(
     Rates and k are exact fractions, so that k reaches K when it does on paper.  The overall slice
     is not empty, therefore the rate of cross size 0 is 1 and the first k the number of singletons.
     """
-    if max_cross_size < 1:
-        raise ValueError(f"max_cross_size is at least 1, not {max_cross_size}")
-    generated: list[set[Slice]] = []
-    estimates: list[float] = []
-    visited: dict[Slice, int] = {}
-    found: set[Slice] = set()
-    small: set[Slice] = set()
-    popped: set[Slice] = set()
-
+    generated, estimates, visited, found, small, popped = [], [], {}, set(), set(), set()
     for iteration in range(iterations):
         rates = _non_empty_rates(visited, max_cross_size)
-        candidates: set[Slice] = set()
+        candidates = set()
         k = Fraction(0)
         if iteration == 0:
             candidates = set(children(OVERALL, ids))
@@ -245,7 +151,7 @@ def algorithm_2(
                 and conjunction not in found
                 and conjunction not in popped
             ]
-            waiting.sort(key=lambda conjunction: (p_value(conjunction), order(conjunction)))
+            waiting.sort(key=lambda conjunction: (rank(conjunction, visited), order(conjunction)))
             for parent in waiting:
                 if k >= max_candidates:
                     break
@@ -265,29 +171,19 @@ def algorithm_2(
         visited.update(sizes)
         small |= {candidate for candidate, n in sizes.items() if n < min_size}
         found = _significant(significant, visited, min_size)
-    return Priority(generated, estimates, visited, found)
+    return Searched(generated, visited, found, estimates)
 
 
-def topmost(slices: Collection[Slice]) -> set[Slice]:
+def topmost(slices):
     """Keep the slices that are not subsets of another one among them."""
-    return {
-        conjunction for conjunction in slices if not any(other < conjunction for other in slices)
-    }
+    return {one for one in slices if not any(other < one for other in slices)}
 
 
-def _significant(
-    significant: Callable[[dict[Slice, int]], set[Slice]],
-    visited: dict[Slice, int],
-    min_size: int,
-) -> set[Slice]:
-    large = {conjunction: n for conjunction, n in visited.items() if n >= min_size}
-    found = set(significant(dict(large)))
-    if not found <= set(large):
-        raise ValueError(f"significant but not visited, or too small: {found - set(large)}")
-    return found
+def _significant(significant, visited, min_size):
+    return set(significant({one: n for one, n in visited.items() if n >= min_size}))
 
 
-def _non_empty_rates(visited: dict[Slice, int], max_cross_size: int) -> list[Fraction]:
+def _non_empty_rates(visited, max_cross_size):
     """Return NonEmptyRate for the cross sizes 0 to `max_cross_size`."""
     rates = [Fraction(1)]
     for cross_size in range(1, max_cross_size + 1):

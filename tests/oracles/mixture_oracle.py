@@ -1,7 +1,5 @@
 """EM of the mixture by its definition: every point and component in turn, sums in full precision."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

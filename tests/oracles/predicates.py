@@ -1,44 +1,22 @@
 """Applies a predicate document to a raw pandas table, one value at a time."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import operator
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 INFINITE = {"Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
-def mask(frame: pd.DataFrame, predicate: dict[str, Any]) -> np.ndarray:
-    """Tell which rows of a table satisfy a predicate.
+def mask(frame, predicate):
+    """Return which rows of the raw table satisfy ``{"all": [{"field", "op", "value"}, ...]}``.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        The raw table; columns of numpy, nullable, Arrow, categorical or object dtype.
-    predicate : dict
-        ``{"all": [{"field": ..., "op": ..., "value": ...}, ...]}``.  ``{"all": []}`` holds for
-        every row.
-
-    Returns
-    -------
-    ndarray of bool, shape (len(frame),)
-        In the order of the rows, whatever the index of the table.
-
-    Raises
-    ------
-    ValueError
-        An unknown field, op or key, or a value of the wrong shape.
-    TypeError
-        A value whose JSON type is not the one of the column.
+    They come in the order of the rows, whatever the index of the table. A wrong field, op or shape
+    is a ValueError, a value whose JSON type is not the column's a TypeError.
     """
     if not isinstance(predicate, dict) or set(predicate) != {"all"}:
         raise ValueError(f"a predicate is {{'all': [...]}}, not {predicate!r}")
@@ -48,7 +26,7 @@ def mask(frame: pd.DataFrame, predicate: dict[str, Any]) -> np.ndarray:
     return rows
 
 
-def _condition(frame: pd.DataFrame, condition: dict[str, Any]) -> np.ndarray:
+def _condition(frame, condition):
     """Apply one ``{"field", "op", "value"}``."""
     if not {"field", "op"} <= set(condition) <= {"field", "op", "value"}:
         raise ValueError(f"a condition has field, op and value, not {condition!r}")
@@ -70,15 +48,15 @@ def _condition(frame: pd.DataFrame, condition: dict[str, Any]) -> np.ndarray:
 class _Tested(dict[tuple[type, Any], bool]):
     """Whether each value passes a test; values that are the same are tested once."""
 
-    def __init__(self, test: Callable[[Any], bool]) -> None:
+    def __init__(self, test):
         self.test = test
 
-    def __missing__(self, key: tuple[type, Any]) -> bool:
+    def __missing__(self, key):
         found = self[key] = self.test(plain(key[1]))
         return found
 
 
-def _each(elements: list[Any], test: Callable[[Any], bool]) -> np.ndarray:
+def _each(elements, test):
     """Apply a test to each value of a column."""
     # 1, 1.0 and True are one key of a dict, and not the same value.
     tested = _Tested(test)
@@ -89,7 +67,7 @@ def _each(elements: list[Any], test: Callable[[Any], bool]) -> np.ndarray:
         return np.array([test(plain(element)) for element in elements], dtype=bool)
 
 
-def _holds(op: str, value: Any, float_type: type) -> Callable[[Any], bool]:
+def _holds(op, value, float_type):
     """Return the test that one value of the column, not missing, has to pass."""
     if op in ("in", "not_in"):
         if not isinstance(value, list):
@@ -116,14 +94,14 @@ def _holds(op: str, value: Any, float_type: type) -> Callable[[Any], bool]:
     return lambda element: comparisons[op](element, constant.like(element))
 
 
-def _contains(elements: Any, constant: Constant) -> bool:
+def _contains(elements, constant):
     """Tell whether a list holds a value; missing entries of the list equal nothing."""
     if not isinstance(elements, list):
         raise TypeError(f"contains is for list columns, not for {elements!r}")
     return any(element == constant.like(element) for element in elements if not is_missing(element))
 
 
-def plain(element: Any) -> Any:
+def plain(element):
     """Turn a value of any dtype into a Python value; timestamps become `pandas.Timestamp`.
 
     numpy floats stay as they are, because their width decides how a constant is rounded.
@@ -137,7 +115,7 @@ def plain(element: Any) -> Any:
     return element
 
 
-def is_missing(element: Any) -> bool:
+def is_missing(element):
     """Tell whether a value is null or NaN; an empty list, an empty text and infinity are not."""
     if isinstance(element, list):
         return False
@@ -151,23 +129,23 @@ def is_missing(element: Any) -> bool:
 class Constant:
     """A value of a predicate, read as the type of the element that it is compared with."""
 
-    def __init__(self, value: Any, float_type: type) -> None:
+    def __init__(self, value, float_type):
         if value is None or (isinstance(value, float) and np.isnan(value)):
             raise ValueError(f"only is_null matches missing values, not {value!r}")
         if isinstance(value, (list, dict)):
             raise ValueError(f"one value is needed, not {value!r}")
         self.value = value
         self.float_type = float_type
-        self._read: dict[Any, Any] = {}
+        self._read = {}
 
-    def like(self, element: Any) -> Any:
+    def like(self, element):
         """Return the constant in the type of an element."""
         key = (type(element), getattr(element, "tzinfo", None))
         if key not in self._read:
             self._read[key] = self._as(element)
         return self._read[key]
 
-    def _as(self, element: Any) -> Any:
+    def _as(self, element):
         value = self.value
         if isinstance(element, bool):
             if isinstance(value, bool):
@@ -195,7 +173,7 @@ class Constant:
                 return dt.time.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value))
         raise TypeError(f"the value {value!r} does not have the type of {element!r}")
 
-    def _timestamp(self, element: pd.Timestamp) -> pd.Timestamp:
+    def _timestamp(self, element):
         moment = pd.Timestamp(self.value)
         if element.tzinfo is not None and moment.tzinfo is None:
             # What pandas does with a text that is compared with a zoned column.
@@ -205,7 +183,7 @@ class Constant:
         return moment
 
 
-def _float_type(dtype: Any) -> type:
+def _float_type(dtype):
     """Return the numpy type in which a column, or the lists of a column, keeps its floats."""
     if isinstance(dtype, pd.CategoricalDtype):
         return _float_type(dtype.categories.dtype)

@@ -1,7 +1,5 @@
 """How a confusion matrix shifted, computed item by item in plain loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass
@@ -67,9 +65,7 @@ def random_pool(rng, *, labels=3, predictions=4, strata=6, largest=9, agreement=
     sizes = rng.integers(1, largest + 1, len(rows))
     sizes[rng.integers(len(rows))] = 1
     stratum = np.repeat(np.arange(len(rows)), sizes).tolist()
-    known = (
-        [j for j in range(predictions) if j != 1] if predictions > 2 else list(range(predictions))
-    )
+    known = [j for j in range(predictions) if j != 1 or predictions <= 2]
     old = rng.choice(known, len(stratum)).tolist()
     new = [o if rng.random() < agreement else int(rng.choice(known)) for o in old]
     right = [i if i < predictions else -1 for i in range(labels)]
@@ -124,9 +120,8 @@ def variance(values):
 def covariance(a, b):
     if len(a) < 2:
         return 0.0
-    return sum((x - np.mean(a)) * (y - np.mean(b)) for x, y in zip(a, b, strict=True)) / (
-        len(a) - 1
-    )
+    products = [(x - np.mean(a)) * (y - np.mean(b)) for x, y in zip(a, b, strict=True)]
+    return sum(products) / (len(a) - 1)
 
 
 def by_stratum(pool, asked):

@@ -1,7 +1,5 @@
 """The oracle's reading of predicates, against cases worked by hand."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 
@@ -172,10 +170,7 @@ def test_lists():
 def test_conjunctions_go_by_position_not_by_index():
     frame = pd.DataFrame({"a": [1, 2, 3], "b": ["u", "u", "v"]}, index=[7, 7, 0])
     predicate = {
-        "all": [
-            {"field": "a", "op": ">=", "value": 2},
-            {"field": "b", "op": "==", "value": "u"},
-        ]
+        "all": [{"field": "a", "op": ">=", "value": 2}, {"field": "b", "op": "==", "value": "u"}]
     }
     assert predicates.mask(frame, predicate).tolist() == [False, True, False]
     assert predicates.mask(frame, {"all": []}).tolist() == [True] * 3

@@ -1,14 +1,11 @@
 """What docs/develop.md shows to who extends slicebeam works as it is written there."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -23,14 +20,11 @@ from slicebeam.pipelines.python import signatures
 from slicebeam.runner_configs import options
 from slicebeam.transforms.encoders import registry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "develop.md").read_text("utf-8")
 
 
-def block(word: str, language: str = "python") -> str:
+def block(word, language="python"):
     """The example that has a word in it."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (found,) = [one for one in blocks if word in one]
@@ -38,10 +32,10 @@ def block(word: str, language: str = "python") -> str:
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]:
+def module(monkeypatch):
     """Makes a module of the source that stands on the page."""
 
-    def made(name: str, source: str) -> ModuleType:
+    def made(name, source):
         new = ModuleType(name)
         monkeypatch.setitem(sys.modules, name, new)
         parent, _, own = name.rpartition(".")
@@ -52,7 +46,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], ModuleType]:
     return made
 
 
-def test_the_metric_works() -> None:
+def test_the_metric_works():
     (row,) = re.findall(r"^Share\(.*\)$", PAGE, re.MULTILINE)
     made = eval(row, {"Share": Share})
     space = statistic_space(["precision"], "overall")
@@ -61,7 +55,7 @@ def test_the_metric_works() -> None:
     assert made.value(cells, space) == pytest.approx(1 - precision)
 
 
-def test_every_metric_is_named_where_users_look() -> None:
+def test_every_metric_is_named_where_users_look():
     of_help = str(RunConfig.model_fields["metric"].metadata)
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
     # Of the micro averages, the rule is told.
@@ -70,11 +64,7 @@ def test_every_metric_is_named_where_users_look() -> None:
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 
-def test_the_command_works(
-    module: Callable[[str, str], ModuleType],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_works(module, monkeypatch, capsys):
     """Its entry alone makes the command: flags, help, and what it prints."""
     module("slicebeam.pipelines.commands.summary", block("class SummaryConfig"))
     (entry,) = eval(f"{{{block('CommandSpec(')}}}", {"CommandSpec": CommandSpec}).items()
@@ -91,12 +81,7 @@ def test_the_command_works(
     assert ") -> str:" in signatures._function("summary", "")
 
 
-def test_the_engine_works(
-    module: Callable[[str, str], ModuleType],
-    adult_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_engine_works(module, adult_path, tmp_path, monkeypatch):
     names = {**vars(options)}
     exec(block("class ExampleOptions"), names)
     monkeypatch.setitem(options.MODELS, "example", names["ExampleOptions"])
@@ -105,15 +90,8 @@ def test_the_engine_works(
     module("slicebeam.runner_configs.example", source)
     file = tmp_path / "example.yaml"
     file.write_text(block("runner: example", "yaml"))
-    search = [
-        "search",
-        "--data",
-        str(adult_path),
-        "--label",
-        "income",
-        "--prediction",
-        "prediction",
-    ]
+    search = ["search", "--data", str(adult_path), "--label", "income"]
+    search += ["--prediction", "prediction"]
     search += ["--features", "workclass,sex", "--max-cross-size", "1", "--quiet"]
     search += ["--runner-config", str(file), "--output", str(tmp_path / "out")]
     assert run([*search, "--runner-option", "address=localhost"]) == 2
@@ -122,9 +100,7 @@ def test_the_engine_works(
     assert document["provenance"]["runner"] == "example"
 
 
-def test_the_encoder_works(
-    module: Callable[[str, str], ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_encoder_works(module, monkeypatch):
     made = module("slicebeam.transforms.encoders.hashing", block("class HashEncoder"))
     (entry,) = re.findall(r'`("hash": .*?)`', PAGE)
     monkeypatch.setattr(registry, "_NAMED", eval(f"{{{entry}}}", {**vars(made)}))

@@ -1,7 +1,5 @@
 """Options are declared once: flags, help, keys, keywords and the reference page come of the fields."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import runpy
@@ -9,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,19 +14,16 @@ from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, command_spec
 from slicebeam.pipelines.config.coercion import CONFIGS
-from slicebeam.pipelines.config.option_fields import Options, declared, flagged
+from slicebeam.pipelines.config.option_fields import declared, flagged
 from slicebeam.pipelines.python import signatures
-
-if TYPE_CHECKING:
-    from slicebeam.pipelines.config.option_fields import OptionField
 
 ROOT = Path(__file__).parents[2]
 NAMES = [name for name in COMMANDS if name not in SUBCOMMANDS]
 NAMES += [f"{name} {one}" for name, within in SUBCOMMANDS.items() for one in within]
-MODELS: set[type[Options]] = {model for name in NAMES for model in command_spec(name).options}
+MODELS = {model for name in NAMES for model in command_spec(name).options}
 
 
-def fields() -> list[tuple[str, OptionField]]:
+def fields():
     return [
         (f"{model.__name__}.{one.name}", one)
         for model in MODELS
@@ -37,12 +31,12 @@ def fields() -> list[tuple[str, OptionField]]:
     ]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def shown(capsys, *words):
     assert run([*words, "--help"]) == 0
     return capsys.readouterr().out
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_every_field_says_what_it_is():
     for model in MODELS:
         # What `metric` is split into is no option of its own.
         assert set(declared(model)) == set(model.model_fields) - {"tfma_metric"}, model
@@ -55,7 +49,7 @@ def test_every_field_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_names_only_flags_of_its_command(name: str) -> None:
+def test_help_names_only_flags_of_its_command(name):
     spec = command_spec(name)
     known = {flag for one in spec.fields() for flag in one.flags}
     for text in (spec.help, *(one.option.help for one in spec.fields())):
@@ -64,7 +58,7 @@ def test_help_names_only_flags_of_its_command(name: str) -> None:
         assert named <= known, (name, text)
 
 
-def test_what_an_entry_refers_to_is_there() -> None:
+def test_what_an_entry_refers_to_is_there():
     for name in NAMES:
         spec = command_spec(name)
         for reference in (spec.main, spec.configure, spec.runs, spec.shows):
@@ -73,13 +67,13 @@ def test_what_an_entry_refers_to_is_there() -> None:
             assert spec.options[0] is CONFIGS[name]  # type: ignore[index]
 
 
-def _named(reference: str) -> Any:
+def _named(reference):
     from pkgutil import resolve_name
 
     return resolve_name(reference)
 
 
-def test_commands_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_are_grouped(capsys):
     text = shown(capsys)
     groups = re.findall(r"^(\w+):\n((?:  .+\n)+)", text, re.MULTILINE)
     found = {title: re.findall(r"^  (\w+)", rows, re.MULTILINE) for title, rows in groups}
@@ -93,9 +87,7 @@ def test_commands_are_grouped(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["", *SUBCOMMANDS, *NAMES])
-def test_help_is_plain_grouped_and_ends_with_an_example(
-    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = shown(capsys, *name.split())
     # The example's words are not broken where a line would be too long.
@@ -122,7 +114,7 @@ def test_help_is_plain_grouped_and_ends_with_an_example(
     assert not missing
 
 
-def test_help_of_a_search_begins_with_what_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_search_begins_with_what_is_needed(capsys):
     text = shown(capsys, "search")
     titles = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)
     assert titles == [
@@ -131,7 +123,7 @@ def test_help_of_a_search_begins_with_what_is_needed(capsys: pytest.CaptureFixtu
     ]
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     code = """
 import sys
 from slicebeam.pipelines.cli import run
@@ -144,18 +136,18 @@ assert %r or "pydantic" not in sys.modules
         subprocess.run([sys.executable, "-c", code % (words, may)], check=True, capture_output=True)
 
 
-def test_the_stub_is_up_to_date() -> None:
+def test_the_stub_is_up_to_date():
     assert signatures.formatted(signatures.stub()) == signatures.STUB.read_text("utf-8"), (
         "run: python -m slicebeam.pipelines.python.signatures"
     )
 
 
-def test_the_reference_page_is_up_to_date() -> None:
+def test_the_reference_page_is_up_to_date():
     made = runpy.run_path(str(ROOT / "docs" / "options_page.py"))
     assert made["page"]() == made["PAGE"].read_text("utf-8"), "run: python docs/options_page.py"
 
 
-def test_functions_have_the_signatures_of_their_commands() -> None:
+def test_functions_have_the_signatures_of_their_commands():
     found = inspect.signature(api.search)
     assert next(iter(found.parameters)) == "data"
     assert found.parameters["bins"].default == 10
@@ -164,14 +156,13 @@ def test_functions_have_the_signatures_of_their_commands() -> None:
     assert of_config - {"data"} <= set(found.parameters)
     assert "fail_on" not in found.parameters
     assert list(inspect.signature(api.edit.rename).parameters) == [
-        *("changelist", "slice", "name", "progress"),
+        *("changelist", "slice", "name", "progress")
     ]
     assert "slice : Slice, given by its slice_id" in (api.edit.rename.__doc__ or "")
 
 
 @pytest.mark.slow
-def test_mypy_knows_the_keywords(tmp_path: Path) -> None:
-    """What an editor completes, mypy checks."""
+def test_mypy_knows_the_keywords(tmp_path):
     (tmp_path / "used.py").write_text(
         "from slicebeam.pipelines.api import Report, attribute, define, edit, search\n"
         "found: Report = search('x.parquet', label='y', metric=['recall'], bins=5)\n"

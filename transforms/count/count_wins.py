@@ -244,9 +244,7 @@ class _Group:
         rank = self.rank[some]
         weights, resampling = self.sorted_weights, self.plan.resampling
         rows = ScoredRows(
-            rank - rank[0],
-            self.sorted_positive[some],
-            None if weights is None else weights[some],
+            rank - rank[0], self.sorted_positive[some], None if weights is None else weights[some]
         )
 
         def column(feature: int) -> IntArray | Ragged:

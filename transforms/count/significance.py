@@ -14,7 +14,6 @@ from slicebeam.metrics.counting.count_reader import SumReader
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.kinds import PAPER
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import outcome_codes
 from slicebeam.transforms.count.plans import read_block
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
 
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 
-# Reasons that the margins of a slice give, whatever the outcome.
-_BY_MARGINS = (
-    outcome_codes.WHOLE,
-    outcome_codes.CONSTANT,
-    outcome_codes.UNDEFINED,
-    outcome_codes.SMALL_DENOMINATOR,
-    outcome_codes.SMALL_SLICE,
-)
-
-
 @dataclass(frozen=True)
 class BlockTest:
     """The settings of TestSignificance.
@@ -50,7 +39,6 @@ class BlockTest:
     plan_digest : stands in every part, so that parts of another plan are not taken for its own
     tests : one for each metric, the first one steers the search; none to count only
     min_slice_size : smaller slices are counted, not tested
-    needs_least_p : whether the correction needs the smallest p of each slice
     is_first : whether replicates decide of some slices afterwards
     of_all : int64 [columns and total terms] of all examples, where they are known better than by the
         sums that the slices are counted with
@@ -63,7 +51,6 @@ class BlockTest:
     space: StatisticSpace
     tests: tuple[SliceTest, ...]
     min_slice_size: int
-    needs_least_p: bool = False
     is_first: bool = False
     of_all: IntArray | None = None
 
@@ -73,9 +60,8 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
 
     Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
     Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
-    (NaN where the slice is too small to be tested), where they are wanted ``first<i>`` (the same,
-    which stays where replicates decide) and ``least<i>`` (the smallest p that its margins
-    allow), ``best<i>`` (for a metric whose value may be off, the smallest p that its error leaves),
+    (NaN where the slice is too small to be tested), where it is wanted ``first<i>`` (the same,
+    which stays where replicates decide), ``best<i>`` (for a metric whose value may be off, the smallest p that its error leaves),
     ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
     were not empty, and how many were tested.
     """
@@ -112,22 +98,10 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
                 own = metric(test.metric)
                 best = own.least_test_p(own_sums, of_all, space, test.alternative, tested)
             columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)
-        if config.needs_least_p:
-            least = np.zeros(large.size)
-            if test.test == "auto":
-                own = metric(test.metric)
-                least = own.smallest_p(own_sums, of_all, space, test.alternative)
-                # What is not tested for its margins could never have been significant.
-                least = np.where(np.isin(tested.reasons, _BY_MARGINS), 1.0, least)
-            columns[f"least{number}"] = _spread(least, large, sizes.size, 0.0)
         columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
         columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)
         columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
-    facts = {
-        "plan": config.plan_digest,
-        "nonempty": nonempty,
-        "tested": int(large.size),
-    }
+    facts = {"plan": config.plan_digest, "nonempty": nonempty, "tested": int(large.size)}
     arrays = [pa.array(np.ascontiguousarray(column)) for column in columns.values()]
     batch = pa.record_batch(arrays, names=list(columns))
     return batch.replace_schema_metadata({"facts": json.dumps(facts)})
@@ -153,8 +127,6 @@ def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
     """Return a part's results for a metric's slices, with the columns that it omits."""
     if name == "first" and f"first{number}" not in batch.schema.names:
         name = "p"
-    if name == "least" and f"least{number}" not in batch.schema.names:
-        return np.zeros(batch.num_rows)
     column: NDArray[Any] = batch.column(f"{name}{number}").to_numpy()
     return column
 

@@ -132,7 +132,7 @@ def _write_beside(
     columns: dict[str, Any] = {ROW: positions(chunk).astype(np.int64), TESTED: tested}
     if wanted.outcome is not None:
         predicted = extract_predictions(chunk, wanted.outcome)
-        baseline = wanted.outcome.old is not None
+        baseline = wanted.outcome.has_baseline
         losses = losses_of(predicted, wanted.metric, baseline=baseline)
         if losses is not None:
             columns[CHANGE] = losses.change

@@ -95,7 +95,7 @@ def embed_chunk(chunk: Chunk, wanted: Embedded) -> None:
     others: dict[str, NDArray[Any]] = {}
     is_zero_one = False
     if wanted.outcome is not None:
-        baseline = wanted.outcome.old is not None
+        baseline = wanted.outcome.has_baseline
         predicted = extract_predictions(chunk, wanted.outcome)
         losses = losses_of(predicted, wanted.metric, baseline=baseline)
         if losses is not None:

@@ -167,10 +167,7 @@ def _embedded(array: pa.Array, name: str, chunk: Chunk, encoder: Encoder) -> Vec
 
 
 def write_embeddings(
-    path: StoragePath,
-    z: Vectors,
-    others: Mapping[str, NDArray[Any]],
-    facts: Mapping[str, Any],
+    path: StoragePath, z: Vectors, others: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]
 ) -> None:
     """Write the embeddings of a chunk, other columns [rows], and facts for the driver."""
     rows, D = z.shape

@@ -132,9 +132,7 @@ def shaping(
     return z[some], [loss[some] for loss in losses]
 
 
-def shaping_blocks(
-    group: RowGroup,
-) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+def shaping_blocks(group: RowGroup) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
     """Yield what `shaping` returns of each block of rows, counted from the group's first.
 
     Blocks go over the ends of files: what is summed block by block is then the same to the byte

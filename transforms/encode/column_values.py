@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray
@@ -43,6 +45,52 @@ def boolean_mask(values: pa.Array) -> BoolArray:
     """Return a boolean array as numpy has it: bool [rows], without nulls."""
     mask: BoolArray = values.to_numpy(zero_copy_only=False).astype(bool)
     return mask
+
+
+def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return values as Python has them; times that it cannot represent as text.
+
+    Nanoseconds are microseconds where no digit is lost. Arrow alone would return them as objects of
+    pandas, and fail without it.
+
+    >>> python_values(pa.array([1000, None], pa.timestamp("ns")))
+    [datetime.datetime(1970, 1, 1, 0, 0, 0, 1), None]
+    >>> python_values(pa.array([1001, None], pa.timestamp("ns")))
+    ['1970-01-01 00:00:00.000001001', None]
+    """
+    listed: list[Any]
+    try:
+        listed = values.cast(_with_times(values.type, _in_microseconds)).to_pylist()
+    except (ValueError, OverflowError):
+        listed = values.cast(_with_times(values.type, lambda _: pa.string())).to_pylist()
+    return listed
+
+
+def python_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table, whose values are those of `python_values`."""
+    columns = map(python_values, table.columns)
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    if getattr(kind, "unit", None) != "ns":
+        return kind
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.time64("us") if pa.types.is_time(kind) else pa.duration("us")
+
+
+def _with_times(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type, in which others may be nested, with its dates and times changed."""
+    if pa.types.is_dictionary(kind):
+        return _with_times(kind.value_type, changed)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.large_list(_with_times(kind.value_type, changed))
+    if pa.types.is_map(kind):
+        return pa.map_(*(_with_times(part, changed) for part in (kind.key_type, kind.item_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([(part.name, _with_times(part.type, changed)) for part in kind])
+    return changed(kind) if pa.types.is_temporal(kind) else kind
 
 
 def missing_mask(values: pa.Array) -> BoolArray | None:

@@ -13,6 +13,7 @@ from slicebeam.transforms.encode.sources import Source, StoredFile, open_parquet
 from slicebeam.transforms.formats.column_kinds import ColumnKinds, block_kinds, date_kinds
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.json_lines import read_json_blocks
+from slicebeam.transforms.formats.schemas import storable
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
 from slicebeam.transforms.storage.checked_files import (
     DamagedFileError,
@@ -79,7 +80,7 @@ def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -
             kinds[name] = column.merge(kinds.get(name, ColumnKinds()))
         part = conversion.folder / f"{number:05d}-{len(parts):06d}.parquet"
         with written_whole(part) as stream:
-            pq.write_table(block, stream)
+            pq.write_table(storable(block), stream)
             checksum = checksum_of(stream)
         parts.append({"part": part.name, "row": row, "checksum": checksum})
         row += block.num_rows

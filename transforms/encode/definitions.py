@@ -172,8 +172,10 @@ def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> p
             )
     if is_text:
         return pa.array(ids, pa.large_string())
-    kind = pa.uint64() if kind == pa.uint64() else pa.int64()
-    limits = np.iinfo(kind.to_pandas_dtype())
+    is_unsigned = kind == pa.uint64()
+    kind, limits = (
+        (pa.uint64(), np.iinfo(np.uint64)) if is_unsigned else (pa.int64(), np.iinfo(np.int64))
+    )
     return pa.array([int(one) for one in ids if limits.min <= int(one) <= limits.max], kind)
 
 

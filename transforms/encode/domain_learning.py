@@ -176,12 +176,7 @@ def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float)
 
 
 def numeric_domain(
-    name: str,
-    counted: ValueCounts,
-    bins: int,
-    error: float = 0.0,
-    *,
-    exact_edges: bool = False,
+    name: str, counted: ValueCounts, bins: int, error: float = 0.0, *, exact_edges: bool = False
 ) -> FeatureDomain:
     """Return the bins of a numeric column.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, install_hint
 from slicebeam.transforms.encode.output_models import OutputModel
 from slicebeam.transforms.encode.python_models import is_python_model
 from slicebeam.transforms.storage.storage import storage_path
@@ -151,7 +151,7 @@ def _width(shape: list[Any]) -> int:
 
 
 def _missing(path: str, name: str, extra: str) -> OptionError:
-    return OptionError(f"--model {path} needs {name}: pip install 'slicebeam[{extra}]'")
+    return OptionError(f"--model {path} needs {name}; {install_hint(extra)}")
 
 
 def _several(path: str, names: list[str]) -> OptionError:

@@ -31,6 +31,7 @@ _LARGEST = 1e75
 _LARGEST_INTEGER = np.uint64(2**53)
 
 Side = Literal["prediction", "baseline"]
+_SIDES: tuple[Side, ...] = ("prediction", "baseline")
 # What a model gives: a class, the probability of the positive one, a number, or what TFMA would take.
 Given = Literal["class", "score", "number", "output"]
 
@@ -63,6 +64,7 @@ class Outcome:
     label : column of true classes, or of true numbers
     class_type : Arrow type text in which classes are compared; empty where none are
     new, old : the model, and the baseline if there is one
+    is_paired : whether metrics compare the two; else only their classes are, by ``disagreement``
     positive_class : the class that scores and binary metrics speak of, None without them
     threshold : a score of at least this predicts the positive class
     needs : what the metrics want to know
@@ -80,6 +82,12 @@ class Outcome:
     needs: Needs = field(default_factory=Needs)
     weight: str | None = None
     cuts_models: bool = False
+    is_paired: bool = True
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether metrics compare an old model."""
+        return self.old is not None and self.is_paired
 
     @property
     def uses_classes(self) -> bool:
@@ -222,6 +230,7 @@ class Predicted:
     indicators : bool [rows] by name and whether it is the old model's
     classes : the distinct classes seen, by ``label`` and side; None if there are too many
     pairs : classes of each row, by ``label`` and side, where they are counted in pairs
+    predicted : predicted class of each row by side, or whether it is the positive one
     scores : float64 [rows] for each model
     values : float64 [rows] by name and whether it is the old model's
     weights : float64 [rows], None if there are none
@@ -235,6 +244,7 @@ class Predicted:
     values: dict[tuple[str, bool], FloatArray]
     weights: FloatArray | None
     labels: pa.Array | None = None
+    predicted: dict[Side, pa.Array] = field(default_factory=dict)
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
@@ -264,12 +274,15 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     if outcome.label is not None and needs.predicted_numbers:
         column = chunk.table.column(outcome.label)
         truth = _finite(numbers(column, outcome.label, chunk, of_errors), outcome.label, chunk)
-    sides: tuple[Side, ...] = ("prediction", "baseline")
-    for side in sides:
+    for side in _SIDES:
         predictor = outcome.predictor(side)
         if predictor is None:
             continue
         old = side == "baseline"
+        if old and not outcome.is_paired:
+            if label is not None:
+                _add_classes(found, label, positive, side, predictor, outcome, chunk)
+            continue
         if predictor.loss and needs.losses:
             loss = numbers(chunk.table.column(predictor.loss), predictor.loss, chunk, "a loss")
             found.values["loss", old] = _finite(loss, predictor.loss, chunk)
@@ -283,10 +296,9 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
         if truth is not None:
             name = predictor.column or predictor.score or model_column(side, "number")
             predicted = numbers(chunk.table.column(name), name, chunk, of_errors)
-            error = _finite(predicted, name, chunk) - truth
-            for value, of_error in (("bias", error), ("mae", np.abs(error)), ("mse", error**2)):
-                if value in needs.values:
-                    found.values[value, old] = of_error
+            _add_errors(found, _finite(predicted, name, chunk) - truth, old, needs)
+    if needs.two_models:
+        found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
         averaged = averaged_column(value)
         if averaged is not None:
@@ -294,6 +306,23 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             number = numbers(column, averaged, chunk, f"--metric {value}")
             found.values[value, False] = _finite(number, averaged, chunk)
     return found
+
+
+def _add_errors(found: Predicted, error: FloatArray, old: bool, needs: Needs) -> None:
+    for value, of_error in (("bias", error), ("mae", np.abs(error)), ("mse", error**2)):
+        if value in needs.values:
+            found.values[value, old] = of_error
+
+
+def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
+    new, old = found.predicted["prediction"], found.predicted["baseline"]
+    if new.type != old.type:
+        # A score tells only the positive class from the other.
+        new, old = (
+            one if pa.types.is_boolean(one.type) else pa.array(_is_positive(one, outcome))
+            for one in (new, old)
+        )
+    return _numpy(pc.not_equal(new, old))
 
 
 def _weights(chunk: Chunk, outcome: Outcome) -> FloatArray | None:
@@ -383,6 +412,7 @@ def _add_classes(
         if positive is None:
             positive = _is_positive(label, outcome)
         wrong = predicted_positive != positive
+        found.predicted[side] = pa.array(predicted_positive)
         if outcome.needs.classes:
             # The name of the other class may be in another chunk: it is null here.
             named = pa.scalar(outcome.positive_class, label.type)
@@ -394,6 +424,7 @@ def _add_classes(
         shown = predictor.column or f"the predictions of {predictor.model}"
         predicted = classes(chunk.table.column(name), outcome.class_type, shown, chunk)
         found.classes[side] = _distinct(predicted)
+        found.predicted[side] = predicted
         wrong = _numpy(pc.not_equal(label, predicted))
         if outcome.needs.classes:
             found.pairs[side] = predicted
@@ -416,10 +447,7 @@ def _distinct(array: pa.Array) -> list[Any] | None:
 
 
 def check_classes(
-    seen: Iterable[dict[str, list[Any] | None]],
-    outcome: Outcome,
-    *,
-    is_positive_named: bool,
+    seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome, *, is_positive_named: bool
 ) -> list[Any]:
     """Return all classes of the label, after checking that predictions speak of the same ones.
 
@@ -466,7 +494,10 @@ def check_classes(
             )
     if outcome.positive_class is None:
         return sorted(labels)
-    if outcome.positive_class not in labels:
+    predicted = [merged.get(side) or set() for side in ("prediction", "baseline")]
+    # On some days no label is positive, but a misspelt class is never predicted either.
+    occurs = outcome.positive_class in labels.union(*predicted)
+    if not occurs and not {*labels, outcome.positive_class} <= {0, 1}:
         raise OptionError(
             f"--positive-class {outcome.positive_class!r} is not a value of label "
             f"{outcome.label!r}: labels are {_some(labels)}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
+from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError, install_hint
 from slicebeam.transforms.encode.exported_models import exported_model
 from slicebeam.transforms.encode.output_models import OutputModel
 from slicebeam.transforms.encode.python_models import is_python_model, python_model
@@ -23,7 +24,15 @@ _MOST_COLUMNS = 12
 
 
 def model_features(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model reads: those it was trained on, else all features."""
+    """Return the columns that a model reads: those it was trained on, else all features.
+
+    Raises
+    ------
+    OptionError
+        pandas is not installed, of which the model is given a frame of them.
+    """
+    if find_spec("pandas") is None:
+        raise OptionError(f"--model needs pandas, whose frames it reads; {install_hint('sklearn')}")
     names = getattr(model, "feature_names_in_", None)
     return list(features) if names is None else [str(name) for name in names]
 
@@ -51,12 +60,6 @@ def load_model(path: str) -> Any:
         raise FileError(f"--model {path}: no such file") from error
     if exported is not None:
         return exported
-    try:
-        import sklearn  # noqa: F401
-    except ImportError as error:
-        raise OptionError(
-            "--model needs scikit-learn: install it with pip install 'slicebeam[sklearn]'"
-        ) from error
     try:
         with storage_path(path, "--model").open("rb") as stream:
             if path.endswith(".joblib"):
@@ -152,12 +155,7 @@ def predict_scores(
 
 
 def predict_above(
-    model: Any,
-    table: pa.Table,
-    columns: Sequence[str],
-    path: str,
-    positive: Any,
-    threshold: float,
+    model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any, threshold: float
 ) -> pa.Array:
     """Return the positive class where its probability is at least a threshold, else the other one.
 

@@ -84,9 +84,15 @@ def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
     for part in _split(text, "&"):
         fields = tuple(dict.fromkeys(reading.field for reading in _readings(part)))
         if not fields:
-            raise InputError(f"{shortened(part)!r} is not a condition; write it as in {_EXAMPLE!r}")
+            raise _no_condition(part)
         found.append((part, fields))
     return found
+
+
+def _no_condition(text: str) -> InputError:
+    return InputError(
+        f"{shortened(text)!r} is not a condition; write it as in {_EXAMPLE!r}; ops: {_FORMS}"
+    )
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -103,7 +109,7 @@ def _condition(text: str, columns: Mapping[str, pa.DataType]) -> Singleton:
     readings = list(dict.fromkeys(_readings(text)))
     known = [one for one in readings if one.field in columns]
     if not readings:
-        raise InputError(f"{shortened(text)!r} is not a condition; write it as in {_EXAMPLE!r}")
+        raise _no_condition(text)
     if not known:
         raise unknown_name("column", readings[0].field, columns)
     if len(known) > 1:

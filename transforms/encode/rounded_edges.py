@@ -118,7 +118,8 @@ def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
     with np.errstate(over="ignore"):
         is_half = bool((numbers.astype(np.float16) == numbers).all())
     is_single = kind == pa.float32()
-    return [kind.to_pandas_dtype(), *([np.float16] if is_single and is_half else [])]
+    own = np.dtype(f"f{kind.bit_width // 8}").type
+    return [own, *([np.float16] if is_single and is_half else [])]
 
 
 def _candidates(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.transforms.encode.column_values import arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
-from slicebeam.transforms.formats.schemas import conform, unify_schemas
+from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
 from slicebeam.transforms.storage.checked_files import open_checked
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
 from slicebeam.transforms.storage.storage import identity, open_input, storage_path
@@ -194,7 +194,11 @@ class Source:
                 if not what
                 else ColumnError(f"{what}: {unknown_name('column', name, self.schema.names)}")
             )
-        return self.schema.field(name).type
+        kind = self.schema.field(name).type
+        if reason := unstorable_reason(kind):
+            where = f"{what}: " if what else ""
+            raise ColumnError(f"{where}column {name!r} cannot be read ({reason}); name another one")
+        return kind
 
 
 def plan_splits(
@@ -243,9 +247,7 @@ def open_parquet(
             schemas.append((file.origin, opened.schema_arrow.remove_metadata()))
     schema = unify_schemas(schemas, allow_missing=allow_missing)
     return Source(
-        plan_splits(footers, CHUNK_ROWS),
-        schema.serialize().to_pybytes(),
-        dict(text_types or {}),
+        plan_splits(footers, CHUNK_ROWS), schema.serialize().to_pybytes(), dict(text_types or {})
     )
 
 

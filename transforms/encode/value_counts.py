@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from slicebeam.transforms.encode.column_values import from_numbers, missing_mask, sortable
 from slicebeam.transforms.encode.domain_learning import ValueCounts
 from slicebeam.transforms.encode.number_counts import NumberCounts
+from slicebeam.transforms.formats.schemas import unstorable_reason
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
@@ -27,6 +28,8 @@ def unsupported(kind: pa.DataType) -> str | None:
     """Return why a column of this type can't be a feature, None if it can."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
+    if reason := unstorable_reason(kind):
+        return reason
     if pa.types.is_list(kind):
         inner = kind.value_type
         if pa.types.is_string(inner) or pa.types.is_integer(inner) or pa.types.is_boolean(inner):
@@ -173,12 +176,7 @@ class ColumnCounter:
             values, counts = self._counts.counted()
             error, distinct = 0.0, len(values)
         counted = ValueCounts(
-            values,
-            counts,
-            self.missing,
-            self.rows,
-            self.list_column,
-            max(distinct, len(values)),
+            values, counts, self.missing, self.rows, self.list_column, max(distinct, len(values))
         )
         return counted, error
 

@@ -235,10 +235,7 @@ class _Store:
                 pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1]),
             ],
             schema=pa.schema(
-                {
-                    "key": pa.binary(_KEY_BYTES),
-                    "vector": pa.list_(pa.float32(), vectors.shape[1]),
-                },
+                {"key": pa.binary(_KEY_BYTES), "vector": pa.list_(pa.float32(), vectors.shape[1])},
                 {"encoder": self.source.name, "fingerprint": self.source.fingerprint},
             ),
         )

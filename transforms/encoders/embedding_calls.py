@@ -16,6 +16,8 @@ from slicebeam.transforms.http.calls import (
     backoff,
     response_of,
 )
+from slicebeam.transforms.secrets.redaction import hiding
+from slicebeam.transforms.secrets.variables import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +49,7 @@ class Calls:
 
     def __init__(self, name: str, address: str, model: str, key: str) -> None:
         self.name, self.address, self.model, self._key = name, address, model, key
+        self._secret = hiding([key])
         self._failure: Exception | None = None
         self._answered = 0
         self._pace = Pace()
@@ -190,7 +193,7 @@ class Calls:
         return self._shown(str(error) or type(error).__name__)
 
     def _shown(self, text: str) -> str:
-        hidden = text.replace(self._key, "***") if self._key else text
+        hidden = self._secret.sub(HIDDEN, text) if self._secret else text
         return " ".join(hidden.split())[:_SHOWN]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, install_hint, unknown_name
 from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 from slicebeam.transforms.encoders.embedding_calls import Calls
 from slicebeam.transforms.secrets.plain_http import is_allowed, refuse_plain_http
@@ -106,9 +106,7 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
-        raise OptionError(
-            "--encoder openai: needs aiohttp: install it with pip install 'slicebeam[api]'"
-        ) from error
+        raise OptionError(f"--encoder openai: needs aiohttp; {install_hint('api')}") from error
     address = spec.removeprefix(_KIND)
     parts = _parts(spec, address)
     model = _DEFAULT_MODEL

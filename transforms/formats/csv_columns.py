@@ -101,11 +101,7 @@ class _Body:
 
 
 def _begin(
-    stream: BinaryIO,
-    path: str,
-    column_names: Sequence[str] | None,
-    skip_rows: int,
-    delimiter: str,
+    stream: BinaryIO, path: str, column_names: Sequence[str] | None, skip_rows: int, delimiter: str
 ) -> tuple[list[str], _Body]:
     """Read the lines before the first row of data: the names and the bytes that follow."""
     head = b""

@@ -39,10 +39,7 @@ _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
 def read_json_blocks(
-    path: str,
-    *,
-    block_bytes: int = 16 << 20,
-    open_file: Callable[[str], BinaryIO] = open_stored,
+    path: str, *, block_bytes: int = 16 << 20, open_file: Callable[[str], BinaryIO] = open_stored
 ) -> Iterator[pa.Table]:
     """Read a JSON Lines file as blocks of columns, in file order.
 
@@ -255,6 +252,10 @@ def _as_text(data_type: pa.DataType) -> pa.DataType:
 def _may_be_rounded(column: pa.ChunkedArray) -> bool:
     if pa.types.is_list(column.type):
         return _may_be_rounded(pc.list_flatten(column))
+    if pa.types.is_struct(column.type):
+        return any(
+            _may_be_rounded(pc.struct_field(column, at)) for at in range(column.type.num_fields)
+        )
     if not pa.types.is_floating(column.type):
         return False
     return bool(pc.any(pc.greater_equal(pc.abs(column), float(_EXACT))).as_py())
@@ -262,7 +263,7 @@ def _may_be_rounded(column: pa.ChunkedArray) -> bool:
 
 def _require_exact(data: bytes, table: pa.Table, path: str, first_line: int) -> None:
     """Raise an InputError if an integer was rounded to a float, as an id would be."""
-    names = [f.name for f in table.schema if pa.types.is_floating(_of_values(f.type))]
+    whole = pa.struct(list(table.schema))
     for number, line in enumerate(data.split(b"\n"), first_line):
         if not line.strip():
             continue
@@ -270,25 +271,24 @@ def _require_exact(data: bytes, table: pa.Table, path: str, first_line: int) -> 
             row = _loads(line)
         except json.JSONDecodeError:
             continue
-        for name in names:
-            for value in _flat(row.get(name)):
-                if type(value) is int and not _is_exact(value):
-                    raise InputError(
-                        f"{path}, line {number}: column {name!r} holds {_short(str(value))}, which "
-                        "a column of 64-bit numbers cannot hold exactly; write the column as strings"
-                    )
+        for name, value in _rounded("", row, whole):
+            raise InputError(
+                f"{path}, line {number}: column {name!r} holds {_short(str(value))}, which "
+                "a column of 64-bit numbers cannot hold exactly; write the column as strings"
+            )
 
 
-def _of_values(data_type: pa.DataType) -> pa.DataType:
-    return _of_values(data_type.value_type) if pa.types.is_list(data_type) else data_type
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        for part in value:
-            yield from _flat(part)
-    else:
-        yield value
+def _rounded(name: str, value: Any, data_type: pa.DataType) -> Iterator[tuple[str, int]]:
+    """Yield the integers that Arrow's type of a value rounds, with the name of their column."""
+    if pa.types.is_list(data_type):
+        for part in value or ():
+            yield from _rounded(name, part, data_type.value_type)
+    elif pa.types.is_struct(data_type):
+        for field in data_type:
+            inner = f"{name}.{field.name}" if name else field.name
+            yield from _rounded(inner, (value or {}).get(field.name), field.type)
+    elif pa.types.is_floating(data_type) and type(value) is int and not _is_exact(value):
+        yield name, value
 
 
 def _loads(line: bytes, **hooks: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import types
 
 from slicebeam.metrics.errors import ColumnError, InputError
@@ -17,6 +19,52 @@ if TYPE_CHECKING:
 _UNITS = ("s", "ms", "us", "ns")
 _EXACT = 2**53
 _MOST_NAMES = 12
+# The only field of a placeholder begins with this, and goes on with the type that it stands for.
+_CANNOT_STORE = "Parquet cannot store "
+
+
+def storable(table: pa.Table) -> pa.Table:
+    """Return the table with a placeholder for each column whose type Parquet cannot store.
+
+    A placeholder only says which values were null, and why nothing else is known.
+
+    Examples
+    --------
+    >>> unstorable_reason(storable(pa.table({"x": [{}]})).schema.field("x").type)
+    'Parquet cannot store struct<>'
+    """
+    if _are_storable(table.schema.types):
+        return table
+    for place, field in enumerate(table.schema):
+        if not _are_storable([field.type]):
+            kind = pa.struct([(f"{_CANNOT_STORE}{field.type}", pa.null())])
+            column = pa.chunked_array(
+                [_placeholder(one, kind) for one in table[place].chunks], kind
+            )
+            table = table.set_column(place, field.name, column)
+    return table
+
+
+def unstorable_reason(data_type: pa.DataType) -> str | None:
+    """Return what a placeholder of `storable` says; None of any other type."""
+    if types.is_struct(data_type) and data_type.num_fields == 1:
+        name: str = data_type.field(0).name
+        return name if name.startswith(_CANNOT_STORE) else None
+    return None
+
+
+def _are_storable(data_types: Sequence[pa.DataType]) -> bool:
+    columns = [pa.nulls(1, one) for one in data_types]
+    try:
+        pq.write_table(pa.table(columns, names=list(map(str, range(len(columns))))), io.BytesIO())
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+def _placeholder(values: pa.Array, kind: pa.StructType) -> pa.StructArray:
+    nothing = [pa.nulls(len(values), field.type) for field in kind]
+    return pa.StructArray.from_arrays(nothing, fields=list(kind), mask=values.is_null())
 
 
 def _plain(data_type: pa.DataType) -> pa.DataType:
@@ -62,6 +110,11 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if one == other or types.is_null(other):
         return one
     if types.is_null(one):
+        return other
+    # Objects without keys are unknown as those are that have some.
+    if types.is_struct(one) and types.is_struct(other) and unstorable_reason(other):
+        return one
+    if types.is_struct(one) and types.is_struct(other) and unstorable_reason(one):
         return other
     if types.is_list(one) or types.is_list(other):
         parts = [t.value_type if types.is_list(t) else t for t in (one, other)]
@@ -112,7 +165,8 @@ def unify_schemas(
     uint64 does not fit with signed ones); integers with floats are float64; a date with a
     timestamp is a timestamp; units are the finest; decimals keep all digits; a scalar with a list
     is a list; text with binary is binary. Dictionary and large types become their plain types;
-    metadata is left out. Struct and map types must be equal.
+    metadata is left out. Struct and map types must be equal, but a placeholder of `storable` gives
+    way to a struct.
 
     Parameters
     ----------
@@ -207,6 +261,8 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
         raise ColumnError(
             f"column {name!r} is {plain}, which cannot be converted to {target} without loss"
         )
+    if unstorable_reason(plain):
+        return pa.chunked_array([_placeholder(one, target) for one in column.chunks], target)
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     elif types.is_run_end_encoded(column.type):

@@ -130,11 +130,7 @@ def read_records(path: str) -> Iterator[bytes]:
 @cache
 def _example_class() -> Any:
     """Return the message class of tf.Example, in a pool of its own beside TensorFlow's."""
-    from google.protobuf import (  # type: ignore[import-untyped]
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-    )
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
 
     proto = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
@@ -171,9 +167,7 @@ def _example_class() -> Any:
     for part in feature.field:
         part.oneof_index = 0
     features = add(
-        file.message_type,
-        "Features",
-        ("feature", 1, message, ".slicebeam.Features.FeatureEntry"),
+        file.message_type, "Features", ("feature", 1, message, ".slicebeam.Features.FeatureEntry")
     )
     features.field[0].label = proto.LABEL_REPEATED
     entry = add(
@@ -281,10 +275,7 @@ def _column(feature: _Feature, count: int) -> pa.Array:
 
 
 def read_tfrecord_blocks(
-    path: str,
-    *,
-    block_rows: int = 16384,
-    open_file: Callable[[str], BinaryIO] = open_stored,
+    path: str, *, block_rows: int = 16384, open_file: Callable[[str], BinaryIO] = open_stored
 ) -> Iterator[pa.Table]:
     """Read a TFRecord file of tf.Example messages as blocks of columns, in file order.
 

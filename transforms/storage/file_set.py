@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
@@ -106,7 +107,10 @@ class FileSet(ABC):
         """Yield the document and its revisions, as they are now."""
         yield self.document
         stem, _, kind = self.document.name.partition(".")
-        yield from self.folder.glob(f"{stem}.r*.{kind}")
+        for path in self.folder.glob(f"{stem}.r*.{kind}"):
+            # A pipe would never open.
+            if not isinstance(path, Path) or path.is_file():
+                yield path
 
     def _named_now(self) -> set[str]:
         """Return the names of files that any document in the folder names."""

@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, StorageError
+from slicebeam.metrics.errors import InputError, StorageError, install_hint
 from slicebeam.transforms.storage.object_stores import (
     ACCESS,
     DOWN,
@@ -38,9 +38,7 @@ class GoogleStore:
             from google.cloud import storage
             from google.cloud.storage.retry import DEFAULT_RETRY
         except ImportError as error:
-            raise InputError(
-                "gs:// needs google-cloud-storage: install it with pip install 'slicebeam[gs]'"
-            ) from error
+            raise InputError(f"gs:// needs google-cloud-storage; {install_hint('gs')}") from error
         from google.auth.exceptions import GoogleAuthError
 
         self._buckets: set[str] = set()

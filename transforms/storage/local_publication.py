@@ -16,6 +16,7 @@ from slicebeam.metrics.errors import StorageError
 from slicebeam.transforms.storage.file_set import FileSet
 from slicebeam.transforms.storage.publish import Version, local_conflict, sha256_of, version_of
 from slicebeam.transforms.storage.storage import (
+    beneath,
     locked,
     remove_abandoned,
     settle,
@@ -115,6 +116,8 @@ class LocalFileSet(FileSet):
                 link.unlink(missing_ok=True)
 
     def _digest(self, path: StoragePath) -> str | None:
+        if not path.is_file():
+            return None
         try:
             with path.open("rb") as stream:
                 return sha256_of(stream)
@@ -132,7 +135,7 @@ def _own_turn(document: Path) -> Iterator[bool]:
     until = time.monotonic() + _PATIENCE
     while True:
         with storage_errors(document, "write"):
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         is_free = locked(file)
         if is_free is None or (is_free and _bears_the_name(file, path)):
             break
@@ -155,7 +158,7 @@ def remove_abandoned_lock(document: Path) -> None:
     """Remove the lock of a run that was killed as it had published; one that is held stays."""
     path = _lock_of(document)
     try:
-        file = os.open(path, os.O_RDWR)
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return
     try:
@@ -166,7 +169,7 @@ def remove_abandoned_lock(document: Path) -> None:
 
 
 def _lock_of(document: Path) -> Path:
-    return document.with_name(f".{document.name}.lock")
+    return Path(str(beneath(document.parent, f".{document.name}.lock")))
 
 
 def _bears_the_name(file: int, path: Path) -> bool:
@@ -181,10 +184,7 @@ def _bears_the_name(file: int, path: Path) -> bool:
 
 @contextmanager
 def local_file_set(
-    document: Path,
-    names: tuple[str, ...],
-    before: Version | None,
-    writer: str,
+    document: Path, names: tuple[str, ...], before: Version | None, writer: str
 ) -> Iterator[LocalFileSet]:
     """Open files in the folder of a document; unpublished ones are removed."""
     with ExitStack() as stack:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from slicebeam.metrics.errors import InputError, StorageError
+from slicebeam.metrics.errors import InputError, StorageError, install_hint
 from slicebeam.transforms.storage.object_stores import (
     ACCESS,
     DOWN,
@@ -47,9 +47,7 @@ class S3Store:
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         except ImportError as error:
-            raise InputError(
-                "s3:// needs boto3: install it with pip install 'slicebeam[s3]'"
-            ) from error
+            raise InputError(f"s3:// needs boto3; {install_hint('s3')}") from error
         self._timeout = timeout
         config = Config(
             connect_timeout=timeout * PATIENCE,

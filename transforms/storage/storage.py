@@ -264,6 +264,33 @@ def storage_errors(path: StoragePath | str, what: str) -> Iterator[None]:
         raise StorageError(f"cannot {what} {path}: {reason}{remedy}") from error
 
 
+def beneath(folder: StoragePath, *names: str) -> StoragePath:
+    """Return a path in a folder for what a run writes or removes there.
+
+    The folder itself may be a link, since the user named it; what is in it may come from a stranger.
+
+    Raises
+    ------
+    InputError
+        A name is that of a link, which may lead anywhere.
+    """
+    path = folder
+    for name in names:
+        path = path / name
+        if isinstance(path, Path) and path.is_symlink():
+            raise InputError(
+                f"{path} is a link, and nothing is written or removed through a link; remove it, or "
+                "put a folder in its place"
+            )
+    return path
+
+
+def open_plain(path: Path) -> IO[bytes]:
+    """Open a file to append to, without a buffer; a link in its place is refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
+
+
 def make_folder(path: StoragePath, *, within: StoragePath | None = None) -> None:
     """Make a folder and those above it, up to one that must be there; object storage has none."""
     if isinstance(path, Path):
@@ -273,10 +300,12 @@ def make_folder(path: StoragePath, *, within: StoragePath | None = None) -> None
 
 
 def remove_folder(path: StoragePath) -> None:
-    """Remove a folder and all that is in it, if it is there."""
+    """Remove a folder and all that is in it, if it is there; of a link, the link alone."""
     if isinstance(path, ObjectPath):
         keys = (found.key for found in path.store.listed(path.bucket, f"{path.key}/", deep=True))
         path.store.delete(path.bucket, keys)
+    elif path.is_symlink():
+        path.unlink()
     elif path.exists():
         # A worker that is about to end may still have put a file there.
         for _ in range(_REMOVALS - 1):
@@ -465,7 +494,8 @@ def remove_abandoned(path: Path) -> None:
     """Remove what killed runs left of a file that they were writing."""
     pattern = re.compile(re.escape(f".{path.name}.") + "[a-z0-9_]{8}")
     for left in path.parent.iterdir():
-        if pattern.fullmatch(left.name):
+        # A pipe would never open, and a link is nobody's temporary file.
+        if pattern.fullmatch(left.name) and left.is_file() and not left.is_symlink():
             # One that is gone in the meantime, or someone else's, is not for us.
             with suppress(OSError), left.open("rb") as stream:
                 if locked(stream.fileno()):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from slicebeam.metrics.errors import InputError, OptionError, nearest_hint
-from slicebeam.transforms.tfma.install import tfma_module
+from slicebeam.transforms.tfma.install import is_metric, metric_classes, tfma_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,8 +61,8 @@ class Computations:
         InputError
             TFMA is not installed, there is no such metric, or its arguments are wrong.
         """
-        metric_types = tfma_module("metrics.metric_types", f"--metric {self.spec.text}")
-        self._check_class(metric_types)
+        tfma_module(needed_by=f"--metric {self.spec.text}")
+        self._check_class()
         try:
             parts = self._separated
         except Exception as error:
@@ -96,32 +96,29 @@ class Computations:
         """Return the names of what it computes, of which each may be several numbers."""
         return set() if self.is_plot else {_name(key) for key in self._keys}
 
-    def _check_class(self, metric_types: Any) -> None:
+    def _check_class(self) -> None:
         spec = self.spec
+        shown = f"--metric {spec.text}"
         if spec.module:
             try:
                 module = import_module(spec.module)
             except ImportError as error:
-                raise OptionError(f"--metric {spec.text}: {error}; see PYTHONPATH") from error
-            if not hasattr(module, spec.class_name):
-                names = [name for name in vars(module) if isinstance(getattr(module, name), type)]
+                raise OptionError(f"{shown}: {error}; see PYTHONPATH") from error
+            if not is_metric(getattr(module, spec.class_name, None)):
+                names = [name for name, one in vars(module).items() if is_metric(one)]
                 hint = nearest_hint(spec.class_name, names).rstrip(";")
-                raise OptionError(
-                    f"--metric {spec.text}: {spec.module} has no {spec.class_name}{hint}"
-                )
+                raise OptionError(f"{shown}: {spec.module} has no metric {spec.class_name}{hint}")
             return
-        keras = tfma_module("utils.keras_lib").tf_keras
-        known = [*metric_types.registered_metrics()]
-        known += [
-            name
-            for name, one in vars(keras.metrics).items()
-            if isinstance(one, type) and issubclass(one, keras.metrics.Metric)
-        ]
+        known = metric_classes(shown)
         if spec.class_name not in known:
-            hint = nearest_hint(spec.class_name, known)
+            hint = nearest_hint(spec.class_name, sorted(known))
             raise OptionError(
-                f"--metric {spec.text}: neither TFMA nor Keras has {spec.class_name!r}{hint} name your "
-                "own by its module, as tfma:module.Class"
+                f"{shown}: neither TFMA nor Keras has {spec.class_name!r}{hint} name your "
+                "own by its module, as tfma:module.Class with --tfma-module module"
+            )
+        if spec.class_name == "Bleu" and "tokenize" in spec.arguments:
+            raise OptionError(
+                f"{shown}: some values of tokenize fetch files from elsewhere; leave it out"
             )
 
     @cached_property

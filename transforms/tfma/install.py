@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, install_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,5 +50,35 @@ def tfma_module(name: str = "", needed_by: str = "this") -> Any:
         return import_module(f"{package}.{name}" if name else package)
     except ImportError as error:
         raise InputError(
-            f"{needed_by} needs TensorFlow Model Analysis ({error}); pip install 'slicebeam[tfma]'"
+            f"{needed_by} needs TensorFlow Model Analysis ({error}); {install_hint('tfma')}"
         ) from error
+
+
+# Classes that call a function named in their arguments, or are what others derive from.
+_ABSTRACT = frozenset({"Metric", "MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"})
+_HOMES = ("tensorflow_model_analysis.", "tf_keras.", "keras.")
+
+
+def metric_classes(needed_by: str) -> dict[str, type]:
+    """Return the metrics of TFMA and Keras by name, those of TFMA first: all that a name stands for.
+
+    Raises
+    ------
+    InputError
+        TFMA is not installed.
+    """
+    keras = tfma_module("utils.keras_lib", needed_by).tf_keras.metrics
+    types = tfma_module("metrics.metric_types", needed_by)
+    found = {**vars(keras), **types.registered_metrics()}
+    return {
+        name: one
+        for name, one in found.items()
+        if is_metric(one) and one.__module__.startswith(_HOMES) and name not in _ABSTRACT
+    }
+
+
+def is_metric(one: object) -> bool:
+    """Return whether something is a class of metrics, or of losses, which TFMA takes for metrics."""
+    keras = tfma_module("utils.keras_lib").tf_keras
+    bases = (tfma_module("metrics.metric_types").Metric, keras.metrics.Metric, keras.losses.Loss)
+    return isinstance(one, type) and issubclass(one, bases)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 PREFIX = "tfma:"
+_OF_TFMA = ("tensorflow_model_analysis", "tensorflow", "tf_keras", "keras")
+# Letters of a metric with its arguments, and brackets within brackets: what parses them recurses.
+_LONGEST, _DEEPEST = 10_000, 5
 # Arguments that TFMA has in the MetricsSpec, not in the metric.
 OF_CLASSES = ("binarize", "aggregate")
 SCOPE = ("query_key", "example_weights", *OF_CLASSES)
@@ -64,7 +68,7 @@ class MetricSpec:
     >>> spec = parse_metric("tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=q)")
     >>> spec.class_name, spec.config, spec.query_key
     ('NDCG', '{"gain_key": "gain", "top_k_list": [3]}', 'q')
-    >>> parse_metric("tfma:my.metrics.Lift").module
+    >>> parse_metric("tfma:my.metrics.Lift", modules=["my.metrics"]).module
     'my.metrics'
     """
 
@@ -97,17 +101,26 @@ def is_tfma(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def parse_metric(text: str) -> MetricSpec:
-    """Return the metric that a user named.
+def is_own(module: str) -> bool:
+    """Return whether the module of a metric is a user's own."""
+    return bool(module) and module.split(".", maxsplit=1)[0] not in _OF_TFMA
+
+
+def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
+    """Return the metric that a user, or a document, named.
+
+    Parameters
+    ----------
+    modules : those of ``--tfma-module``: no other module of a user's own is imported
 
     Raises
     ------
     OptionError
-        It can't be read.
+        It can't be read, an argument is not a JSON value, or its module is not in ``modules``.
     """
     found = _SPEC.fullmatch(text.removeprefix(PREFIX).strip())
-    if found is None:
-        raise OptionError(f"--metric {text!r} can't be read; {_EXAMPLE}")
+    if found is None or len(text) > _LONGEST:
+        raise OptionError(f"--metric {text[:_LONGEST]!r} can't be read; {_EXAMPLE}")
     arguments: dict[str, Any] = {}
     for part in split_outside(found["arguments"] or ""):
         name, sign, value = part.partition("=")
@@ -117,7 +130,20 @@ def parse_metric(text: str) -> MetricSpec:
     columns = OwnColumns(**{own: str(arguments.pop(name, "")) for name, own in COLUMNS.items()})
     output = str(arguments.pop("output_name", ""))
     scope = {name: arguments.pop(name) for name in SCOPE if arguments.get(name)}
+    for name, value in {**arguments, **scope}.items():
+        # Keras makes an object of a mapping that names a class.
+        if not _is_json(value, has_mappings=name in scope):
+            raise OptionError(
+                f"--metric {text!r}: {name} is neither a number, a text, true, false, none nor a list of these"
+            )
     module, _, name = found["path"].rpartition(".")
+    if not is_own(module):
+        module = ""
+    elif module not in modules:
+        raise OptionError(
+            f"--metric {text!r}: {module} is not a module of TFMA, and importing it runs its code; if you "
+            f"trust it, add --tfma-module {module}"
+        )
     config, rest = (json.dumps(one, sort_keys=True) for one in (arguments, scope))
     return MetricSpec(text, name, module, config, rest, columns, output)
 
@@ -157,6 +183,20 @@ def _value(text: str) -> Any:
         return words[text.lower()]
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         # A word is a text without quotes.
         return text
+
+
+def _is_json(value: Any, *, has_mappings: bool, depth: int = 0) -> bool:
+    if depth > _DEEPEST:
+        return False
+    if isinstance(value, dict) and has_mappings:
+        return all(isinstance(key, str | int) for key in value) and _is_json(
+            list(value.values()), has_mappings=True, depth=depth
+        )
+    if isinstance(value, list | tuple):
+        return all(_is_json(one, has_mappings=has_mappings, depth=depth + 1) for one in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool | int | str)

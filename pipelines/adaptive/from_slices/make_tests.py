@@ -9,9 +9,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import ColumnError, FileError, InputError, SlicebeamError
+from slicebeam.metrics.errors import (
+    ColumnError,
+    FileError,
+    InputError,
+    OptionError,
+    SlicebeamError,
+    unknown_name,
+)
+from slicebeam.pipelines.adaptive.class_names import (
+    ClassNames,
+    Vocabulary,
+    check_classes,
+    mentioned,
+)
 from slicebeam.pipelines.adaptive.from_slices.slice_tests import TestMaker
 from slicebeam.pipelines.adaptive.from_slices.slice_topics import topics_of
+from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree, write_tree
@@ -93,6 +107,7 @@ def make_tests(config: AdaptFromConfig, note: Callable[[str], None]) -> SliceTes
     uri = base_of(config.changelist, _NAMED)
     document = read_search(uri, _NAMED)
     _refuse(uri, document)
+    names = _class_names(config, tree, uri, document)
     slices = _chosen(config, document)
     if not slices:
         kept = f"{config.to} stays as it is" if exists else "no tree is written"
@@ -109,7 +124,7 @@ def make_tests(config: AdaptFromConfig, note: Callable[[str], None]) -> SliceTes
                 "no column of predicted classes is known, so that the tests are random examples of the "
                 "slices, failing or not"
             )
-        maker = TestMaker(document, ranked, texts, config.examples)
+        maker = TestMaker(document, ranked, texts, config.examples, names)
         made = {one.slice_id: maker.tests(one, topics[one.slice_id]) for one in slices}
     finally:
         examples.close()
@@ -139,6 +154,20 @@ def _refuse(uri: str, document: SearchChangeList) -> None:
             f"{uri} has no labels that are classes, and a test needs the output that is right; run the search "
             "with --label and --prediction of classes, or write the tests by hand"
         )
+
+
+def _class_names(
+    config: AdaptFromConfig, tree: TestTree, uri: str, document: SearchChangeList
+) -> ClassNames:
+    """Return how the tree names the labels, after refusing a tree that names all classes otherwise."""
+    names = ClassNames.of(config.classes)
+    labels = [str(one) for one in document.dataset.classes]
+    for name, label in names.by_tree.items():
+        if label not in (*labels, name):
+            raise OptionError(f"--classes {name}={label}: {unknown_name('label', label, labels)}")
+    said = Vocabulary(uri, frozenset(), frozenset(labels), document.dataset.n)
+    check_classes(names, mentioned(scorable_tests(tree).table), said)
+    return names
 
 
 def _chosen(config: AdaptFromConfig, document: SearchChangeList) -> list[Slice]:

@@ -22,11 +22,13 @@ from slicebeam.pipelines.adaptive.from_slices.slice_topics import origin_text, s
 from slicebeam.pipelines.adaptive.tree import PASS, Test
 from slicebeam.pipelines.page.examples import FAILING, RankedExamples
 from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.transforms.encode.column_values import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.metrics.arrays import IntArray
+    from slicebeam.pipelines.adaptive.class_names import ClassNames
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
 
@@ -53,6 +55,7 @@ class TestMaker:
     ----------
     texts : columns of the inputs: one, or two of pairs
     most : tests of a slice
+    names : how the tree names the labels of the run
     """
 
     __test__ = False
@@ -61,6 +64,7 @@ class TestMaker:
     ranked: RankedExamples
     texts: tuple[str, ...]
     most: int
+    names: ClassNames
     # The inputs that earlier slices have tests of.
     _taken: set[tuple[str, ...]] = field(default_factory=set)
 
@@ -145,7 +149,7 @@ class TestMaker:
     def _read(self, places: IntArray, columns: list[str]) -> dict[str, list[Any]]:
         rows, back = np.unique(places, return_inverse=True)
         table = read_rows(self.ranked.examples.source, rows, columns).take(pa.array(back))
-        return {name: table.column(name).to_pylist() for name in columns}
+        return {name: python_values(table.column(name)) for name in columns}
 
     def _test(self, topic: str, about: str, one: _Candidate) -> tuple[Test, bool | None]:
         label, prediction, own_id = (
@@ -155,7 +159,7 @@ class TestMaker:
         role = None if roles is None else str(roles[one.place])
         which = f"row {one.place}" if own_id is None else f"{self._columns['id']} {own_id}"
         said = "" if role is None else f": predicted {prediction} ({role})"
-        output = str(label)
+        output = self.names.in_tree(str(label))
         # An output that looks like none has to be said in another way.
         expected: dict[str, Any] = (
             {"expectation": OUTPUTS, "value": output}

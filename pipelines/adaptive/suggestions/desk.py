@@ -15,16 +15,23 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.pipelines.adaptive.expectations import NO_OUTPUT
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
-from slicebeam.pipelines.adaptive.suggestions.suggest import score_column, suggest
+from slicebeam.pipelines.adaptive.suggestions.suggest import (
+    PROBES,
+    class_names,
+    score_column,
+    suggest,
+)
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
+from slicebeam.pipelines.adaptive.suggestions.verdicts import Label, judged
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import displayed, is_topic
 from slicebeam.pipelines.adaptive.tree import ID, Test, TestTree
@@ -37,9 +44,10 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
 
-Label = Literal["pass", "fail", "off_topic"]
 # Tests of a topic that are shown, and scored for it: those that fail most.
 MOST_SHOWN, _MOST_SCORED = 200, 20_000
+# Tests whose classes are looked up in the model before the desk is opened.
+_MOST_CHECKED = 2_000
 # Keys that can be undone, and seconds after the last one until the tree's file is written.
 _UNDONE, _IDLE = 1_000, 1.0
 _JOURNAL, _SUGGESTED = "judged.jsonl", "suggestions.csv"
@@ -143,12 +151,17 @@ class TestDesk:
         self._lock, self._proposing = threading.RLock(), threading.Lock()
         self._undo: deque[tuple[TreeChange, Waiting | None]] = deque(maxlen=_UNDONE)
         self._timer: threading.Timer | None = None
-        self.trouble = ""
+        self.trouble, self._remarks = "", list[str]()
         self.tree, self._read = read_tree(config.tree), self._digest()
         has_pairs = bool((self.tree.column("second_input") != "").any())
         ledger = storage_path(config.ledger or str(state / "ledger"), "--ledger")
         self.target = ModelUnderTest(
-            text_model(config.model), Spending(config.budget), ledger, note, has_pairs=has_pairs
+            text_model(config.model),
+            Spending(config.budget),
+            ledger,
+            self._remarks.append,
+            has_pairs=has_pairs,
+            names=class_names(config, self.tree),
         )
         if self.target.is_paid:
             raise InputError(
@@ -158,6 +171,11 @@ class TestDesk:
         self._journal = state / _JOURNAL
         self._recover()
         self._waiting = self._suggested()
+        if not has_pairs:
+            self.target.outputs(PROBES)
+        checked = scorable_tests(self.tree).table.slice(0, _MOST_CHECKED)
+        if checked.num_rows:
+            self.target.score_tree(checked)
 
     def _digest(self) -> str:
         with open_input(storage_path(self.config.tree)) as stream:
@@ -215,7 +233,8 @@ class TestDesk:
             "topic": topic,
             "shown": displayed(topic),
             "tests": [
-                _shown(test, score) for test, score in zip(tests, scores[order], strict=True)
+                _shown(test, score)
+                for test, score in zip(self._with_outputs(tests), scores[order], strict=True)
             ],
             "total": int(rows.size),
             "scored": int(np.isfinite(scores).sum()),
@@ -223,6 +242,7 @@ class TestDesk:
             "suggestions": [_shown(one.test, one.score) for one in waiting],
             "undo": bool(self._undo),
             "trouble": self.trouble,
+            "remarks": self._remarks,
         }
 
     def _scores(self, tree: TestTree, rows: Any) -> Any:
@@ -233,6 +253,18 @@ class TestDesk:
             at = [place[id_] for id_ in table[ID].to_pylist()]
             scores[at] = self.target.score_table(table).failures
         return scores
+
+    def _score(self, test: Test) -> float:
+        return float(self._scores(TestTree.of_tests([test]), np.array([0]))[0])
+
+    def _with_outputs(self, tests: list[Test]) -> list[Test]:
+        """Return tests with the output that a verdict is about.
+
+        That is what the label says of the output in the file, else what the model says now.
+        """
+        asked = [one for one in tests if one.expectation or one.output in NO_OUTPUT]
+        now = {one.id: said for one, said in zip(asked, self.target.answers_to(asked), strict=True)}
+        return [replace(one, output=now.get(one.id, one.output)) for one in tests]
 
     def suggest(self, topic: str, number: int, proposers: Sequence[str]) -> dict[str, Any]:
         """Propose tests in place of those that wait, and return them with what each proposer found.
@@ -268,17 +300,26 @@ class TestDesk:
         }
 
     def judge(self, id_: str, label: Label, labeler: str) -> dict[str, Any]:
-        """Take a suggestion into the tree with a label, or give a test of the tree another one."""
+        """Take a suggestion into the tree, or change a test of the tree, so that it agrees with a verdict.
+
+        The verdict is on the output that the page shows.
+        """
         with self._lock:
             waiting = self._waiting.get(id_)
             if waiting is not None:
-                test = replace(waiting.test, label=label, labeler=labeler)
+                shown, score = waiting.test, waiting.score
+            else:
+                (shown,) = self._with_outputs([self._known(id_)])
+                score = self._score(shown)
+            columns: dict[str, Any] = judged(shown, shown.output, score, label)
+            columns["labeler"] = labeler
+            test = replace(shown, **columns)
+            if waiting is not None:
                 self._make(TreeChange(add=(test,)), waiting)
                 del self._waiting[id_]
             else:
-                self._known(id_)
-                self._make(TreeChange(columns={id_: {"label": label, "labeler": labeler}}))
-            return self._after()
+                self._make(TreeChange(columns={id_: columns}))
+            return self._after() | {"test": _shown(test, self._score(test))}
 
     def edit(self, id_: str, columns: dict[str, str]) -> dict[str, Any]:
         """Write other texts into a test or a suggestion, or move it, and return it with its new score."""
@@ -290,12 +331,14 @@ class TestDesk:
             before = self._known(id_) if waiting is None else waiting.test
             changed: dict[str, Any] = dict(columns)
             test = replace(before, **changed)
-            scored = self.target.score([test])
-            output, score = scored.outputs[0], float(scored.failures[0])
             if waiting is None:
                 self._make(TreeChange(columns={id_: columns}))
+                (test,) = self._with_outputs([test])
+                score = self._score(test)
             else:
-                test = replace(test, output=output or "")
+                scored = self.target.score([test])
+                score = float(scored.failures[0])
+                test = replace(test, output=scored.outputs[0] or "")
                 self._waiting[id_] = Waiting(test, score)
             return self._after() | {"test": _shown(test, score)}
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
 from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
 from slicebeam.pipelines.adaptive.proposers.endpoint import Endpoint, endpoint_api
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
@@ -22,7 +23,7 @@ from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import as_written, displayed
 from slicebeam.pipelines.adaptive.tree import ID, TOPIC_MARKER, Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
-from slicebeam.transforms.storage.storage import make_folder, storage_path
+from slicebeam.transforms.storage.storage import beneath, make_folder, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
 
 # Texts that show which outputs a model of sentiment has.
-_PROBES = ("This is great.", "This is terrible.", "This is a chair.")
+PROBES = ("This is great.", "This is terrible.", "This is a chair.")
 # Tests that are scored before the round: those of the topic, and where it has too few for a prompt
 # others.
 _MOST_INSIDE, _MOST_OUTSIDE = 20_000, 2_000
@@ -74,9 +75,17 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
     if storage_path(config.suggestions, "--output") == storage_path(config.tree):
         raise OptionError(f"--output {config.suggestions} is the tree itself; name another file")
     pairs = bool((tree.column("second_input") != "").any())
-    ledger = storage_path(config.ledger or f"{config.suggestions}.ledger", "--ledger")
+    beside = storage_path(f"{config.suggestions}.ledger", "--output")
+    ledger = (
+        storage_path(config.ledger, "--ledger")
+        if config.ledger
+        else beneath(beside.parent, beside.name)
+    )
     spending = Spending(config.budget)
-    target = ModelUnderTest(text_model(config.model), spending, ledger, note, has_pairs=pairs)
+    names = class_names(config, tree)
+    target = ModelUnderTest(
+        text_model(config.model), spending, ledger, note, has_pairs=pairs, names=names
+    )
     if target.is_paid or config.endpoint is not None:
         make_folder(ledger)
     elif config.budget is not None or config.ledger is not None:
@@ -89,11 +98,23 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
     return _tests(config, context, proposers, target, note)
 
 
+def class_names(config: AdaptSuggestConfig, tree: TestTree) -> ClassNames:
+    """Return which class of the model a name in the trees means.
+
+    Raises
+    ------
+    OptionError
+        No test uses a name of ``--classes``.
+    """
+    names = ClassNames.of(config.classes)
+    if names.by_tree:
+        other = [] if config.other_tree is None else [read_tree(config.other_tree)]
+        names.refuse_unused(*(mentioned(scorable_tests(one).table) for one in (tree, *other)))
+    return names
+
+
 def _proposers(
-    config: AdaptSuggestConfig,
-    ledger: Any,
-    spending: Spending,
-    note: Callable[[str], None],
+    config: AdaptSuggestConfig, ledger: Any, spending: Spending, note: Callable[[str], None]
 ) -> dict[str, Proposer]:
     templates = None if config.templates is None else read_templates(config.templates)
     found = offline_proposers(templates)
@@ -129,9 +150,9 @@ def _context(
     other = None if config.other_tree is None else read_tree(config.other_tree)
     outputs: dict[str, None] = {}
     if not target.has_pairs and config.templates is None:
-        found = target.outputs(_PROBES)
-        outputs.update(dict.fromkeys(found.classes))
-        outputs.update(dict.fromkeys(one for one in found.texts.tolist() if one is not None))
+        found = target.outputs(PROBES)
+        said = [one for one in found.texts.tolist() if one is not None]
+        outputs.update(dict.fromkeys(map(target.names.in_tree, (*found.classes, *said))))
     return Context(
         tree,
         _tree_scores(tree, topic, target, has_prompts=config.endpoint is not None),
@@ -158,7 +179,7 @@ def _tree_scores(
     if table.num_rows:
         place = {id_: row for row, id_ in enumerate(tree.column(ID).tolist())}
         at = [place[id_] for id_ in table[ID].to_pylist()]
-        scores[at] = target.score_table(table).failures
+        scores[at] = target.score_tree(table).failures
     return scores
 
 
@@ -184,7 +205,9 @@ def _tests(
                 note(
                     f"--proposer {name} proposes nothing in {displayed(context.topic)}: it needs {proposer.needs}"
                 )
-    suggestions = scored(draw(context, families, config.proposals, bought), target.score)
+    drawn = draw(context, families, config.proposals, bought)
+    target.refuse_foreign_classes([one.test for one in drawn if not one.family.is_guess])
+    suggestions = scored(drawn, target.score)
     if not suggestions:
         raise InputError(
             f"nothing new can be proposed in {displayed(context.topic)}: {'; '.join(idle) or 'all is in the tree'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,11 +11,14 @@ import pyarrow as pa
 
 from slicebeam.pipelines.adaptive.paid_outputs import Purse, buy_outputs, read_endpoint
 from slicebeam.pipelines.adaptive.scoring import NEEDED, Models, Scored, needed_inputs, score_block
+from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
+from slicebeam.pipelines.changelist.adaptive import never_given_text
 from slicebeam.pipelines.config.shift import parse_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from slicebeam.pipelines.adaptive.class_names import ClassNames
     from slicebeam.pipelines.adaptive.outputs import Outputs
     from slicebeam.pipelines.adaptive.text_models import Text, TextModel
     from slicebeam.pipelines.adaptive.tree import Test
@@ -59,6 +63,7 @@ class ModelUnderTest:
     ledger : folder of the paid answers
     note : receives a line about what is bought
     has_pairs : whether inputs are pairs of texts
+    names : which class of the model a name in the tree means
     """
 
     def __init__(
@@ -69,10 +74,11 @@ class ModelUnderTest:
         note: Callable[[str], None],
         *,
         has_pairs: bool,
+        names: ClassNames,
     ) -> None:
-        self.model, self.has_pairs = model, has_pairs
+        self.model, self.has_pairs, self.names = model, has_pairs, names
         self._spending, self._ledger, self._note = spending, ledger, note
-        self._texts: dict[Text, str] = {}
+        self._texts: dict[Text, str | None] = {}
 
     @property
     def is_paid(self) -> bool:
@@ -81,9 +87,15 @@ class ModelUnderTest:
 
     def outputs(self, texts: Sequence[Text]) -> Outputs:
         """Return the outputs for texts; of an endpoint none where the budget is spent."""
-        return self._asked(texts).outputs(texts)
+        found = self._asked(texts).outputs(texts)
+        self._texts.update(zip(texts, found.texts.tolist(), strict=True))
+        return found
 
-    def _asked(self, texts: Sequence[Text]) -> TextModel:
+    def _asked(
+        self,
+        texts: Sequence[Text],
+        check_first: Callable[[dict[Text, str | None]], None] | None = None,
+    ) -> TextModel:
         """Return the model, of an endpoint with its answers to texts."""
         if not self.model.is_paid:
             return self.model
@@ -97,35 +109,78 @@ class ModelUnderTest:
             self._ledger / "answers.parquet",
             lambda stage: self._note(stage.text),
             has_pairs=self.has_pairs,
+            check_first=check_first,
         )
         self._spending.note(api, paid.calls)
         return answered
 
-    def answers(self, texts: Sequence[str]) -> list[str]:
-        """Return the outputs for texts, as texts; empty where there is none."""
+    def answers(self, texts: Sequence[Text]) -> list[str]:
+        """Return the outputs for texts as the tree names them; empty where there is none."""
         missing = [text for text in dict.fromkeys(texts) if text not in self._texts]
         if missing:
-            found = self.outputs(missing).texts.tolist()
-            self._texts.update((text, one or "") for text, one in zip(missing, found, strict=True))
-        return [self._texts[text] for text in texts]
+            self.outputs(missing)
+        return [self.names.in_tree(self._texts[text] or "") for text in texts]
+
+    def answers_to(self, tests: Sequence[Test]) -> list[str]:
+        """Return the outputs for the inputs of tests as the tree names them; empty where there is none."""
+        texts: list[Text] = [test.input for test in tests]
+        pairs: list[Text] = [(test.input, test.second_input) for test in tests]
+        return self.answers(pairs if self.has_pairs else texts)
 
     def score(self, tests: Sequence[Test]) -> Scored:
-        """Return the outputs and failure scores of tests, NaN where nobody knows what to expect."""
-        columns = {name: [getattr(test, name) for test in tests] for name in NEEDED}
-        table = pa.table({name: pa.array(one, pa.string()) for name, one in columns.items()})
+        """Return failure scores of tests, NaN where nobody knows what to expect, and outputs.
+
+        The outputs are as the tree names them.
+        """
+        table = _table(tests)
         expects = np.array([bool(test.expectation) for test in tests], bool)
         outputs, failures = np.full(len(tests), None, object), np.full(len(tests), np.nan)
-        reasons = np.zeros(len(tests), np.int64)
+        reasons, second = np.zeros(len(tests), np.int64), outputs.copy()
         if expects.any():
             found = self.score_table(table.filter(pa.array(expects)))
-            outputs[expects], failures[expects] = found.outputs, found.failures
-            reasons[expects] = found.reasons
+            outputs[expects] = [one and self.names.in_tree(one) for one in found.outputs.tolist()]
+            failures[expects], reasons[expects] = found.failures, found.reasons
         if not expects.all():
-            inputs = table["input"].filter(pa.array(~expects)).to_pylist()
-            outputs[~expects] = self.answers(inputs)
-        return Scored(outputs, failures, reasons)
+            outputs[~expects] = self.answers_to([test for test in tests if not test.expectation])
+        return Scored(outputs, failures, reasons, second)
 
-    def score_table(self, table: pa.Table) -> Scored:
+    def score_table(
+        self, table: pa.Table, check_first: Callable[[dict[Text, str | None]], None] | None = None
+    ) -> Scored:
         """Return the outputs and failure scores of the rows of a table of tests."""
-        model = self._asked(needed_inputs(table, has_pairs=self.has_pairs))
-        return score_block(table, model, Models(model), has_pairs=self.has_pairs)
+        model = self._asked(needed_inputs(table, has_pairs=self.has_pairs), check_first)
+        tests = self.names.applied(table)
+        return score_block(tests, model, Models(model), has_pairs=self.has_pairs)
+
+    def score_tree(self, table: pa.Table) -> Scored:
+        """Return the outputs and failure scores of tests, whose classes should be those of the model.
+
+        Raises
+        ------
+        InputError
+            The tests name classes that the model does not have.
+        """
+        models = Models(self.model)
+        classes = TreeClasses.of(table, self.names, models)
+        scored = self.score_table(table, partial(classes.check_first, self.model, "--model"))
+        never_given = classes.never_given(table, models, [scored], self._texts)
+        if never_given:
+            self._note(never_given_text(never_given))
+        return scored
+
+    def refuse_foreign_classes(self, tests: Sequence[Test]) -> None:
+        """Refuse tests that name a class which the model is known not to have.
+
+        Raises
+        ------
+        InputError
+            There are such tests.
+        """
+        TreeClasses.of(
+            _table([one for one in tests if one.expectation]), self.names, Models(self.model)
+        )
+
+
+def _table(tests: Sequence[Test]) -> pa.Table:
+    columns = {name: [getattr(test, name) for test in tests] for name in NEEDED}
+    return pa.table({name: pa.array(one, pa.string()) for name, one in columns.items()})

@@ -1,6 +1,6 @@
 // Which rows are shown, and in which order.
 import type { Metric } from "./model";
-import { type Columns, isWorse, type NumberName, type Store } from "./store";
+import { type Columns, type Detail, isWorse, type NumberName, type Store } from "./store";
 
 export type SortName = "harm" | "n" | "level" | NumberName;
 
@@ -61,7 +61,7 @@ export function filtered(store: Store, columns: Columns, metric: Metric, filter:
   const words = filter.text.toLowerCase().split("&").map((one) => one.trim()).filter(Boolean);
   // A condition's text is looked at once, however many slices have it.
   const said = words.map((word) => store.conditions.map((one) => one.text.toLowerCase().includes(word)));
-  const named = words.length ? rowsNamed(store, filter.text.toLowerCase().trim()) : new Set<number>();
+  const named = words.length ? rowsCalled(store, words) : new Set<number>();
   const inherited = columns.texts.label.indexOf("inherited");
   const under = filter.under ? store.rowOf(filter.under) : undefined;
   const found = [];
@@ -88,14 +88,21 @@ export function filtered(store: Store, columns: Columns, metric: Metric, filter:
   return Uint32Array.from(found);
 }
 
-/** Rows whose id, or name that a person gave, has a text. */
-function rowsNamed(store: Store, text: string): Set<number> {
+/** Rows whose id begins with the words, or that are called by all of them. */
+function rowsCalled(store: Store, words: string[]): Set<number> {
   const found = new Set<number>();
   for (const [id, detail] of store.details) {
     const row = store.rowOf(id);
-    if (row !== undefined && (detail.name.toLowerCase().includes(text) || id.startsWith(text))) found.add(row);
+    const said = called(detail);
+    if (row !== undefined && (words.every((word) => said.includes(word)) || id.startsWith(words.join(" & ")))) found.add(row);
   }
   return found;
+}
+
+/** What people call a slice, in lower case: name, description, notes, phrases, attributed words. */
+function called(detail: Detail): string {
+  const phrases = detail.found?.phrases.map((one) => one.text) ?? [];
+  return [detail.name, detail.description, ...detail.notes, ...phrases, detail.attribution?.text].filter(Boolean).join("\n").toLowerCase();
 }
 
 const orders = new WeakMap<Columns, Map<string, Uint32Array>>();

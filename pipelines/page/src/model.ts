@@ -17,6 +17,11 @@ export interface Metric {
   counted?: string | null;
 }
 
+export interface Moved {
+  n: number;
+  share: Estimate;
+}
+
 export interface Change {
   metric: string;
   n: number;
@@ -25,6 +30,10 @@ export interface Change {
   reference?: number;
   delta?: Estimate;
   complement?: number;
+  // How single examples changed between two models.
+  inconsistency?: number;
+  improved?: Moved;
+  degraded?: Moved;
   p_value?: number;
   p_adjusted?: number;
   test?: string;
@@ -86,6 +95,8 @@ export interface MetricTests {
 export interface Overview {
   title: string;
   summary: string;
+  // PASS or FAIL with the reason, or else what is worse over all examples; empty for neither.
+  lead: string;
   command: string;
   tool_version: string;
   created_at: string;

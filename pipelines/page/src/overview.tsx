@@ -22,6 +22,7 @@ export function Overview({ content, store }: { content: Content; store: Store | 
     <main>
       <header>
         <h1 tabIndex={-1}>{content.title}</h1>
+        {content.tests.length > 0 && content.lead && <p class="verdict">{content.lead}</p>}
         {content.tests.length > 0 && <p class="verdict">{overall(content, metric)}</p>}
         <p class="verdict">{counts(content, metric) || content.summary}</p>
         <OtherDirection content={content} metric={metric} store={store} />

@@ -10,7 +10,7 @@ import { Short } from "./short";
 import { Findings } from "./shared_examples";
 import { SliceSince } from "./since";
 import type { Columns, Detail, Store } from "./store";
-import { primary } from "./verdict";
+import { movement, primary } from "./verdict";
 import { Delta, Impact, Interval, P, Q, Refines } from "./words";
 import type { ComponentChildren } from "preact";
 
@@ -96,7 +96,9 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
   const isWorse = delta > 0 !== metric.higher_is_better;
   const verdict = Number.isNaN(delta)
     ? "The difference is undefined."
-    : `${columns.significant[row] ? "Significantly" : "Not significantly"} ${isWorse ? "worse" : "better"} than ${isBaseline ? "before" : "overall"}.`;
+    : Number.isNaN(at("p_value"))
+      ? `Not tested${reason ? `: ${reason}` : ""}.`
+      : `${columns.significant[row] ? "Significantly" : "Not significantly"} ${isWorse ? "worse" : "better"} than ${isBaseline ? "before" : "overall"}.`;
   return (
     <section>
       <h2>{metric.name}</h2>
@@ -117,6 +119,7 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
         <Fact name={<Delta />}>
           {numbers.delta} <small>{numbers.deltaInterval && `(${numbers.deltaInterval})`}</small>, 95% <Interval />
         </Fact>
+        {change?.inconsistency != null && <Fact name="Examples">{movement(metric, change)}</Fact>}
         <Fact name={<Impact />}>
           {Number.isNaN(delta) ? "undefined" : ((store.n[row] as number) * delta).toPrecision(3).replace("-", "\u2212")}{" "}
           <small>(interval: that of delta times n)</small>

@@ -1,6 +1,6 @@
 // The result in sentences: what a reader has to know first, on the page and in a mail.
 import * as format from "./format";
-import type { Finding, Metric, Overview, Since, Slice } from "./model";
+import type { Change, Finding, Metric, Moved, Overview, Since, Slice } from "./model";
 
 export function metricOf(overview: Overview, key: string): Metric {
   return (
@@ -39,7 +39,19 @@ export function overall(overview: Overview, metric: Metric): string {
   const before = isCounted
     ? `${format.value(metric, change.before.value as number)} (counted, so without an interval)`
     : format.estimate(metric, change.before);
-  return `${metric.name} went from ${before} to ${now}: ${changed}, over ${n}.`;
+  const moved = movement(metric, change);
+  return `${metric.name} went from ${before} to ${now}: ${changed}, over ${n}.${moved && ` ${moved}.`}`;
+}
+
+/** How single examples changed between two models; nothing where it is not known. */
+export function movement(metric: Metric, change: Change | undefined): string {
+  if (change?.inconsistency == null) return "";
+  const spread = `inconsistency ${change.inconsistency.toPrecision(3)}`;
+  const { improved, degraded } = change;
+  if (!improved || !degraded) return `The change of an example has a standard deviation: ${spread}`;
+  const part = ({ n, share }: Moved) =>
+    `${format.count(n)} (${format.share(share.value ?? 0)}${share.lo == null ? "" : `, ${format.interval(metric, share.lo, share.hi)}`})`;
+  return `${part(improved)} improved, ${part(degraded)} degraded, ${spread}`;
 }
 
 export const WORDS: Record<string, string> = { degraded: "worse", improved: "better" };
@@ -148,6 +160,7 @@ export function findingText(overview: Overview, one: Finding): string {
 /** The overview as a text for a mail. */
 export function asText(overview: Overview): string {
   const lines = [overview.title, ""];
+  if (overview.tests.length && overview.lead) lines.push(overview.lead);
   for (const metric of overview.tests.length ? overview.metrics : []) {
     lines.push(overall(overview, metric));
     const counted = counts(overview, metric);

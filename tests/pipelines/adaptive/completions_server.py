@@ -1,7 +1,5 @@
 """A language model behind an endpoint like OpenAI's, with faults by plan and a log of what it charged."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading
@@ -9,10 +7,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 
 @dataclass
@@ -38,7 +33,7 @@ class Completions:
     lock: threading.Lock = field(default_factory=threading.Lock)
     ending: threading.Event = field(default_factory=threading.Event)
 
-    def text(self, key: str) -> str:
+    def text(self, key):
         """What it answers to a call."""
         if self.answer is not None:
             return self.answer
@@ -46,7 +41,7 @@ class Completions:
 
 
 @contextmanager
-def completions_server() -> Iterator[Completions]:
+def completions_server():
     """Run a server in threads of this process."""
     told = Completions()
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
@@ -62,7 +57,7 @@ def completions_server() -> Iterator[Completions]:
 
 
 class _Server(ThreadingHTTPServer):
-    def handle_error(self, *_: object) -> None:
+    def handle_error(self, *_):
         """Print nothing: clients are killed."""
 
 
@@ -70,10 +65,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     told: Completions
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Print nothing."""
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         told = self.told
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         key = self.headers.get("Idempotency-Key", "")
@@ -96,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(told.latency)
             self._answer(told.text(key), bool(body.get("stream")), fault)
 
-    def _answer(self, text: str, streams: bool, fault: str) -> None:
+    def _answer(self, text, streams, fault):
         is_chat = self.path.endswith("/chat/completions")
         if not streams:
             choice = {"message": {"content": text}} if is_chat else {"text": text}
@@ -113,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
             lines += [": a comment\n\n", "data: [DONE]\n\n"]
         self._send(200, "".join(lines).encode(), "text/event-stream")
 
-    def _send(self, status: int, body: bytes, kind: str) -> None:
+    def _send(self, status, body, kind):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

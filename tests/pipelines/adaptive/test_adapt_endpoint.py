@@ -1,15 +1,10 @@
 """``slicebeam adapt run`` on a model that is sold by an HTTP endpoint: what it finds, and what it pays."""
 
-from __future__ import annotations
-
 import json
-import random
 import re
 import signal
 import time
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -18,51 +13,23 @@ import pytest
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.lock_files import lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
-from slicebeam.transforms.http import calls as http_calls
 from tests import random_text_models as models
-from tests.object_stores import free_port
 from tests.oracles.adaptive_oracle import failed, topics_of
-from tests.paid_api import PaidApi, paid_api
+from tests.paid_bench import NO_PLAN, PaidBench, bench_fixture, fail
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.faults.faults import Command, Commands
-    from tests.object_stores import Bucket
-
-KEY = {"API_KEY": "swordfish/+ 17"}
-BEARER = f"Bearer {KEY['API_KEY']}"
 SAME = "should have the same output as"
 PRICE = 0.5
-HURRY = "tests.paid_api:hurry"
 
 
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
-    for name, value in KEY.items():
-        monkeypatch.setenv(name, value)
-    # Where tracebacks are kept.
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
-    with paid_api(tmp_path_factory.mktemp("server")) as one:
-        yield one
-
-
-def answer(text: str, of: str = "new") -> str:
+def answer(text, of="new"):
     """What the endpoint says of a text: the old one and the new one differ on a third of them."""
     number = models.number(text, of if models.number(text, "differ", 3) == 0 else "both", 2)
     return ("NEGATIVE", "POSITIVE")[number]
 
 
-def frame_of(number: int = 60) -> pd.DataFrame:
+def frame_of(number=60):
     """Return tests of which some have the same input, and some compare inputs."""
-    rows: list[dict[str, str]] = []
+    rows = []
     for one in range(number):
         text = f"text {one % (2 * number // 3)}"
         test = {"topic": f"/T{one % 4}", "input": text}
@@ -77,61 +44,53 @@ def frame_of(number: int = 60) -> pd.DataFrame:
     return pd.DataFrame(rows, index, columns, dtype=object).fillna("")
 
 
-def texts_of(frame: pd.DataFrame) -> list[str]:
+def texts_of(frame):
     """Return all texts that a model is asked for tests, each once, those of a test together."""
     values = [json.loads(one) if one else [] for one in frame["value"]]
     pairs = zip(frame.input, values, strict=True)
     return list(dict.fromkeys(text for one, others in pairs for text in (one, *others)))
 
 
-@dataclass
-class Bench:
-    """A tree, a server that follows a plan, and a folder."""
+class Bench(PaidBench):
+    """A tree, the API and a folder."""
 
-    folder: Path
-    api: PaidApi
-    frame: pd.DataFrame
-
-    def save(self) -> None:
+    def save(self):
         self.frame.to_csv(self.folder / "tree.csv")
 
-    def file(self, of: str = "new", name: str = "", **changes: Any) -> str:
+    def file(self, of="new", name="", **changes):
         item = f"{of} {{input}}"
-        given = {"json": {"id": item, "text": item}, "price": PRICE, "retries": 20, **changes}
-        return PaidApi(self.api.url, self.folder).file(name or f"{of}.yaml", **given)
+        options = {"json": {"id": item, "text": item}, "price": PRICE, "retries": 20, **changes}
+        return super().file(name or f"{of}.yaml", **options)
 
-    def arguments(self, *flags: str, output: str = "out", of: str = "new") -> list[str]:
+    def arguments(self, *flags, output="out", of="new"):
         model = f"--model={self.folder / f'{of}.yaml'}"
         tree, out = str(self.folder / "tree.csv"), f"--output={self.folder / output}"
         return ["adapt", "run", tree, model, out, *flags]
 
-    def bought(self, *flags: str, output: str = "out", **changes: Any) -> dict[str, Any]:
+    def bought(self, *flags, output="out", **changes):
         """Run the command to its end, and return the part of the document about the tests."""
         self.file(**changes)
         assert run(self.arguments("--quiet", *flags, output=output)) == 0
         return self.document(output)
 
-    def document(self, output: str = "out") -> dict[str, Any]:
-        text = (self.folder / output / "changelist.json").read_text()
-        found: dict[str, Any] = json.loads(text)["adaptive"]
-        return found
+    def document(self, output="out"):
+        return super().document(output)["adaptive"]
 
-    def check(self, found: dict[str, Any], output: str = "out", without: Any = ()) -> pd.DataFrame:
-        """Compare what was found with a direct computation; return the tests that count.
+    def check(self, found, output="out", without=()):
+        """Compare a document with a direct computation; return the tests that count.
 
-        Parameters
-        ----------
-        without : texts that have no output
+        The texts in `without` have no output.
         """
         two = len(found["models"]) == 2
+        columns = ("new", "old")[: 1 + two]
         frame = self.frame.copy()
-        for column, of in (("new", "new"), ("old", "old"))[: 1 + two]:
+        for column in columns:
 
-            def model(text: str, of: str = of) -> str | None:
+            def model(text, of=column):
                 return None if text in without else answer(text, of)
 
             frame[column] = [failed(one, model) for one in frame.to_dict("records")]
-        known = frame.dropna().astype(dict.fromkeys(("new", "old")[: 1 + two], bool))
+        known = frame.dropna().astype(dict.fromkeys(columns, bool))
         by_hand = topics_of(known)
         topics = {one["topic"]: one for one in found["topics"]}
         assert set(topics) == set(by_hand.index)
@@ -145,48 +104,31 @@ class Bench:
         assert sum(found["unscored"].values()) == len(frame) - len(known)
         return known
 
-    def ledger(self) -> list[dict[str, Any]]:
-        paths = sorted(self.folder.glob("*/ledger/*/segment-*"))
-        # What a kill cut off ends in no line.
-        text = (path.read_text().rpartition("\n")[0] for path in paths)
-        return [json.loads(line) for part in text for line in part.splitlines()]
-
-    def names(self, output: str = "out") -> set[str]:
+    def names(self, output="out"):
         """Return what lies in the output, published files by their short names."""
         found = (path.name for path in (self.folder / output).iterdir())
         return {re.sub(r"\.[0-9a-f]{12}\.", ".", name) for name in found}
 
-    def everything(self) -> str:
-        """Return all that is written anywhere, but for the API's own log."""
-        parts = []
-        for path in self.folder.rglob("*"):
-            if path.suffix == ".parquet":
-                parts.append(str(pq.read_table(path).to_pydict()))
-            elif path.is_file():
-                parts.append(path.read_bytes().decode("utf-8", "replace"))
-        return "".join(parts)
+    def paid_once(self):
+        assert max(Counter(self.api.charged).values()) == 1
 
 
 PUBLISHED = {"changelist.json", "slices.parquet", "tests.parquet", "topics.yaml", "ledger"}
 
 
-@pytest.fixture
-def bench(server: PaidApi, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Let the server follow a plan, whose answers are those of `answer`."""
-
-    def begin(frame: pd.DataFrame | None = None, **plan: Any) -> Bench:
-        frame = frame_of() if frame is None else frame
-        of = ("new", "old")
-        answers = {f"{one} {text}": answer(text, one) for text in texts_of(frame) for one in of}
-        plan = {"answers": answers, "authorization": BEARER, "honours": False, **plan}
-        found = Bench(tmp_path, server.anew(tmp_path_factory.mktemp("api"), **plan), frame)
-        found.save()
-        return found
-
-    return begin
+def planned(frame):
+    """Let the API answer as `answer` does."""
+    frame = frame_of() if frame is None else frame
+    answers = {
+        f"{of} {text}": answer(text, of) for text in texts_of(frame) for of in ("new", "old")
+    }
+    return frame, {"answers": answers, "honours": False}
 
 
-def test_each_input_is_paid_once_whatever_is_run(bench: Any) -> None:
+bench = bench_fixture(Bench, planned)
+
+
+def test_each_input_is_paid_once_whatever_is_run(bench):
     found = bench()
     texts = texts_of(found.frame)
     assert len(texts) < len(found.frame.input) + 2 * (found.frame.expectation == SAME).sum()
@@ -204,14 +146,15 @@ def test_each_input_is_paid_once_whatever_is_run(bench: Any) -> None:
     assert again["paid"][0] == {**paid, "replayed": len(texts)}
     found.frame.loc["id-0", "input"] = "a new text"
     found.save()
-    changed = found.bought(ledger, output="changed", labels={"POSITIVE": "POSITIVE"})
+    kept = "--classes=NEGATIVE=NEGATIVE"
+    changed = found.bought(ledger, kept, output="changed", labels={"POSITIVE": "POSITIVE"})
     assert found.api.charged[len(texts) :] == ["new a new text"]
     (paid,) = changed["paid"]
     assert (paid["calls"], paid["replayed"]) == (len(texts) + 1, len(texts))
     assert "new.yaml: the endpoint's answer is no key of 'labels'" in str(changed["unscored"])
 
 
-def test_a_budget_that_does_not_suffice(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_that_does_not_suffice(bench, capsys):
     found = bench()
     texts = texts_of(found.frame)
     first = found.bought("--budget=20")
@@ -241,16 +184,14 @@ def test_a_budget_that_does_not_suffice(bench: Any, capsys: pytest.CaptureFixtur
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fail_on", ["failing", "worse"])
-def test_a_gate_fails_where_the_budget_hid_a_topic(
-    bench: Any, capsys: pytest.CaptureFixture[str], fail_on: str
-) -> None:
+def test_a_gate_fails_where_the_budget_hid_a_topic(bench, capsys, fail_on):
     names = [("/Good", "good")] * 12 + [("/Late", "late")] * 12
     rows = [
         {"topic": topic, "input": f"{word} {one}", "output": answer(f"{word} {one}")}
         for one, (topic, word) in enumerate(names)
     ]
-    frame = pd.DataFrame(rows).assign(label="pass", expectation="", value="", second_input="")
-    found = bench(frame)
+    empty = {"expectation": "", "value": "", "second_input": ""}
+    found = bench(pd.DataFrame(rows).assign(label="pass", **empty))
     found.file()
     flags = [f"--fail-on={fail_on}", "--quiet"]
     if fail_on == "worse":
@@ -261,12 +202,12 @@ def test_a_gate_fails_where_the_budget_hid_a_topic(
         said = capsys.readouterr().err
         assert code == (2 if hidden else 0), said
         if hidden:
-            assert f"--fail-on {fail_on}: 1 topic (/Late) can't be judged" in said
+            assert "slicebeam: FAIL: 1 topic (/Late) can't be judged" in said
     assert len(found.api.charged) == 22 * each
 
 
 @pytest.mark.slow
-def test_two_endpoints_share_a_budget(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_endpoints_share_a_budget(bench, capsys):
     found = bench()
     texts = texts_of(found.frame)
     old = found.file("old", price=0.25)
@@ -278,12 +219,12 @@ def test_two_endpoints_share_a_budget(bench: Any, capsys: pytest.CaptureFixture[
     found.check(document, without=texts[20:])
     whole = found.bought(f"--baseline-model={old}")
     found.check(whole)
-    assert Counter(found.api.charged).most_common(1)[0][1] == 1
+    found.paid_once()
     assert len(found.api.charged) == 2 * len(texts)
     assert whole["models"] == [old, str(found.folder / "new.yaml")]
     # Two files of one endpoint, that read its answers in two ways: one ledger, paid once.
     other = found.file(name="other.yaml", labels={"POSITIVE": "POSITIVE", "NEGATIVE": "POSITIVE"})
-    twice = found.bought(f"--baseline-model={other}")
+    twice = found.bought(f"--baseline-model={other}", "--classes=NEGATIVE=NEGATIVE")
     assert sum(one["calls"] for one in twice["paid"]) == len(texts)
     assert len(found.api.charged) == 2 * len(texts)
     # What is wrong with the second one is said before the first one is paid.
@@ -295,7 +236,7 @@ def test_two_endpoints_share_a_budget(bench: Any, capsys: pytest.CaptureFixture[
     assert len(found.api.requests) == before
 
 
-def test_pairs(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs(bench, capsys):
     rows = [
         {"topic": "/P", "input": "a", "second_input": "b", "label": "pass", "output": "POSITIVE"},
         {"topic": "/P", "input": "a", "second_input": "c", "label": "fail", "output": "POSITIVE"},
@@ -318,7 +259,7 @@ def test_pairs(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert (topic["tests"], topic["failures"]) == (4, 1)
 
 
-def test_an_output_may_be_a_long_text(bench: Any) -> None:
+def test_an_output_may_be_a_long_text(bench):
     long = "word " * 1000 + "the end"
     found = bench(frame_of(0), answers={"new a": long, "new b": "short"})
     blank = {"topic": "/A", "expectation": "should contain", "value": "the end"}
@@ -334,7 +275,7 @@ def test_an_output_may_be_a_long_text(bench: Any) -> None:
     assert len(found.api.charged) == 2
 
 
-def test_folders_of_killed_runs_are_removed(bench: Any) -> None:
+def test_folders_of_killed_runs_are_removed(bench):
     found = bench(frame_of(5))
     out = found.folder / "out"
     dead, unlocked, living = (out / f"_scored-{name}" for name in ("dead", "unlocked", "living"))
@@ -356,7 +297,7 @@ def test_folders_of_killed_runs_are_removed(bench: Any) -> None:
 
 @pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
 @pytest.mark.slow
-def test_output_and_ledger_in_object_storage(bench: Any, bucket: Bucket) -> None:
+def test_output_and_ledger_in_object_storage(bench, bucket):
     found = bench(frame_of(30))
     model = f"--model={found.file()}"
     tree = bucket.upload(found.folder / "tree.csv")
@@ -372,18 +313,16 @@ def test_output_and_ledger_in_object_storage(bench: Any, bucket: Bucket) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["429", "500", "drop-before", "hang", "half", "drop-after"])
-def test_what_passes_changes_nothing(bench: Any, fault: str) -> None:
+def test_what_passes_changes_nothing(bench, fault):
     found = bench(frame_of(30), faults={fault: 0.2}, retry_after="1", honours=True)
     if fault == "429":
-        found.api = found.api.anew(
-            found.api.folder / "again", answers={}, forced={"new text 0": ["429"]}, retry_after="1"
-        )
+        plan = {"answers": {}, "forced": {"new text 0": ["429"]}, "retry_after": "1"}
+        found.api = found.api.anew(found.api.folder / "again", **plan)
         found.frame = found.frame.assign(label="pass", output="POSITIVE", expectation="", value="")
         found.save()
         begun = time.monotonic()
-        document = found.bought()
+        assert found.bought()["tests"] == 30
         assert time.monotonic() - begun > 1
-        assert document["tests"] == 30
         return
     document = found.bought(timeout=0.5 if fault == "hang" else 20)
     found.check(document)
@@ -395,22 +334,20 @@ def test_what_passes_changes_nothing(bench: Any, fault: str) -> None:
     assert (paid["unaccounted"] > 0) == (fault in ("hang", "half", "drop-before", "drop-after"))
 
 
+NO_OUTPUT = "the endpoint's answer holds no output"
+LOST = "a call without an outcome, which counts as paid (lost_calls: count)"
+REASONS = {
+    "garbage": f"{NO_OUTPUT} (no JSON)",
+    "null": f"{NO_OUTPUT} (nothing at 'result.label')",
+    "elsewhere": f"{NO_OUTPUT} (nothing at 'result.label')",
+    "422": f"{NO_OUTPUT} (HTTP 422)",
+    **dict.fromkeys(("drop-after", "hang", "half"), LOST),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("garbage", "the endpoint's answer holds no output (no JSON)"),
-        ("null", "the endpoint's answer holds no output (nothing at 'result.label')"),
-        ("elsewhere", "the endpoint's answer holds no output (nothing at 'result.label')"),
-        ("422", "the endpoint's answer holds no output (HTTP 422)"),
-        ("drop-after", "a call without an outcome, which counts as paid (lost_calls: count)"),
-        ("hang", "a call without an outcome, which counts as paid (lost_calls: count)"),
-        ("half", "a call without an outcome, which counts as paid (lost_calls: count)"),
-    ],
-)
-def test_what_is_paid_and_no_answer(
-    bench: Any, capsys: pytest.CaptureFixture[str], fault: str, reason: str
-) -> None:
+@pytest.mark.parametrize(("fault", "reason"), REASONS.items())
+def test_what_is_paid_and_no_answer(bench, capsys, fault, reason):
     frame = frame_of(30)
     texts = texts_of(frame)
     bad = texts[::6]
@@ -431,38 +368,9 @@ def test_what_is_paid_and_no_answer(
         assert len(found.api.charged) == len(texts)
 
 
-def killed(found: Bench, commands: Commands, arguments: list[str], times: int, seed: int) -> None:
-    """Kill a command at random moments, begin it again each time, and at last let it end."""
-    drawn = random.Random(seed)
-    kills = 0
-    for _ in range(times):
-        command = commands.start(arguments, environment=KEY, hook=HURRY)
-        if drawn.random() < 0.3:
-            # Some while the tree or the ledger is read, or the document written.
-            time.sleep(drawn.uniform(0.0, 0.6))
-        else:
-            wait_for(found, len(found.api.requests) + drawn.randrange(1, 15), command)
-        if command.runs():
-            command.send(signal.SIGKILL)
-            kills += 1
-        ended = command.ended()
-        assert ended.code in (-signal.SIGKILL, 0), ended
-        assert "swordfish" not in ended.said
-    assert kills > times / 2
-    ended = commands.run(arguments, environment=KEY, hook=HURRY)
-    assert ended.code == 0, ended
-
-
-def wait_for(found: Bench, requests: int, command: Command) -> None:
-    while command.runs() and len(found.api.requests) < requests:
-        time.sleep(0.005)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("lost", "times"), [("repeat", 10), ("count", 5)])
-def test_killed_runs_pay_each_input_once(
-    bench: Any, commands: Commands, lost: str, times: int
-) -> None:
+def test_killed_runs_pay_each_input_once(bench, commands, lost, times):
     faults = {"429": 0.05, "500": 0.05, "drop-before": 0.04, "drop-after": 0.04}
     honours = lost == "repeat"
     found = bench(frame_of(120), faults=faults, latency=(0.0, 0.05), honours=honours, seed=3)
@@ -470,14 +378,14 @@ def test_killed_runs_pay_each_input_once(
     found.file(concurrency=4, lost_calls=lost)
     budget = len(texts) - 10
     flags = (f"--budget={budget}", "--quiet") if honours else (f"--budget={budget / 2} USD",)
-    killed(found, commands, found.arguments(*flags), times, seed=7)
+    found.killed(commands, found.arguments(*flags), times, seed=7, most=15)
     document, charged = found.document(), found.api.charged
-    assert max(Counter(charged).values()) == 1
+    found.paid_once()
     assert len(charged) <= budget
     (paid,) = document["paid"]
     assert paid["calls"] == budget
     assert paid["spent"] == PRICE * budget
-    answers = {one["key"] for one in found.ledger() if one["kind"] == "answered"}
+    answers = set(found.answered())
     if honours:
         assert len(charged) == len(answers) == budget
         found.check(document, without=texts[budget:])
@@ -491,11 +399,11 @@ def test_killed_runs_pay_each_input_once(
 
 
 @pytest.mark.slow
-def test_a_run_that_lives_keeps_its_folder(bench: Any, commands: Commands) -> None:
+def test_a_run_that_lives_keeps_its_folder(bench, commands):
     found = bench(frame_of(30), latency=(0.1, 0.2))
     found.file(concurrency=1)
-    first = commands.start(found.arguments("--quiet"), environment=KEY, hook=HURRY)
-    wait_for(found, 3, first)
+    first = found.start(commands, found.arguments("--quiet"))
+    found.wait_for(3, first)
     (folder,) = (found.folder / "out").glob("_scored-*")
     ledger = f"--ledger={found.folder / 'own'}"
     own = f"--model={found.file('old', concurrency=30)}"
@@ -507,72 +415,50 @@ def test_a_run_that_lives_keeps_its_folder(bench: Any, commands: Commands) -> No
     # Whichever publishes last: both end, and nothing of either stays.
     assert ended.code == 0, ended
     assert found.names() == PUBLISHED
-    assert max(Counter(found.api.charged).values()) == 1
+    found.paid_once()
 
 
 @pytest.mark.slow
-def test_a_signal_loses_nothing(bench: Any, commands: Commands) -> None:
+def test_a_signal_loses_nothing(bench, commands):
     found = bench(frame_of(60), latency=(0.1, 0.2))
     found.file(concurrency=4)
-    command = commands.start(found.arguments("--quiet"), environment=KEY, hook=HURRY)
-    wait_for(found, 15, command)
+    command = found.start(commands, found.arguments("--quiet"))
+    found.wait_for(15, command)
     command.send(signal.SIGINT)
     ended = command.ended()
     assert ended.code == 130
     assert ended.said.startswith("slicebeam: interrupted")
     assert "shift" not in ended.said
-    answered = [one for one in found.ledger() if one["kind"] == "answered"]
-    assert len(answered) == len(found.api.charged) >= 15
+    assert len(found.answered()) == len(found.api.charged) >= 15
     assert found.names() == {"ledger"}
     found.check(found.bought())
-    assert max(Counter(found.api.charged).values()) == 1
+    found.paid_once()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "code", "said"),
-    [
-        ("401-mirror", 2, "HTTP 401: "),
-        ("redirect", 2, "it redirects to /elsewhere"),
-        ("500-mirror", 3, "HTTP 500 3 times"),
-        ("422-mirror", 2, "none of the first 20 answers"),
-        ("garbage-mirror", 2, "none of the first 20 answers"),
-        ("echo-mirror", 0, ""),
-        ("drop-before", 3, "a dropped connection"),
-        ("unreachable", 3, "no connection"),
-        ("broken", 3, "the HTTP client failed: RuntimeError"),
-        ("crash", 3, "unforeseen RuntimeError"),
-        (None, 0, ""),
-    ],
-)
-def test_the_key_is_shown_nowhere(
-    bench: Any,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    fault: str | None,
-    code: int,
-    said: str,
-) -> None:
-    struck = {} if fault in (None, "unreachable", "broken", "crash") else {str(fault): 1.0}
-    found = bench(frame_of(30), faults=struck)
-    address = found.api.url
-    if fault == "unreachable":
-        address = f"http://127.0.0.1:{free_port()}"
-
-    def fail(*arguments: Any, **given: Any) -> None:
-        raise RuntimeError(f"{arguments} {given}")
-
-    if fault == "broken":
-        monkeypatch.setattr("aiohttp.ClientSession.request", fail)
+@pytest.mark.parametrize(("fault", "code", "said"), [
+    ("401-mirror", 2, "HTTP 401: "),
+    ("redirect", 2, "it redirects to /elsewhere"),
+    ("500-mirror", 3, "HTTP 500 3 times"),
+    ("422-mirror", 2, "none of the first 20 answers"),
+    ("garbage-mirror", 2, "none of the first 20 answers"),
+    ("echo-mirror", 0, ""),
+    ("drop-before", 3, "a dropped connection"),
+    ("unreachable", 3, "no connection"),
+    ("broken", 3, "the HTTP client failed: RuntimeError"),
+    ("crash", 3, "unforeseen RuntimeError"),
+    (None, 0, ""),
+])  # fmt: skip
+def test_the_key_is_shown_nowhere(bench, capfd, monkeypatch, fault, code, said):
+    found = bench(frame_of(30), faults={} if fault in NO_PLAN else {fault: 1.0})
     if fault == "crash":
         monkeypatch.setattr("slicebeam.pipelines.adaptive.paid_outputs._write", fail)
-    found.file(url=f"{address}/answer?key=${{API_KEY}}", retries=2)
+    url = f"{found.struck(fault, monkeypatch)}/answer?key=${{API_KEY}}"
+    found.file(url=url, retries=2)
     assert run(found.arguments("--json")) == code
     printed = capfd.readouterr()
     assert said in printed.err
-    for word in ("swordfish", "c3dvcmRmaXNo"):
-        assert word not in printed.out + printed.err
-        assert word not in found.everything()
+    found.hides(printed.out, printed.err, found.everything())
     if fault is not None and "mirror" in fault and fault not in ("500-mirror", "echo-mirror"):
         # What the API said is shown, and the key in it is not.
         assert "***" in printed.err
@@ -581,9 +467,7 @@ def test_the_key_is_shown_nowhere(
         assert not list((found.folder / "out").glob("_scored-*"))
 
 
-def test_endpoints_that_nothing_can_be_asked_of(
-    bench: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_endpoints_that_nothing_can_be_asked_of(bench, capsys):
     found = bench(frame_of(5))
     for changes, said in (
         ({"json": {"id": 7}}, "no {input} is in url"),

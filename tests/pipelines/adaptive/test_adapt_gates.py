@@ -1,10 +1,7 @@
 """The gates of ``slicebeam adapt run``, and what other trees than AdaTest's newer ones make of it."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +11,7 @@ import pytest
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.oracles.adaptive_oracle import failed, topics_of
-from tests.paid_api import paid_api
 from tests.pipelines.adaptive.test_adapt_run import HOTELS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 # The words of an input say what the new model makes of it, and the old one.
 MODELS = """
@@ -52,14 +44,14 @@ COLUMNS = ["topic", "input", "output", "label", "expectation", "value", "second_
 
 
 @pytest.fixture(autouse=True)
-def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def models(tmp_path, monkeypatch):
     (tmp_path / "gate_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     sys.modules.pop("gate_models", None)
 
 
-def rows_of(topic: str, words: str, **columns: str) -> list[dict[str, str]]:
+def rows_of(topic, words, **columns):
     """Return tests of a topic: ``8 pp, 2 fp`` are 10, of which the new model fails two."""
     given = {"topic": topic, "output": "pos", "label": "pass", **columns}
     found = []
@@ -70,94 +62,52 @@ def rows_of(topic: str, words: str, **columns: str) -> list[dict[str, str]]:
     return found
 
 
-def adapt(folder: Path, rows: Sequence[dict[str, str]], *options: str) -> int:
+def adapt(folder, rows, *options):
     frame = pd.DataFrame(rows, [f"id-{row}" for row in range(len(rows))], COLUMNS, dtype=object)
     frame.fillna("").to_csv(folder / "tree.csv")
     tree, out = str(folder / "tree.csv"), str(folder / "out")
     return run(["adapt", "run", tree, "--model", NEW, "--output", out, *options])
 
 
-def topics_in(folder: Path) -> dict[str, dict[str, Any]]:
+def topics_in(folder):
     document = json.loads((folder / "out" / "changelist.json").read_text())
     return {one["topic"]: one for one in document["adaptive"]["topics"]}
 
 
 FINE = rows_of("/Fine", "30 pp")
-GATES: dict[str, tuple[list[dict[str, str]], int, str]] = {
+GATES = {
     "a fifth exactly": (rows_of("/A", "4 pp, 1 fp"), 1, "1 topic (/A) fails"),
     "just below a fifth": (rows_of("/A", "401 pp, 100 fp"), 0, ""),
-    "a fifth of those below": (
-        rows_of("/A/B", "1 fp, 1 pp") + rows_of("/A", "3 pp") + rows_of("/A/C%20D", "1 pp"),
-        1,
-        "1 topic (/A/B) fails",
-    ),
+    "a fifth of those below": (rows_of("/A/B", "1 fp, 1 pp") + rows_of("/A", "3 pp") + rows_of("/A/C%20D", "1 pp"), 1, "1 topic (/A/B) fails"),
     "all fail": (rows_of("/A", "9 ff"), 1, "1 topic (/A) fails"),
-    "topics without tests": (
-        [{"topic": "/Empty", "label": "topic_marker"}, *rows_of("/A", "9 pp")],
-        0,
-        "",
-    ),
-    "labels that expect nothing": (
-        [
-            test
-            for label in ("off_topic", "Unknown", "")
-            for test in rows_of("/A", "9 ff", label=label)
-        ],
-        0,
-        "",
-    ),
-    "off topic, with an expectation": (
-        rows_of("/A", "9 ff", label="off_topic", expectation="should output", value="pos"),
-        0,
-        "",
-    ),
-    "excused": (
-        rows_of("/A", "9 ff", expectation="should have the same output as (unless=neg)", value="x"),
-        0,
-        "",
-    ),
-    "a misspelt expectation": (
-        rows_of("/A", "9 pp", expectation="should outptu", value="pos"),
-        2,
-        "1 topic (/A) can't be judged",
-    ),
+    "topics without tests": ([{"topic": "/Empty", "label": "topic_marker"}, *rows_of("/A", "9 pp")], 0, ""),
+    "labels that expect nothing": ([test for label in ("off_topic", "Unknown", "") for test in rows_of("/A", "9 ff", label=label)], 0, ""),
+    "off topic, with an expectation": (rows_of("/A", "9 ff", label="off_topic", expectation="should output", value="pos"), 0, ""),
+    "excused": (rows_of("/A", "9 ff", expectation="should have the same output as (unless=neg)", value="x"), 0, ""),
+    "a misspelt expectation": (rows_of("/A", "9 pp", expectation="should outptu", value="pos"), 2, "1 topic (/A) can't be judged"),
     "few without output": (rows_of("/A", "9 pp, 1 np"), 0, ""),
     "a fifth without output": (rows_of("/A", "8 pp, 2 np"), 2, "1 topic (/A) can't be judged"),
-    "together with failures a fifth": (
-        rows_of("/A", "8 pp, 1 fp, 1 np"),
-        2,
-        "1 topic (/A) can't be judged",
-    ),
+    "together with failures a fifth": (rows_of("/A", "8 pp, 1 fp, 1 np"), 2, "1 topic (/A) can't be judged"),
     "no output at all": (rows_of("/A", "3 np"), 2, "1 topic (/A) can't be judged"),
-    "some fail, others have no output": (
-        rows_of("/A", "5 np") + rows_of("/B", "5 fp"),
-        1,
-        "1 topic (/B) fails",
-    ),
+    "some fail, others have no output": (rows_of("/A", "5 np") + rows_of("/B", "5 fp"), 1, "1 topic (/B) fails"),
     "another input without output": (
         rows_of("/A", "5 pp", expectation="should have the same output as", value="none p"),
         2,
         "1 topic (/A) can't be judged",
     ),
-    "a model that raises": (
-        rows_of("/A", "50 pp, 1 rp"),
-        2,
-        "failed on 51 texts: ValueError: no such word",
-    ),
-}
+    "a model that raises": (rows_of("/A", "50 pp, 1 rp"), 2, "failed on 51 texts: ValueError: no such word"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GATES)
 @pytest.mark.slow
-def test_a_topic_that_fails_or_cannot_be_judged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_topic_that_fails_or_cannot_be_judged(tmp_path, capsys, name):
     rows, code, said = GATES[name]
     assert adapt(tmp_path, [*FINE, *rows], "--fail-on=failing") == code
     printed = capsys.readouterr().err
     assert said in printed
     if code == 2 and "judged" in said:
-        assert f"what was found is published: {tmp_path / 'out' / 'changelist.json'}" in printed
+        assert (tmp_path / "out" / "changelist.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -176,13 +126,7 @@ def test_a_topic_that_fails_or_cannot_be_judged(
     ],
 )
 @pytest.mark.slow
-def test_a_topic_that_is_worse(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    words: str,
-    codes: tuple[int, int],
-    says: str,
-) -> None:
+def test_a_topic_that_is_worse(tmp_path, capsys, words, codes, says):
     rows = rows_of("/A", words) + FINE
     old = f"--baseline-model={OLD}"
     if codes[0] != codes[1]:
@@ -193,7 +137,7 @@ def test_a_topic_that_is_worse(
 
 
 @pytest.mark.slow
-def test_without_an_old_model_worse_is_worse_than_all(tmp_path: Path) -> None:
+def test_without_an_old_model_worse_is_worse_than_all(tmp_path):
     rows = rows_of("/A", "20 fp, 10 pp") + rows_of("/B", "2 fp, 98 pp")
     assert adapt(tmp_path, rows, "--fail-on=worse") == 1
     rows = rows_of("/A", "3 fp, 30 pp") + rows_of("/B", "10 fp, 98 pp")
@@ -201,24 +145,20 @@ def test_without_an_old_model_worse_is_worse_than_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_gates_say_what_scipy_says(tmp_path: Path, seed: int) -> None:
+def test_gates_say_what_scipy_says(tmp_path, seed):
     random = np.random.default_rng(seed)
     rows = []
     for topic in ("/A", "/A/B", "/A/B/C", "/D", "/D/E%2FF", "/G"):
-        kinds = random.multinomial(
-            random.integers(1, 60), random.dirichlet((8, 1 + 2 * (seed % 2), 1, 1))
-        )
+        number = random.integers(1, 60)
+        kinds = random.multinomial(number, random.dirichlet((8, 1 + 2 * (seed % 2), 1, 1)))
         words = [f"{n} {both}" for n, both in zip(kinds, ("pp", "fp", "pf", "ff"), strict=True)]
         rows += rows_of(topic, ", ".join(words))
     frame = pd.DataFrame(rows)
     frame["new"], frame["old"] = frame.input.str[0] == "f", frame.input.str[2] == "f"
     by_hand = topics_of(frame)
     gate = ("failing", "worse")[seed % 2]
-    expected = (
-        by_hand.rule.isin(["failing", "broken"]).any()
-        if gate == "failing"
-        else (by_hand.significant == "broken").any()
-    )
+    fails = {"failing": by_hand.rule.isin(["failing", "broken"])}
+    expected = fails.get(gate, by_hand.significant == "broken").any()
     code = adapt(tmp_path, rows, f"--baseline-model={OLD}", f"--fail-on={gate}")
     found = topics_in(tmp_path)
     for topic, row in by_hand.iterrows():
@@ -228,19 +168,12 @@ def test_gates_say_what_scipy_says(tmp_path: Path, seed: int) -> None:
     assert code == int(expected)
 
 
-def test_the_older_form_is_scored_as_the_newer_one(tmp_path: Path) -> None:
+def test_the_older_form_is_scored_as_the_newer_one(tmp_path):
     newer = pd.read_csv(HOTELS, index_col=0, dtype=str, keep_default_na=False)
     types = {"pass": "{} should output {}", "fail": "{} should not output {}"}
-    older = pd.DataFrame(
-        {
-            "topic": newer.topic,
-            "type": newer.label.map(types).fillna("topic_marker"),
-            "value1": newer.input,
-            "value2": newer.output,
-            "value3": "",
-            "author": "x",
-        }
-    )
+    kinds = newer.label.map(types).fillna("topic_marker")
+    older = pd.DataFrame({"topic": newer.topic, "type": kinds, "value1": newer.input})
+    older = older.assign(value2=newer.output, value3="", author="x")
     compared = {
         "{} should have the same output as {}": ("so good", "so bad", ""),
         "{} should be the same as for {}": ("a", "b", ""),
@@ -253,9 +186,9 @@ def test_the_older_form_is_scored_as_the_newer_one(tmp_path: Path) -> None:
     older.to_csv(path)
     options = ["--model", "gate_models:shares", "--output", str(out), "--quiet"]
     assert run(["adapt", "run", str(path), *options]) == 0
-    import gate_models  # type: ignore[import-not-found]
+    import gate_models
 
-    def model(text: str) -> dict[str, float]:
+    def model(text):
         return dict(zip(("neg", "pos"), gate_models.shares([text])[0].tolist(), strict=True))
 
     tests = newer[newer.label.isin(types)].assign(expectation="", value="")
@@ -274,9 +207,8 @@ def test_the_older_form_is_scored_as_the_newer_one(tmp_path: Path) -> None:
     tree = read_tree(str(path))
     write_tree(tree, str(tmp_path / "again.csv"))
     again = (tmp_path / "again.csv").read_text().splitlines()
-    assert set(path.read_text().splitlines()[1:]) <= {
-        line.removesuffix(",") for line in again
-    } | set(again)
+    again += [line.removesuffix(",") for line in again]
+    assert set(path.read_text().splitlines()[1:]) <= set(again)
     changed = tree.change(["more-3"], input="dreadful")
     write_tree(changed, str(tmp_path / "again.csv"))
     (test,) = read_tree(str(tmp_path / "again.csv")).rows(changed.column("id") == "more-3")
@@ -284,21 +216,19 @@ def test_the_older_form_is_scored_as_the_newer_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_suite_of_questions_is_asked_of_an_endpoint_as_of_a_function(tmp_path: Path) -> None:
-    def question(number: int) -> str:
+def test_a_suite_of_questions_is_asked_of_an_endpoint_as_of_a_function(tmp_path, paid_server):
+    def question(number):
         return f"How do I {'really ' * (number % 4)}learn {number}?"
 
-    cases: list[dict[str, Any]] = []
+    cases = []
     for one in range(24):
         pair = [question(one), question(one * 7 % 24)]
         capability = ("Vocabulary", "Negation & more")[one % 2]
         given = {"capability": capability, "label": None, "multi": True}
         others = [[question(one), question(place)] for place in range(one % 3 + 1)]
-        cases += [
-            {**given, "type": "MFT", "test": "pairs", "input": pair, "label": one % 2}
-            | {"multi": False},
-            {**given, "type": "INV", "test": "typos", "input": [pair, *others]},
-        ]
+        single = {"type": "MFT", "test": "pairs", "input": pair, "label": one % 2, "multi": False}
+        several = {"type": "INV", "test": "typos", "input": [pair, *others]}
+        cases += [given | single, given | several]
     suite = pd.DataFrame(cases)
     suite["input"] = suite["input"].map(json.dumps)
     suite.to_parquet(tmp_path / "qqp.parquet")
@@ -317,11 +247,11 @@ def test_a_suite_of_questions_is_asked_of_an_endpoint_as_of_a_function(tmp_path:
         for pair in (case if multi else [case])
     }
     answers = {"|".join(pair): gate_models.alike([pair])[0] for pair in pairs}
-    with paid_api(tmp_path / "api", answers=answers) as api:
-        item = "{input}|{second_input}"
-        file = api.file(json={"id": item, "text": item}, headers={}, price=0.01)
-        assert run(["adapt", "run", str(tree), "--model", file, out, "--quiet"]) == 0
-        assert sorted(api.charged) == sorted(answers)
+    api = paid_server.anew(tmp_path / "api", answers=answers)
+    item = "{input}|{second_input}"
+    file = api.file(json={"id": item, "text": item}, headers={}, price=0.01)
+    assert run(["adapt", "run", str(tree), "--model", file, out, "--quiet"]) == 0
+    assert sorted(api.charged) == sorted(answers)
     assert topics_in(tmp_path) == by_function
     tests = pq.read_table(tmp_path / "out" / "tests.parquet").to_pandas()
     assert len(tests) == len(suite)
@@ -329,7 +259,7 @@ def test_a_suite_of_questions_is_asked_of_an_endpoint_as_of_a_function(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_large_tree(tmp_path: Path) -> None:
+def test_a_large_tree(tmp_path):
     rows, topics = 200_000, 500
     number = np.arange(rows)
     # Of ten tests of topic t the first t % 7 fail with the new model, of which some did before.

@@ -1,15 +1,12 @@
 """``slicebeam adapt export-training``: what is exported, against pandas; and what a retest says of it."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 import shutil
 import sys
+from dataclasses import replace
 from datetime import date
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,11 +21,10 @@ from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
-from tests.pipelines.adaptive.test_adapt_run import by_hand, check_topics
-from tests.tfrecord_files import example, frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.oracles.adaptive_oracle import topics_of
+from tests.pipelines.adaptive.test_adapt_run import check_topics
+from tests.tfrecord_files import example
+from tests.tfrecord_files import frame as framed
 
 MODELS = """
 def word(texts):
@@ -41,7 +37,7 @@ def pairs(texts):
     return ["0" for _ in texts]
 """
 # What the model gets wrong, with the label that is right; None where the test does not say it.
-FAILING: dict[str, tuple[Test, int | None]] = {
+FAILING = {
     one.id: (one, label)
     for one, label in (
         (Test("/A", "fine, really", "1", "pass", id="says it"), 1),
@@ -71,53 +67,44 @@ PASSING = [
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def scored(tmp_path_factory):
     """A folder with a tree, and what a run found on it."""
     folder = tmp_path_factory.mktemp("scored")
     (folder / "export_models.py").write_text(MODELS)
     sys.path.insert(0, str(folder))
-    tests = [*(one for one, _ in FAILING.values()), *PASSING]
-    others = {"author": "someone, who", "note": ""}
-    write_tree(TestTree.of_tests(_with(one, others) for one in tests), str(folder / "tree.csv"))
+    other = {"author": "someone, who", "note": ""}
+    tests = [
+        replace(test, other=other) for test in (*(one for one, _ in FAILING.values()), *PASSING)
+    ]
+    write_tree(TestTree.of_tests(tests), str(folder / "tree.csv"))
     assert adapt_run(folder / "tree.csv", folder / "out", "--model", "export_models:word") == 0
     yield folder
     sys.path.remove(str(folder))
     sys.modules.pop("export_models", None)
 
 
-def _with(test: Test, other: dict[str, str]) -> Test:
-    return Test(**{**test.__dict__, "other": other})
-
-
-def adapt_run(tree: Path, output: Path, *options: str) -> int:
+def adapt_run(tree, output, *options):
     return run(["adapt", "run", str(tree), "--output", str(output), "--quiet", *options])
 
 
-def training_rows() -> pd.DataFrame:
+def training_rows():
     """Sixty rows, of which three lack a label or a text."""
-    frame = pd.DataFrame(
-        {
-            "id": np.arange(60) + 10**15,
-            "text": [
-                f'row {one}, "quoted"\nü' if one % 7 == 0 else f"row {one}" for one in range(60)
-            ],
-            "label": pd.array([one % 2 for one in range(60)], "Int64"),
-            "code": [None if one % 5 == 0 else f"{one:03d}" for one in range(60)],
-            "weight": np.linspace(0.1, 0.7, 60).astype(np.float32),
-        }
-    )
-    frame.loc[1, "text"], frame.loc[2, "text"] = "so good", "good two"
-    frame.loc[3, "text"], frame.loc[4, "text"], frame.loc[5, "text"] = (
-        "so good",
-        "good two",
-        "good two",
-    )
+    rows = range(60)
+    columns = {
+        "id": np.arange(60) + 10**15,
+        "text": [f'row {row}, "quoted"\nü' if row % 7 == 0 else f"row {row}" for row in rows],
+        "label": pd.array([row % 2 for row in rows], "Int64"),
+        "code": [None if row % 5 == 0 else f"{row:03d}" for row in rows],
+        "weight": np.linspace(0.1, 0.7, 60).astype(np.float32),
+    }
+    frame = pd.DataFrame(columns)
+    frame.loc[1:5, "text"] = ["so good", "good two", "so good", "good two", "good two"]
     frame.loc[6, "label"] = frame.loc[8, "label"] = pd.NA
     frame.loc[9, "text"] = None
     return frame
 
 
-def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
+def _write_parquet(frame, path):
     fields = [
         pa.field("id", pa.int64(), nullable=False),
         ("text", pa.dictionary(pa.int32(), pa.string())),
@@ -131,7 +118,7 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
     pq.write_table(table, path, row_group_size=11, compression="zstd")
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+def _read_parquet(path):
     file = pq.ParquetFile(path)
     schema = file.schema_arrow
     assert schema.field("label").type == pa.int8()
@@ -144,59 +131,50 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     return frame.drop(columns="days")
 
 
-def _write_csv(frame: pd.DataFrame, path: Path, **options: Any) -> None:
+def _write_csv(frame, path, **options):
     text = frame.to_csv(index=False, **options)
     packed = path.suffix == ".gz"
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
 
 
-def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
+def _read_csv(path, **options):
     data = path.read_bytes()
     data = gzip.decompress(data) if path.suffix == ".gz" else data
     end = options.pop("lineterminator", "\n")
     assert data.split(b"\n")[0].endswith(b"\r") == (end == "\r\n")
-    read = pd.read_csv(
-        io.BytesIO(data), dtype=str, keep_default_na=False, na_values=[""], **options
-    )
+    options |= {"dtype": str, "keep_default_na": False, "na_values": [""]}
+    read = pd.read_csv(io.BytesIO(data), **options)
     return read.astype({"id": "Int64", "label": "Int64", "weight": "Float32"}).astype(object)
 
 
-def _write_json(frame: pd.DataFrame, path: Path) -> None:
+def _write_json(frame, path):
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    lines = [
-        json.dumps({name: one for name, one in row.items() if name != "code" or one is not None})
-        for row in rows
-    ]
-    path.write_text("\n\n".join(lines))
+    for row in rows:
+        if row["code"] is None:
+            del row["code"]
+    path.write_text("\n\n".join(map(json.dumps, rows)))
 
 
-def _read_json(path: Path) -> pd.DataFrame:
+def _read_json(path):
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert all(type(row["label"]) is int for row in rows)
     return pd.DataFrame(rows, dtype=object)
 
 
-def _write_tfrecord(frame: pd.DataFrame, path: Path) -> None:
+def _write_tfrecord(frame, path):
     rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    path.write_bytes(
-        b"".join(
-            frame_of({name: [one] for name, one in row.items() if one is not None}) for row in rows
-        )
-    )
+    features = [{name: [one] for name, one in row.items() if one is not None} for row in rows]
+    path.write_bytes(b"".join(framed(example(feature)) for feature in features))
 
 
-def frame_of(features: dict[str, list[Any]]) -> bytes:
-    return frame(example(features))
-
-
-def _read_tfrecord(path: Path) -> pd.DataFrame:
+def _read_tfrecord(path):
     table = pa.concat_tables(read_tfrecord_blocks(str(path)))
     assert table.schema.field("label").type == pa.int64()
     return table.to_pandas(integer_object_nulls=True).astype(object)
 
 
 CRLF = {"lineterminator": "\r\n"}
-FORMATS: dict[str, tuple[str, Any, Any, dict[str, Any], list[str]]] = {
+FORMATS = {
     "parquet": ("parquet", _write_parquet, _read_parquet, {}, []),
     "csv": ("csv", _write_csv, _read_csv, {}, []),
     "csv.gz": ("csv.gz", _write_csv, _read_csv, CRLF, []),
@@ -206,12 +184,12 @@ FORMATS: dict[str, tuple[str, Any, Any, dict[str, Any], list[str]]] = {
 }
 
 
-def export(tree: Path, scored: Path, data: Path, to: Path, *options: str) -> int:
+def export(tree, scored, data, to, *options):
     command = ["adapt", "export-training", str(tree), "--changelist", str(scored / "out")]
     return run([*command, "--data", str(data), "--label", "label", "--to", str(to), *options])
 
 
-def plain(frame: pd.DataFrame) -> pd.DataFrame:
+def plain(frame):
     """Values as they compare: nulls are None, float32 as its nearest text."""
     frame = frame[["id", "text", "label", "code", "weight"]].astype(object)
     frame["weight"] = [
@@ -222,9 +200,7 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_against_pandas(
-    kind: str, scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_format_against_pandas(kind, scored, tmp_path, capsys):
     suffix, write, read, how, options = FORMATS[kind]
     tree, data, to = tmp_path / "tree.csv", tmp_path / f"data.{suffix}", tmp_path / f"more.{suffix}"
     shutil.copy(scored / "tree.csv", tree)
@@ -265,7 +241,7 @@ def test_every_format_against_pandas(
     assert set(other) != set(drawn["id"].astype(int))
 
 
-def test_only_exported_tests_are_marked(scored: Path, tmp_path: Path) -> None:
+def test_only_exported_tests_are_marked(scored, tmp_path):
     data, to = tmp_path / "data.parquet", tmp_path / "more.parquet"
     _write_parquet(training_rows(), data)
     exported = {id_ for id_, (_, label) in FAILING.items() if label is not None}
@@ -284,11 +260,9 @@ def test_only_exported_tests_are_marked(scored: Path, tmp_path: Path) -> None:
         now = tree.read_bytes()
         now = gzip.decompress(now) if packed else now
         # A new column is added to each row, and nothing else is touched.
-        text = b"".join(before).decode().replace("\r\n", "\n")
-        frame, marked = (
-            pd.read_csv(io.StringIO(one), dtype=str, keep_default_na=False, index_col=0)
-            for one in (text, now.decode())
-        )
+        texts = b"".join(before).decode().replace("\r\n", "\n"), now.decode()
+        how = {"dtype": str, "keep_default_na": False, "index_col": 0}
+        frame, marked = (pd.read_csv(io.StringIO(text), **how) for text in texts)
         pd.testing.assert_frame_equal(marked.drop(columns="training"), frame)
         # Further topics touch the rows of their own tests only.
         lines = set(now.splitlines())
@@ -301,46 +275,42 @@ def test_only_exported_tests_are_marked(scored: Path, tmp_path: Path) -> None:
         assert set(table.index[table != ""]) == exported
 
 
-def test_a_stop_between_the_files_leaves_no_lie(
-    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_between_the_files_leaves_no_lie(scored, tmp_path, monkeypatch):
     tree, data, to = (tmp_path / name for name in ("tree.csv", "data.jsonl", "more.jsonl"))
     shutil.copy(scored / "tree.csv", tree)
     _write_json(training_rows(), data)
     before = tree.read_bytes()
 
-    def stopped(*_: Any) -> None:
+    def stopped(*_):
         raise KeyboardInterrupt
+
+    def exported():
+        changelist = scored / "out"
+        return api.adapt.export_training(
+            tree, changelist=changelist, data=data, label="label", to=to
+        )
 
     files = set(tmp_path.iterdir())
     with monkeypatch.context() as patch:
         # Before the data is whole nothing has changed.
         patch.setattr(training_files._JsonLinesFile, "_write_records", stopped)
         with pytest.raises(KeyboardInterrupt):
-            api.adapt.export_training(
-                tree, changelist=scored / "out", data=data, label="label", to=to
-            )
+            exported()
         assert set(tmp_path.iterdir()) == files
     with monkeypatch.context() as patch:
         patch.setattr(training, "write_tree", stopped)
         with pytest.raises(KeyboardInterrupt):
-            api.adapt.export_training(
-                tree, changelist=scored / "out", data=data, label="label", to=to
-            )
+            exported()
     assert tree.read_bytes() == before
     first = to.read_bytes()
     assert set(tmp_path.iterdir()) == {*files, to}
-    found = api.adapt.export_training(
-        tree, changelist=scored / "out", data=data, label="label", to=to
-    )
+    found = exported()
     assert to.read_bytes() == first
     assert (found.tests, found.rows, found.topics) == (8, 8, ("/A", "/A/B", "/C", "/D"))
     assert read_tree(str(tree)).table["training"].to_pylist().count("exported") == 8
 
 
-def test_few_rows_and_tests_that_changed(
-    scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_few_rows_and_tests_that_changed(scored, tmp_path, capsys):
     tree, data, to = (tmp_path / name for name in ("tree.csv", "data.csv", "more.csv"))
     now = read_tree(str(scored / "tree.csv")).remove(["says it"])
     write_tree(now.change(["older"], input="another text"), str(tree))
@@ -356,14 +326,15 @@ def test_few_rows_and_tests_that_changed(
     assert (found["tests"], found["rows"], found["tree"]) == (8, 3, str(tree))
 
 
-def test_pairs(scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pairs(scored, tmp_path, capsys):
     tests = [Test("/P", "one", "1", "pass", second_input=text) for text in ("a", "b, c")]
     same = {"expectation": "should output", "value": "1"}
-    tests.append(Test("/P", "one", second_input="d", **same))  # type: ignore[arg-type]
+    tests.append(Test("/P", "one", second_input="d", **same))
     tree = tmp_path / "tree.csv"
     write_tree(TestTree.of_tests(tests), str(tree))
-    # Each test fails, which is nothing that could be misspelt.
-    assert adapt_run(tree, tmp_path / "out", "--model", "export_models:pairs") == 0
+    # Each test fails, and the model has the class.
+    options = ("--model", "export_models:pairs", "--classes", "1=1")
+    assert adapt_run(tree, tmp_path / "out", *options) == 0
     data, to = tmp_path / "data.csv", tmp_path / "more.csv"
     frame = training_rows().dropna().assign(other="x")
     _write_csv(frame, data)
@@ -372,18 +343,13 @@ def test_pairs(scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert export(tree, tmp_path, data, to, "--text", "text,other") == 0
     found = pd.read_csv(to)
     found = found[found["id"].isna()]
-    assert set(zip(found["text"], found["other"], found["label"], strict=True)) == {
-        ("one", "a", 1),
-        ("one", "b, c", 1),
-        ("one", "d", 1),
-    }
+    rows = set(zip(found["text"], found["other"], found["label"], strict=True))
+    assert rows == {("one", "a", 1), ("one", "b, c", 1), ("one", "d", 1)}
     assert export(scored / "tree.csv", scored, data, to, "--text", "text", "--text", "other") == 2
     assert "name one column" in capsys.readouterr().err
 
 
-def test_three_labels_rule_out_less(
-    scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_three_labels_rule_out_less(scored, tmp_path, capsys):
     tree, data, to = (tmp_path / name for name in ("tree.csv", "data.csv", "more.csv"))
     shutil.copy(scored / "tree.csv", tree)
     rows = training_rows()
@@ -395,7 +361,7 @@ def test_three_labels_rule_out_less(
     assert found[found["id"].isna()][["text", "label"]].to_numpy().tolist() == [["good?", 0]]
 
 
-WRONG: dict[str, tuple[list[str], str]] = {
+WRONG = {
     "label": (["--label", "labl"], "unknown column 'labl'; did you mean 'label'?"),
     "text": (["--text", "txt"], "--text txt: {data}: unknown column 'txt'"),
     "columns": (["--text", "a,b,c"], "--text a,b,c: name the column of the texts, or the two"),
@@ -413,17 +379,14 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "delimiter": (["--delimiter", "tab"], "--delimiter is for CSV"),
     "no data": (["--data", "nowhere.csv"], "--data nowhere.csv: no such file"),
     "no run": (["--changelist", "nowhere.json"], "nowhere.json: no such file"),
-    "unknown label": (["--label", "code"], "failing tests expect '1', which is no label in"),
-    "other run": (
-        ["--changelist", "{other}"],
-        "is no result of a test tree; name that of slicebeam",
-    ),
+    "unknown label": (["--label", "code"], "failing tests name the class '1', which is not a label in"),
+    "other run": (["--changelist", "{other}"], "is no result of a test tree; name that of slicebeam"),
     "folder": (["--to", "nowhere/more.parquet"], "nowhere/more.parquet"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def another_run(scored: Path) -> Path:
+def another_run(scored):
     """The ChangeList of something else."""
     found = json.loads((scored / "out" / "changelist.json").read_text())
     path = scored / "other.json"
@@ -432,14 +395,7 @@ def another_run(scored: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_input(
-    case: str,
-    scored: Path,
-    another_run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_wrong_input(case, scored, another_run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tree, data = tmp_path / "tree.csv", tmp_path / "data.parquet"
     shutil.copy(scored / "tree.csv", tree)
@@ -458,7 +414,7 @@ def test_wrong_input(
     assert set(tmp_path.iterdir()) == {tree, data}
 
 
-def test_rows_are_drawn_alike(tmp_path: Path) -> None:
+def test_rows_are_drawn_alike(tmp_path):
     """Of 57 complete rows 6 are drawn 200 times: each about 21 times, by the draw's own law."""
     data = tmp_path / "data.parquet"
     _write_parquet(training_rows(), data)
@@ -476,9 +432,7 @@ def test_rows_are_drawn_alike(tmp_path: Path) -> None:
     assert 30 < chi_square < 95
 
 
-def test_a_retest_marks_what_was_trained(
-    scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_retest_marks_what_was_trained(scored, tmp_path, capsys):
     tree, data, out = tmp_path / "tree.csv", tmp_path / "data.parquet", tmp_path / "out"
     shutil.copy(scored / "tree.csv", tree)
     _write_parquet(training_rows(), data)
@@ -490,19 +444,17 @@ def test_a_retest_marks_what_was_trained(
     assert "/A/B (trained)" in shown
     assert "(trained): tests of the topic, or of one below it, were exported" in shown
     # By pandas and the models themselves.
-    import export_models  # type: ignore[import-not-found]
+    import export_models
 
     rows = []
     for test in [*(one for one, _ in FAILING.values()), *PASSING]:
         if test.label == "off_topic":
             continue
-        row: dict[str, Any] = {"topic": test.topic}
+        row = {"topic": test.topic}
         for name, model in (("new", export_models.long), ("old", export_models.word)):
             (own,) = model([test.input])
-            expects = (
-                test.expectation
-                or {"pass": "should output", "fail": "should not output"}[test.label]
-            )
+            usual = {"pass": "should output", "fail": "should not output"}.get(test.label)
+            expects = test.expectation or usual
             value = test.value or test.output
             if "same" in expects:
                 others = json.loads(value) if value.startswith("[") else [value]
@@ -512,7 +464,7 @@ def test_a_retest_marks_what_was_trained(
             else:
                 row[name] = own != value
         rows.append(row)
-    document = check_topics(out, by_hand(pd.DataFrame(rows)))
+    document = check_topics(out, topics_of(pd.DataFrame(rows)))
     trained = {one["topic"] for one in document["adaptive"]["topics"] if one["trained"]}
     assert trained == {"/A", "/A/B"}
     named = {one["name"] for one in document["slices"]}

@@ -1,10 +1,9 @@
 """Random test trees, scored by random models: every number of the document by a direct computation."""
 
-from __future__ import annotations
-
 import json
 import random
-from typing import TYPE_CHECKING
+import re
+from functools import partial
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -13,9 +12,6 @@ import pytest
 from slicebeam.pipelines.cli import run
 from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TREES, RUNS = 200, 8
 PHRASES = (
@@ -30,16 +26,16 @@ TOLERANCES = ("0", "0.125", "0.1", "0.5", "2")
 COLUMNS = ("topic", "input", "output", "label", "expectation", "value", "second_input")
 
 
-def _text(draw: random.Random) -> str:
+def _text(draw):
     words = draw.choices(models.WORDS, k=draw.randrange(1, 4))
     return " ".join([*words, str(draw.randrange(60))]) + draw.choice(("", ".", "?\nYes", ' "x", y'))
 
 
-def _pair(draw: random.Random) -> list[str]:
+def _pair(draw):
     return [_text(draw), _text(draw)]
 
 
-def _value(draw: random.Random, phrase: str, kind: str, *, pairs: bool) -> str:
+def _value(draw, phrase, kind, *, pairs):
     if "same" in phrase or "score" in phrase or "less" in phrase:
         if pairs:
             return json.dumps([_pair(draw) for _ in range(draw.randrange(1, 4))])
@@ -55,7 +51,7 @@ def _value(draw: random.Random, phrase: str, kind: str, *, pairs: bool) -> str:
     return draw.choice((*models.WORDS, "e", "neg", "-0", "G"))
 
 
-def _parameters(draw: random.Random, phrase: str) -> str:
+def _parameters(draw, phrase):
     if draw.random() < 0.4 or not ("same" in phrase or "score" in phrase or "less" in phrase):
         return ""
     given = []
@@ -68,7 +64,7 @@ def _parameters(draw: random.Random, phrase: str) -> str:
     return f" ({', '.join(given)})" if given else ""
 
 
-def random_tests(draw: random.Random, root: str, kind: str, *, pairs: bool) -> list[dict[str, str]]:
+def random_tests(draw, root, kind, *, pairs):
     """Return the tests of a tree below a topic."""
     topics = [root]
     for _ in range(draw.randrange(6)):
@@ -94,58 +90,54 @@ def random_tests(draw: random.Random, root: str, kind: str, *, pairs: bool) -> l
     return found + draw.sample(found, len(found) // 5)
 
 
-def one_run(seed: int, trees: int, folder: Path) -> None:
+def one_run(seed, trees, folder):
     """Score a forest of random trees by two random models, or one, and compare all numbers."""
     draw = random.Random(seed)
     new, old = (draw.choice(models.KINDS) for _ in range(2))
     pairs, has_old = draw.random() < 0.25, draw.random() < 0.75
     checker = draw.choice(("classes", "probabilities"))
-    rows = [
-        test
-        for tree in range(trees)
-        for test in random_tests(draw, f"/Tree {tree}", new, pairs=pairs)
-    ]
+    rows = []
+    for tree in range(trees):
+        rows += random_tests(draw, f"/Tree {tree}", new, pairs=pairs)
+    # Each name is in a test at least, so that it may be declared.
+    numbers = {row["value"] for row in rows if re.fullmatch(r"-?[0-9.]+", row["value"])}
+    names = (*models.CLASSES, "none", "unheard of", *sorted(numbers))
+    pair = {"second_input": "second"} if pairs else {}
+    for name in names:
+        row = {"topic": "/Named", "input": name, "expectation": "should output", "value": name}
+        rows.append(dict.fromkeys(COLUMNS, "") | row | pair)
     draw.shuffle(rows)
     frame = pd.DataFrame(rows, index=[f"id-{row}" for row in range(len(rows))])
     path, out = folder / "tree.csv", folder / "out"
     frame.to_csv(path)
 
-    def judged(kind: str, name: str) -> list[bool | None]:
-        return [
-            failed(
-                test,
-                lambda text: models.output(kind, name, text),
-                models.back,
-                lambda text: models.output(checker, "c", text),
-            )
-            for test in rows
-        ]
+    def judged(kind, name):
+        model, classifier = partial(models.output, kind, name), partial(models.output, checker, "c")
+        fails = [failed(test, model, models.back, classifier) for test in rows]
+        return pd.Series(fails, frame.index, dtype=object)
 
-    frame["new"] = pd.Series(judged(new, "1"), frame.index, dtype=object)
+    frame["new"] = judged(new, "1")
     if has_old:
-        frame["old"] = pd.Series(judged(old, "2"), frame.index, dtype=object)
+        frame["old"] = judged(old, "2")
     known = frame.dropna()
     options = [f"--model={models.__name__}:{new}_1", f"--output={out}", "--quiet"]
     options += [f"--baseline-model={models.__name__}:{old}_2"] if has_old else []
     options += [f"--inverse-model={models.__name__}:inverse"]
     options += [f"--output-classifier={models.__name__}:classifier_{checker}"]
+    options += [f"--classes={','.join(f'{name}={name}' for name in names)}"]
     code = run(["adapt", "run", str(path), *options])
     if known.empty:
         assert code == 2
         return
     assert code == 0
     tests = pq.read_table(out / "tests.parquet").to_pandas().set_index("id")
-    expected = known.new.astype(bool)
     differing = set(tests.index) ^ set(known.index)
     assert not differing, frame.loc[sorted(differing)].to_dict("index")
-    result = ~tests.reindex(known.index).passed.astype(bool)
-    assert (result == expected).all(), known[result != expected].to_dict("index")
-    assert ((tests.failure > 0.5) == ~tests.passed).all()
-    if has_old:
-        result = ~tests.reindex(known.index).baseline_passed.astype(bool)
-        wrong = result != known.old.astype(bool)
-        assert not wrong.any(), known[wrong].to_dict("index")
     marks = {name: bool for name in ("new", "old") if name in known}
+    for name, column in zip(marks, ("passed", "baseline_passed"), strict=False):
+        wrong = tests.reindex(known.index)[column].astype(bool) == known[name].astype(bool)
+        assert not wrong.any(), known[wrong].to_dict("index")
+    assert ((tests.failure > 0.5) == ~tests.passed).all()
     by_hand = topics_of(known.astype(marks))
     document = json.loads((out / "changelist.json").read_text())
     adaptive = document["adaptive"]
@@ -168,9 +160,9 @@ def one_run(seed: int, trees: int, folder: Path) -> None:
         assert change["after"]["value"] == pytest.approx(row["failures"] / row["tests"])
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [one if one < RUNS // 2 else pytest.param(one, marks=pytest.mark.slow) for one in range(RUNS)],
-)
-def test_random_trees(seed: int, tmp_path: Path) -> None:
+LATER = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(RUNS // 2, RUNS)]
+
+
+@pytest.mark.parametrize("seed", [*range(RUNS // 2), *LATER])
+def test_random_trees(seed, tmp_path):
     one_run(seed, TREES // RUNS, tmp_path)

@@ -1,17 +1,13 @@
 """``slicebeam adapt suggest`` from the command line to the file: what is asked, written and said."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import api, cli
@@ -22,45 +18,43 @@ from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.show.suggestions import show_suggestions
-from tests.paid_api import paid_api
 
 TREE = Path(__file__).parents[3] / "examples" / "adaptive" / "hotel_tree.csv"
 CLASSES = ["neg", "pos"]
 
 
-def likes_good(texts: list[str]) -> np.ndarray:
+def likes_good(texts):
     """Probabilities of a model that knows one word."""
     positive = np.array([0.9 if "good" in text.lower() else 0.2 for text in texts])
     return np.stack([1 - positive, positive], axis=1)
 
 
-likes_good.output_names = CLASSES  # type: ignore[attr-defined]
+likes_good.output_names = CLASSES
 
 
-def equal_pairs(texts: list[tuple[str, str]]) -> list[str]:
+def equal_pairs(texts):
     """A model of pairs that are the same to the letter."""
     return ["yes" if first == second else "no" for first, second in texts]
 
 
-def config(tree: Path, **more: Any) -> AdaptSuggestConfig:
-    return AdaptSuggestConfig(
-        tree=str(tree), model=f"{__name__}:{more.pop('by', 'likes_good')}", **more
-    )
+def config(tree, **more):
+    model = f"{__name__}:{more.pop('by', 'likes_good')}"
+    return AdaptSuggestConfig(tree=str(tree), model=model, **more)
 
 
-def run(tree: Path, **more: Any) -> tuple[Any, list[str]]:
-    notes: list[str] = []
+def run(tree, **more):
+    notes = []
     return suggest(config(tree, **more), notes.append), notes
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path):
     path = tmp_path / "tree.csv"
     path.write_bytes(TREE.read_bytes())
     return path
 
 
-def test_suggestions_are_a_tree_with_the_failing_tests_first(tree: Path) -> None:
+def test_suggestions_are_a_tree_with_the_failing_tests_first(tree):
     pool = tree.parent / "pool.txt"
     pool.write_text("The room was good. \n\nIt isn't clean here.\nIt isn't clean here.\n")
     before = tree.read_bytes()
@@ -87,31 +81,28 @@ def test_suggestions_are_a_tree_with_the_failing_tests_first(tree: Path) -> None
     assert [one.test for one in other.tests] != [one.test for one in found.tests]
 
 
-def test_a_topic_gets_its_own(tree: Path) -> None:
+def test_a_topic_gets_its_own(tree):
     found, _ = run(tree, topic="/Rooms", proposals=5)
     assert {one.test.topic.split("/")[1] for one in found.tests} == {"Rooms"}
     assert {one.proposer for one in found.yields} <= {"mined", "perturbations"}
-    with pytest.raises(
-        InputError, match="nothing new can be proposed in /New topic: templates needs"
-    ):
+    with pytest.raises(InputError, match="nothing new can be proposed in /New topic: templates n"):
         run(tree, topic="/New topic")
     found, notes = run(tree, topic="/Rooms", proposer=("mined,neighbours",), proposals=200)
     assert notes[0].startswith("--proposer neighbours proposes nothing in /Rooms: it needs --pool")
     assert "proposals instead of 200: there are no more new ones" in notes[1]
 
 
-def test_topics(tree: Path) -> None:
+def test_topics(tree):
     found, _ = run(tree, topics=True, topic="", proposals=3)
     assert [name for _, name in found.topics] == ["templates"] * 3
     markers = list(read_tree(found.path).rows())
-    assert [one.topic for one in markers if one.labeler != "imputed"] == [
-        topic for topic, _ in found.topics
-    ]
+    topics = [one.topic for one in markers if one.labeler != "imputed"]
+    assert topics == [topic for topic, _ in found.topics]
     with pytest.raises(InputError, match="no new topic can be proposed below /Rooms"):
         run(tree, topics=True, topic="/Rooms")
 
 
-def test_pairs_of_texts(tmp_path: Path) -> None:
+def test_pairs_of_texts(tmp_path):
     texts = [f"Is the room {number}00 clean?" for number in range(3, 9)]
     tests = [
         Test("/Same", text, expectation="should output", value="yes", second_input=text)
@@ -123,44 +114,36 @@ def test_pairs_of_texts(tmp_path: Path) -> None:
     assert all(one.fails and one.test.output == "no" for one in found.tests)
 
 
-def test_a_paid_model_is_asked_once_for_each_text(tree: Path, tmp_path: Path) -> None:
-    with paid_api(tmp_path / "api") as server:
-        content = {
-            "url": f"{server.url}/answer",
-            "json": {"id": "{input}", "text": "{input}"},
-            "answer": "result.label",
-        }
-        file = tmp_path / "api.yaml"
-        file.write_text(yaml.safe_dump(content))
-        given = {"proposals": 4, "topic": "/Rooms", "proposer": ("mined",)}
-        wanted = AdaptSuggestConfig(tree=str(tree), model=str(file), **given)
-        notes: list[str] = []
-        found = suggest(wanted, notes.append)
-        assert {one.test.output for one in found.tests} == {"POSITIVE"}
-        asked = len(server.requests)
-        assert len(set(server.charged)) == len(server.charged) == asked
-        # The probes, the tests of the topic and the proposals; nothing of other topics.
-        assert asked == 3 + sum(read_tree(str(tree)).within("/Rooms")) - 1 + 4
-        suggest(wanted, notes.append)
-        assert len(server.requests) == asked
-        fewer = wanted.model_copy(update={"ledger": str(tmp_path / "few"), "budget": "7"})
-        suggest(fewer, notes.append)
-        assert len(server.requests) == asked + 7
+@pytest.mark.usefixtures("quick_calls")
+def test_a_paid_model_is_asked_once_for_each_text(tree, tmp_path, paid_server):
+    api = paid_server.anew(tmp_path / "api")
+    file = api.file(json={"id": "{input}", "text": "{input}"})
+    options = {"proposals": 4, "topic": "/Rooms", "proposer": ("mined",)}
+    options |= {"classes": ("pos=POSITIVE", "neg=NEGATIVE")}
+    wanted = AdaptSuggestConfig(tree=str(tree), model=file, **options)
+    notes = []
+    found = suggest(wanted, notes.append)
+    assert {one.test.output for one in found.tests} == {"pos"}
+    assert any("a model never gave: 'neg'" in note for note in notes)
+    asked = len(api.requests)
+    assert len(set(api.charged)) == len(api.charged) == asked
+    # The probes, the tests of the topic and the proposals; nothing of other topics.
+    assert asked == 3 + sum(read_tree(str(tree)).within("/Rooms")) - 1 + 4
+    suggest(wanted, notes.append)
+    assert len(api.requests) == asked
+    fewer = wanted.model_copy(update={"ledger": str(tmp_path / "few"), "budget": "7"})
+    suggest(fewer, notes.append)
+    assert len(api.requests) == asked + 7
 
 
-def test_what_is_printed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed(tree, capsys):
     given = config(tree, proposals=30, as_json=True)
     found = suggest(given, lambda _: None)
     show_suggestions(found, given)
     told = json.loads(capsys.readouterr().out)
     assert len(told["suggestions"]) == 30
-    assert told["yields"][0].keys() == {
-        "proposer",
-        "proposals",
-        "failing",
-        "to_judge",
-        "failing_per_100",
-    }
+    counts = {"proposals", "failing", "to_judge", "failing_per_100"}
+    assert told["yields"][0].keys() == {"proposer", *counts}
     show_suggestions(found, given.model_copy(update={"as_json": False}))
     text = capsys.readouterr().out
     failing = sum(one.fails for one in found.tests)
@@ -173,7 +156,7 @@ def test_what_is_printed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "  /Negation  (templates)" in capsys.readouterr().out
 
 
-def test_from_the_command_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_the_command_line(tree, capsys):
     model = f"{__name__}:likes_good"
     given = ["adapt", "suggest", str(tree), "--model", model, "--topic", "/Rooms", "-k", "3"]
     assert cli.run([*given, "--proposer", "mined,perturbations", "--json"]) == 0
@@ -182,13 +165,13 @@ def test_from_the_command_line(tree: Path, capsys: pytest.CaptureFixture[str]) -
     assert "did you mean 'mined'?" in capsys.readouterr().err
 
 
-def test_from_python(tree: Path) -> None:
+def test_from_python(tree):
     found = api.adapt.suggest(str(tree), model=f"{__name__}:likes_good", topic="/Rooms")
     assert len(found.tests) == 25
     assert Path(found.path) == tree.parent / "tree.suggestions.csv"
 
 
-def test_pools_of_all_kinds(tmp_path: Path) -> None:
+def test_pools_of_all_kinds(tmp_path):
     texts = ["a, b", "c"]
     (tmp_path / "p.csv").write_text('id,text\n1,"a, b"\n2,c\n3,c\n4,\n')
     (tmp_path / "p.jsonl").write_text('{"text": "a, b"}\n{"text": "c"}\n{"id": 1}\n')
@@ -199,28 +182,20 @@ def test_pools_of_all_kinds(tmp_path: Path) -> None:
         assert read_pool(str(tmp_path / f"p.{kind}"), None, 0, print) == texts
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pool": "none.txt"}, "none.txt"),
-        ({"pool": "p.csv", "text": "txt"}, "unknown column 'txt'; did you mean 'text'"),
-        ({"pool": "p.txt", "text": "a"}, "has a text a line, and no columns"),
-        ({"pool": "empty.txt"}, "holds no text"),
-        ({"text": "a"}, "--text names a column of --pool"),
-        ({"topic": "Rooms"}, "is no topic; write it as /Price/Taxes"),
-        ({"budget": "5"}, "--budget is for --endpoint or a paid --model"),
-        ({"proposer": ("endpoint",)}, "--proposer endpoint needs --endpoint"),
-        (
-            {"proposer": ("mined",), "endpoint": "http://localhost/v1"},
-            "--endpoint goes with --proposer endpoint",
-        ),
-        ({"output": "tree.csv"}, "is the tree itself"),
-        ({"proposer": ("minde",)}, "unknown proposer 'minde'; did you mean 'mined'"),
-    ],
-)
-def test_wrong_options(
-    options: dict[str, Any], message: str, tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("options", "message"), [
+    ({"pool": "none.txt"}, "none.txt"),
+    ({"pool": "p.csv", "text": "txt"}, "unknown column 'txt'; did you mean 'text'"),
+    ({"pool": "p.txt", "text": "a"}, "has a text a line, and no columns"),
+    ({"pool": "empty.txt"}, "holds no text"),
+    ({"text": "a"}, "--text names a column of --pool"),
+    ({"topic": "Rooms"}, "is no topic; write it as /Price/Taxes"),
+    ({"budget": "5"}, "--budget is for --endpoint or a paid --model"),
+    ({"proposer": ("endpoint",)}, "--proposer endpoint needs --endpoint"),
+    ({"proposer": ("mined",), "endpoint": "http://localhost/v1"}, "--endpoint goes with --proposer endpoint"),
+    ({"output": "tree.csv"}, "is the tree itself"),
+    ({"proposer": ("minde",)}, "unknown proposer 'minde'; did you mean 'mined'"),
+])  # fmt: skip
+def test_wrong_options(options, message, tree, monkeypatch):
     monkeypatch.chdir(tree.parent)
     Path("p.csv").write_text("text\na\n")
     Path("p.txt").write_text("a\n")
@@ -229,5 +204,5 @@ def test_wrong_options(
         run(Path("tree.csv"), **options)
 
 
-def test_the_help_names_all_proposers() -> None:
+def test_the_help_names_all_proposers():
     assert (*OFFLINE, ENDPOINT) == PROPOSERS

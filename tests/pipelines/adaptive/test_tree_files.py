@@ -1,7 +1,5 @@
 """Test trees in AdaTest's files: what nobody touched is written byte for byte."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -30,24 +28,18 @@ scores = st.sampled_from(["", "0.0", "nan", "0.25|0.5", "1e-7"])
 rows = st.lists(st.tuples(topics, texts, texts, labels, texts, texts, scores), max_size=8)
 
 
-def markers(found: list[str], topic_index: int, width: int) -> list[list[str]]:
+def markers(found, width):
     """A marker of each topic of a tree, so that none is imputed."""
-    every = {""} | {
-        "/".join(topic.split("/")[:end])
-        for topic in found
-        for end in range(1, len(topic.split("/")) + 1)
-    }
-    made = []
-    for number, topic in enumerate(sorted(every)):
-        row = [f"m{number}", *[""] * (width - 1)]
-        row[topic_index] = topic
-        made.append(row)
-    return made
+    every = {""}
+    for topic in found:
+        every |= {topic[:at] for at, letter in enumerate(topic) if letter == "/"} | {topic}
+    blank = [""] * (width - 2)
+    return [[f"m{number}", topic, *blank] for number, topic in enumerate(sorted(every))]
 
 
-def as_csv(table: list[list[str]], line_end: str, quoting: int) -> bytes:
+def as_csv(table, line_end, quoting):
     text = io.StringIO()
-    csv.writer(text, lineterminator=line_end, quoting=quoting).writerows(table)  # type: ignore[call-overload]
+    csv.writer(text, lineterminator=line_end, quoting=quoting).writerows(table)
     return text.getvalue().encode()
 
 
@@ -60,13 +52,8 @@ def as_csv(table: list[list[str]], line_end: str, quoting: int) -> bytes:
 )
 @settings(max_examples=60, deadline=None)
 def test_a_tree_is_written_as_it_was_read(
-    tmp_path_factory: pytest.TempPathFactory,
-    found: list[tuple[str, ...]],
-    line_end: str,
-    quoting: int,
-    is_older: bool,
-    has_end: bool,
-) -> None:
+    tmp_path_factory, found, line_end, quoting, is_older, has_end
+):
     if sys.version_info < (3, 11):
         # Python's writer did not write this character before.
         found = [tuple(text.replace("\0", "") for text in row) for row in found]
@@ -75,26 +62,19 @@ def test_a_tree_is_written_as_it_was_read(
         found = [tuple(text.replace("\r", "") for text in row) for row in found]
     if is_older:
         header = ["", "topic", "type", "value1", "value2", "value3", "author", "model score"]
+        kinds = ("{} should not output {}", "{} should output {}")
         table = [
-            [
-                f"t{n}",
-                row[0],
-                "{} should output {}" if n % 2 else "{} should not output {}",
-                *row[1:3],
-                "",
-                row[4],
-                row[6],
-            ]
+            [f"t{n}", row[0], kinds[n % 2], *row[1:3], "", row[4], row[6]]
             for n, row in enumerate(found)
         ]
         table += [
-            [*row[:2], "topic_marker", *row[3:]] for row in markers([row[0] for row in found], 1, 8)
+            [*row[:2], "topic_marker", *row[3:]] for row in markers([row[0] for row in found], 8)
         ]
     else:
         header = ["", *NAMES, "model score"]
         table = [[f"t{n}", *row] for n, row in enumerate(found)]
         table += [
-            [*row[:4], "topic_marker", *row[5:]] for row in markers([row[0] for row in found], 1, 8)
+            [*row[:4], "topic_marker", *row[5:]] for row in markers([row[0] for row in found], 8)
         ]
     data = as_csv([header, *table], line_end, quoting)
     if not has_end:
@@ -106,12 +86,8 @@ def test_a_tree_is_written_as_it_was_read(
     if not found:
         return
     # The values are those that AdaTest's own reader finds.
-    frame = (
-        pd.read_csv(io.BytesIO(data), index_col=0, dtype=str, keep_default_na=False)
-        if quoting == csv.QUOTE_ALL and "\r" not in data.decode()
-        else None
-    )
-    if frame is not None:
+    if quoting == csv.QUOTE_ALL and "\r" not in data.decode():
+        frame = pd.read_csv(io.BytesIO(data), index_col=0, dtype=str, keep_default_na=False)
         name = "value1" if is_older else "input"
         assert frame[name].tolist() == tree.column("input").tolist()
     changed = tree.change(["t0"], description='new, "text"')
@@ -127,7 +103,7 @@ def test_a_tree_is_written_as_it_was_read(
         assert record in lines
 
 
-def test_the_hotel_tree_of_adatest(tmp_path: Path) -> None:
+def test_the_hotel_tree_of_adatest(tmp_path):
     tree = read_tree(str(HOTELS))
     assert to_csv(tree) == HOTELS.read_bytes()
     frame = pd.read_csv(HOTELS, index_col=0, dtype=str, keep_default_na=False)
@@ -148,7 +124,7 @@ def test_the_hotel_tree_of_adatest(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_added_and_what_is_not_saved(tmp_path: Path) -> None:
+def test_what_is_added_and_what_is_not_saved(tmp_path):
     tree = TestTree.of_tests(
         [
             Test("/A/B", "line\nbreak", "x", "pass", id="1"),
@@ -180,7 +156,7 @@ def test_what_is_added_and_what_is_not_saved(tmp_path: Path) -> None:
         again.remove(["nobody"])
 
 
-def test_a_changed_row_of_the_older_form_keeps_its_form(tmp_path: Path) -> None:
+def test_a_changed_row_of_the_older_form_keeps_its_form(tmp_path):
     path = tmp_path / "old.csv"
     path.write_text(
         ",topic,type,value1,value2,value3,author\n"
@@ -203,20 +179,14 @@ def test_a_changed_row_of_the_older_form_keeps_its_form(tmp_path: Path) -> None:
     assert "4,/A,{} should not output {},awful,pos,," in lines[5]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("id,topic,input\n", "unknown column 'output'"),
-        ("topic,input,output,label\n", "the first column of a test tree has the ids"),
-        (",topic,input,output,label\n1,,a,b,pass\n1,,c,d,pass\n", "the id 1 occurs twice"),
-        (
-            ',topic,input,output,label\n1,,5" wide,b,pass\n2,,c,d,pass\n',
-            "a quote stands within a value",
-        ),
-        (",input,input,output,label\n", "two columns named 'input'"),
-    ],
-)
-def test_files_that_are_no_trees(tmp_path: Path, text: str, message: str) -> None:
+@pytest.mark.parametrize(("text", "message"), [
+    ("id,topic,input\n", "unknown column 'output'"),
+    ("topic,input,output,label\n", "the first column of a test tree has the ids"),
+    (",topic,input,output,label\n1,,a,b,pass\n1,,c,d,pass\n", "the id 1 occurs twice"),
+    (',topic,input,output,label\n1,,5" wide,b,pass\n2,,c,d,pass\n', "a quote stands within a value"),
+    (",input,input,output,label\n", "two columns named 'input'"),
+])  # fmt: skip
+def test_files_that_are_no_trees(tmp_path, text, message):
     path = tmp_path / "tree.csv"
     path.write_text(text)
     with pytest.raises(InputError, match=r"tree\.csv") as caught:
@@ -224,7 +194,7 @@ def test_files_that_are_no_trees(tmp_path: Path, text: str, message: str) -> Non
     assert message in str(caught.value)
 
 
-def test_a_topic_without_a_slash_is_at_the_root(tmp_path: Path) -> None:
+def test_a_topic_without_a_slash_is_at_the_root(tmp_path):
     path = tmp_path / "tree.csv"
     path.write_text(",topic,input,output,label\n1,Rooms,a,b,pass\n2,,,,topic_marker\n")
     tree = read_tree(str(path))
@@ -235,7 +205,7 @@ def test_a_topic_without_a_slash_is_at_the_root(tmp_path: Path) -> None:
     assert b"1,Rooms,a,b,pass\n" in to_csv(tree)
 
 
-def test_what_is_written_as_gzip_is_read_again(tmp_path: Path) -> None:
+def test_what_is_written_as_gzip_is_read_again(tmp_path):
     tree, path = read_tree(str(HOTELS)), str(tmp_path / "tree.csv.gz")
     write_tree(tree, path)
     with gzip.open(path) as stream:

@@ -6,29 +6,21 @@ the mean of twenty ratings from -4 to 4, where it is at least 1 away from 0. Wha
 clearly is no failing test, whatever the model says.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.pipelines.adaptive.class_names import ClassNames
 from slicebeam.pipelines.adaptive.outputs import as_outputs
 from slicebeam.pipelines.adaptive.proposers.families import Context
 from slicebeam.pipelines.adaptive.proposers.registry import OFFLINE, offline_proposers
-from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, draw, scored, yields
+from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
-from slicebeam.pipelines.adaptive.tree import Test, TestTree
+from slicebeam.pipelines.adaptive.tree import TestTree
 from slicebeam.transforms.storage.storage import storage_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.pipelines.adaptive.outputs import Outputs
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sentences"
 CLEAR = 1.0
@@ -41,10 +33,10 @@ class Model:
 
     name, kind, is_paid = "model", "function", False
 
-    def __init__(self, predict: Callable[[list[str]], Sequence[str]]) -> None:
+    def __init__(self, predict):
         self.predict, self.known = predict, dict[str, str]()
 
-    def outputs(self, texts: Sequence[Any]) -> Outputs:
+    def outputs(self, texts):
         new = [text for text in dict.fromkeys(texts) if text not in self.known]
         if new:
             self.known.update(zip(new, self.predict(new), strict=True))
@@ -52,10 +44,8 @@ class Model:
 
 
 @pytest.fixture(scope="module")
-def sentences() -> tuple[list[str], FloatArray]:
-    table, ratings = (
-        pq.read_table(EXAMPLE / f"{name}.parquet") for name in ("sentences", "ratings")
-    )
+def sentences():
+    table, ratings = (pq.read_table(EXAMPLE / f"{n}.parquet") for n in ("sentences", "ratings"))
     assert table["id"].equals(ratings["id"])
     rating = dict(zip(table["text"].to_pylist(), ratings["rating"].to_pylist(), strict=True))
     order = np.random.default_rng(0).permutation(len(rating))
@@ -63,19 +53,19 @@ def sentences() -> tuple[list[str], FloatArray]:
     return [texts[row] for row in order], ratings[order]
 
 
-def vader(_: Any) -> Callable[[list[str]], Sequence[str]]:
+def vader(_):
     from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
 
     analyzer = SentimentIntensityAnalyzer()
 
-    def predict(texts: list[str]) -> list[str]:
+    def predict(texts):
         scores = [analyzer.polarity_scores(text)["compound"] for text in texts]
         return [OUTPUTS[1 + (score >= 0.05) - (score <= -0.05)] for score in scores]
 
     return predict
 
 
-def regression(sentences: tuple[list[str], FloatArray]) -> Callable[[list[str]], Sequence[str]]:
+def regression(sentences):
     """A classifier that is trained on the first half of the sentences."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -83,9 +73,8 @@ def regression(sentences: tuple[list[str], FloatArray]) -> Callable[[list[str]],
 
     texts, ratings = sentences
     labels = np.array(OUTPUTS)[1 + (ratings > 0.5) - (ratings < -0.5)]
-    model = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), min_df=2), LogisticRegression(C=4, max_iter=300)
-    )
+    words = TfidfVectorizer(ngram_range=(1, 2), min_df=2)
+    model = make_pipeline(words, LogisticRegression(C=4, max_iter=300))
     half = len(texts) // 2
     model.fit(texts[:half], labels[:half])
     return lambda given: model.predict(given).tolist()
@@ -93,9 +82,7 @@ def regression(sentences: tuple[list[str], FloatArray]) -> Callable[[list[str]],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [vader, regression])
-def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(
-    make: Any, sentences: tuple[list[str], FloatArray], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(make, sentences):
     texts, ratings = sentences
     half = len(texts) // 2
     pool = texts[half:]
@@ -104,27 +91,28 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(
         for text, rating in zip(pool, ratings[half:].tolist(), strict=True)
         if abs(rating) >= CLEAR
     }
-    model: Any = Model(make(sentences))
-    target = ModelUnderTest(model, Spending(None), storage_path("none"), print, has_pairs=False)
+    model = Model(make(sentences))
+    how = {"has_pairs": False, "names": ClassNames({})}
+    target = ModelUnderTest(model, Spending(None), storage_path("none"), print, **how)
 
-    def fails(one: Suggestion) -> bool:
+    def fails(one):
         if not one.family.is_guess:
             return one.fails
         return one.test.output != clear.get(one.test.input, one.test.output)
 
-    wrong = [said != clear.get(text, said) for text, said in _said(target, pool)]
+    pairs = zip(pool, target.answers(pool), strict=True)
+    wrong = [said != clear.get(text, said) for text, said in pairs]
     random = 100 * float(np.mean(wrong))
     found = np.zeros((SEEDS, ROUNDS))
-    last: list[Suggestion] = []
+    last = []
     for seed in range(SEEDS):
         tree = TestTree.of_tests([])
         for number in range(ROUNDS):
             tests = list(tree.rows())
             scores = target.score(tests).failures if tests else np.zeros(0)
             context = Context(tree, scores, "", pool, target.answers, OUTPUTS, seed=seed)
-            families = [
-                family for one in offline_proposers().values() for family in one.families(context)
-            ]
+            proposers = offline_proposers().values()
+            families = [family for one in proposers for family in one.families(context)]
             suggestions = scored(draw(context, families, PROPOSALS), target.score)
             assert len(suggestions) == PROPOSALS
             accepted = [_judged(one, clear) for one in suggestions if fails(one)]
@@ -133,25 +121,13 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(
             last += suggestions
         inputs = tree.column("input").tolist()
         assert len({text.casefold() for text in inputs}) == len(inputs)
-    with capsys.disabled():
-        print(
-            f"\n{make.__name__}: {random:.1f} of 100 random draws fail; rounds {found.mean(axis=0)}"
-        )
-        for one in yields(last):
-            print(
-                f"  {one.proposer}: {one.failing} of {one.proposals} ({one.per_hundred:.0f} of 100)"
-            )
     assert random > 10
     assert found[:, -1].mean() >= 3 * random
     proposed = {one.proposer for one in yields(last)}
     assert proposed == set(OFFLINE) - {"tree"}
 
 
-def _said(target: ModelUnderTest, texts: list[str]) -> list[tuple[str, str]]:
-    return list(zip(texts, target.answers(texts), strict=True))
-
-
-def _judged(one: Suggestion, clear: dict[str, str]) -> Test:
+def _judged(one, clear):
     """A test as a person accepts it: of a guess with the answer that people gave."""
     if not one.family.is_guess:
         return one.test

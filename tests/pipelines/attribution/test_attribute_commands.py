@@ -1,14 +1,10 @@
 """The commands as a user gives them, from the items to the revision."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -19,7 +15,6 @@ from slicebeam.pipelines.commands.launch import Invocation
 from tests.attribute_runs import (
     SLICE,
     TEXT,
-    InMemory,
     attribution_in,
     fill,
     labels_folder,
@@ -28,59 +23,42 @@ from tests.attribute_runs import (
     truthful,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 POPULATION = "slicebeam.pipelines.define.examples"
-
-
-@dataclass
-class Printed:
-    """What a command printed, and its exit code."""
-
-    stdout: str
-    stderr: str
-    exit_code: int
-
-    @property
-    def output(self) -> str:
-        return self.stdout + self.stderr
 
 
 class Commands:
     """Gives commands about a population."""
 
-    def __init__(self, folder: Path, people: InMemory) -> None:
+    def __init__(self, folder, people):
         self.people, self.document = people, published(folder, people)
         self.folder, self.data = folder, []
 
-    def open_population(
-        self, uri: str, name: str, *, data: tuple[str, ...] | None, confirmed: Any
-    ) -> Any:
+    def open_population(self, uri, name, *, data, confirmed):
         self.data.append(data)
         document = read_search(uri, "--changelist")
         [one] = [each for each in document.slices if each.slice_id.startswith(name)]
         return self.people, document, one
 
-    def __call__(self, command: str, *more: str, of: str | None = None) -> Printed:
+    def __call__(self, command, *more, of=None):
         which = ("--changelist", of or str(self.folder), "--slice", SLICE[:3], "--text", TEXT)
         stdout, stderr = io.StringIO(), io.StringIO()
         with redirect_stdout(stdout), redirect_stderr(stderr):
             words = ["attribute", command, *which, *more]
             code = program().main(words, standalone_mode=False, obj=Invocation())
-        return Printed(stdout.getvalue(), stderr.getvalue(), code or 0)
+        out, err = stdout.getvalue(), stderr.getvalue()
+        return SimpleNamespace(stdout=out, stderr=err, output=out + err, exit_code=code or 0)
 
 
 @pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+def commands(tmp_path, monkeypatch):
     found = Commands(tmp_path, population(precision=0.85, recall=0.8))
     module = ModuleType(POPULATION)
-    module.open_population = found.open_population  # type: ignore[attr-defined]
+    module.open_population = found.open_population
     monkeypatch.setitem(sys.modules, POPULATION, module)
     return found
 
 
-def test_items_labels_and_a_revision(commands: Commands) -> None:
+def test_items_labels_and_a_revision(commands):
     said = commands("sample", "--budget", "100", "--query", "a film", "--looks", "2").output
     sheet = labels_folder(commands.folder) / "round-001.csv"
     assert str(sheet) in said.splitlines()[2]
@@ -110,7 +88,7 @@ def test_items_labels_and_a_revision(commands: Commands) -> None:
     assert json.loads(commands("estimate", "--json").stdout) == told
 
 
-def test_a_run_with_recorded_labels(commands: Commands) -> None:
+def test_a_run_with_recorded_labels(commands):
     options = ("--budget", "400", "--rounds", "2", "--labels", "truth", "--data", "a.parquet")
     result = commands("run", *options)
     assert result.exit_code == 0
@@ -123,7 +101,7 @@ def test_a_run_with_recorded_labels(commands: Commands) -> None:
     assert quiet.output == ""
 
 
-def test_a_run_that_proposes_another_slice(commands: Commands) -> None:
+def test_a_run_that_proposes_another_slice(commands):
     commands.people = population(precision=0.5, recall=0.5)
     options = ("--budget", "150", "--labels", "truth", "--positive", "true", "--train", "80")
     said = commands("run", *options).output
@@ -133,12 +111,12 @@ def test_a_run_that_proposes_another_slice(commands: Commands) -> None:
     assert f"slicebeam attribute sample --changelist {r1} --slice c1a55 --text '{TEXT}'" in said
 
 
-def test_a_sample_to_train_by(commands: Commands) -> None:
+def test_a_sample_to_train_by(commands):
     told = json.loads(commands("sample", "--budget", "30", "--train", "--json").stdout)
     assert (told["round"], told["new"], told["items"], told["left"]) == (1, True, 30, 30)
 
 
-def test_another_folder_of_labels(commands: Commands, tmp_path: Path) -> None:
+def test_another_folder_of_labels(commands, tmp_path):
     other = tmp_path / "my labels"
     said = commands("sample", "--budget", "20", "--labels-dir", str(other)).output
     [folder] = other.iterdir()
@@ -150,42 +128,33 @@ def test_another_folder_of_labels(commands: Commands, tmp_path: Path) -> None:
     assert told["labels_uri"] == f"my labels/{folder.name}/labels.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--labels", "truth", "--llm", "x.yaml"), "both give labels; choose one"),
-        (("--positive", "1"), "--positive '1' names a value of a column that means yes"),
-        (
-            ("--ledger", "x", "--labels", "truth"),
-            "--ledger x stores the answers of a language model",
-        ),
-        ((), "standard input is not a terminal"),
-        (("--labels", "truth", "--looks", "0"), "--looks 0"),
-    ],
-)
-def test_options_that_contradict(options: tuple[str, ...], words: str, commands: Commands) -> None:
+@pytest.mark.parametrize(("options", "words"), [
+    (("--labels", "truth", "--llm", "x.yaml"), "both give labels; choose one"),
+    (("--positive", "1"), "--positive '1' names a value of a column that means yes"),
+    (("--ledger", "x", "--labels", "truth"), "--ledger x stores the answers of a language model"),
+    ((), "standard input is not a terminal"),
+    (("--labels", "truth", "--looks", "0"), "--looks 0"),
+])  # fmt: skip
+def test_options_that_contradict(options, words, commands):
     with pytest.raises(InputError, match=words):
         commands("run", "--budget", "20", *options)
 
 
-def test_a_folder_without_a_document(commands: Commands, tmp_path: Path) -> None:
+def test_a_folder_without_a_document(commands, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="empty"):
         commands("sample", "--budget", "20", of=str(tmp_path / "empty"))
 
 
-def test_what_is_asked_of_a_person_goes_to_stderr(
-    commands: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):
     from slicebeam.pipelines.attribution.asking import TerminalLabeler
     from slicebeam.pipelines.commands import attribute as module
 
     keys = iter("y" * 100)
     labeler = TerminalLabeler(lambda _: next(keys), lambda _: None)
     monkeypatch.setattr(module, "_labeler", lambda *_, **__: labeler)
-    result = commands(
-        "run", "--budget", "20", "--least-precision", "0.95", "--least-recall", "0.01", "--json"
-    )
+    least = ("--least-precision", "0.95", "--least-recall", "0.01")
+    result = commands("run", "--budget", "20", *least, "--json")
     told = json.loads(result.stdout)
     assert {one["labeler"] for one in told["rounds"]} == {"terminal"}
     keys = iter("yq")

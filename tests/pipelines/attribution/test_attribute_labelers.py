@@ -1,11 +1,8 @@
 """Labels by a column, a language model behind an API that fails, and a person in a terminal."""
 
-from __future__ import annotations
-
 import io
 import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -16,56 +13,39 @@ from slicebeam.pipelines.attribution import asking
 from slicebeam.pipelines.attribution.asking import TerminalLabeler, terminal_labeler
 from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
-from slicebeam.transforms.http import calls
-from tests.attribute_runs import TEXT, InMemory, labels_folder, opened, population
-from tests.paid_api import PaidApi, paid_api
+from tests.attribute_runs import TEXT, labels_folder, opened, population
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
+pytestmark = pytest.mark.usefixtures("quick_calls")
 SECRET = "swordfish"
 
 
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "_FIRST_WAIT", 0.01)
-    monkeypatch.setenv("API_KEY", SECRET)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
-    with paid_api(tmp_path_factory.mktemp("llm")) as running:
-        yield running
-
-
 @pytest.fixture
-def served(server: PaidApi, tmp_path: Path) -> Any:
+def served(paid_server, tmp_path):
     """A server that answers about a population, and the file that describes it."""
 
-    def serving(people: InMemory, words: tuple[str, str] = ("no", "yes"), **plan: Any) -> PaidApi:
+    def serving(people, words=("no", "yes"), **plan):
         texts = people.rows(range(people.truth.size)).column("text").to_pylist()
         answers = {
             text: words[is_true] for text, is_true in zip(texts, people.truth.tolist(), strict=True)
         }
-        return server.anew(tmp_path / "llm", answers=answers, **plan)
+        return paid_server.anew(tmp_path / "llm", answers=answers, **plan)
 
     return serving
 
 
-def file(api: PaidApi, **changes: Any) -> str:
+def file(api, **changes):
     prompt = {"id": "{item}", "text": "{text}", "about": "Is it true that {attribution_text}?"}
     return api.file(**{"json": prompt, "price": 0.01, **changes})
 
 
-def model(path: str, folder: Path, told: list[str] | None = None) -> LanguageModel:
+def model(path, folder, told=None):
     return LanguageModel(path, None, folder, (told if told is not None else []).append)
 
 
-def test_a_model_labels_what_a_column_would(served: Any, tmp_path: Path) -> None:
+def test_a_model_labels_what_a_column_would(served, tmp_path):
     people = population()
     api = served(people)
-    told: list[str] = []
+    told = []
     with opened(tmp_path / "llm", people) as session:
         by_model = run_rounds(
             session, model(file(api), tmp_path / "paid", told), budget=80, rounds=2
@@ -86,7 +66,7 @@ def test_a_model_labels_what_a_column_would(served: Any, tmp_path: Path) -> None
     assert SECRET not in "".join(path.read_text() for path in tmp_path.rglob("*.jsonl"))
 
 
-def test_a_failure_half_way_keeps_what_was_paid(served: Any, tmp_path: Path) -> None:
+def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
     people = population()
     with opened(tmp_path / "doc", people) as session:
         session.draw(60)
@@ -104,7 +84,7 @@ def test_a_failure_half_way_keeps_what_was_paid(served: Any, tmp_path: Path) -> 
     kept = (labels_folder(tmp_path / "doc") / "labels.jsonl").read_text().splitlines()
     assert sorted(str(json.loads(line)["item"]) for line in kept) == sorted(before)
     again = served(people)
-    told: list[str] = []
+    told = []
     with opened(tmp_path / "doc", people) as session:
         finished = run_rounds(session, model(path, tmp_path / "paid", told), budget=60, rounds=1)
     assert isinstance(finished, Finished)
@@ -114,9 +94,7 @@ def test_a_failure_half_way_keeps_what_was_paid(served: Any, tmp_path: Path) -> 
     assert told[0].startswith(f"asking about {left} of {left} items")
 
 
-def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(
-    served: Any, tmp_path: Path
-) -> None:
+def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(served, tmp_path):
     people = population()
     api = served(people)
     with opened(tmp_path / "doc", people) as session:
@@ -124,7 +102,7 @@ def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(
     number = len(api.charged)
     # As after a kill between the answer and the label.
     (labels_folder(tmp_path / "doc") / "labels.jsonl").unlink()
-    told: list[str] = []
+    told = []
     with opened(tmp_path / "doc", people) as session:
         run_rounds(session, model(file(api), tmp_path / "paid", told), budget=30, rounds=1)
     assert len(api.charged) == number
@@ -132,9 +110,7 @@ def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(
 
 
 @pytest.mark.parametrize("words", [("No.", "Yes."), ("**no**", " YES! ")])
-def test_models_don_t_write_as_they_are_told(
-    words: tuple[str, str], served: Any, tmp_path: Path
-) -> None:
+def test_models_don_t_write_as_they_are_told(words, served, tmp_path):
     people = population()
     api = served(people, words)
     with opened(tmp_path / "doc", people) as session:
@@ -144,7 +120,7 @@ def test_models_don_t_write_as_they_are_told(
     assert isinstance(finished, Finished)
 
 
-def test_an_answer_that_can_t_be_read_is_unsure(served: Any, tmp_path: Path) -> None:
+def test_an_answer_that_can_t_be_read_is_unsure(served, tmp_path):
     people = population()
     with opened(tmp_path / "doc", people) as session:
         items = [str(one) for one in session.draw(40).asked]
@@ -160,7 +136,7 @@ def test_an_answer_that_can_t_be_read_is_unsure(served: Any, tmp_path: Path) -> 
     assert sum(one.unsure for one in finished.assessed.attribution.rounds) == 3
 
 
-def test_a_call_that_is_lost_and_counts_is_unsure(served: Any, tmp_path: Path) -> None:
+def test_a_call_that_is_lost_and_counts_is_unsure(served, tmp_path):
     people = population()
     with opened(tmp_path / "doc", people) as session:
         items = [str(one) for one in session.draw(20).asked]
@@ -173,17 +149,12 @@ def test_a_call_that_is_lost_and_counts_is_unsure(served: Any, tmp_path: Path) -
     assert "Unsure answers (1)" in finished.assessed.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "words"),
-    [
-        ({"id": "{item}", "text": "{text}"}, r"no \{attribution_text\} is in url"),
-        ({"text": "{attribution_text}"}, r"no \{column\} that shows an item"),
-        ({"t": "{txt} {attribution_text}"}, "unknown column 'txt'; did you mean 'text'"),
-    ],
-)
-def test_a_prompt_that_asks_nothing(
-    prompt: dict[str, str], words: str, served: Any, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("prompt", "words"), [
+    ({"id": "{item}", "text": "{text}"}, r"no \{attribution_text\} is in url"),
+    ({"text": "{attribution_text}"}, r"no \{column\} that shows an item"),
+    ({"t": "{txt} {attribution_text}"}, "unknown column 'txt'; did you mean 'text'"),
+])  # fmt: skip
+def test_a_prompt_that_asks_nothing(prompt, words, served, tmp_path):
     people = population(size=30, outside=100)
     api = served(people)
     path = file(api, json=prompt)
@@ -192,7 +163,7 @@ def test_a_prompt_that_asks_nothing(
     assert not api.charged
 
 
-def test_a_file_that_is_missing(tmp_path: Path) -> None:
+def test_a_file_that_is_missing(tmp_path):
     with pytest.raises(InputError, match=r"llm\.yaml: no such file"):
         model("llm.yaml", tmp_path)
 
@@ -200,20 +171,15 @@ def test_a_file_that_is_missing(tmp_path: Path) -> None:
 # A column.
 
 
-@pytest.mark.parametrize(
-    ("values", "positive", "first"),
-    [
-        (pa.array([1, 0, None]), (), [YES, NO, UNSURE]),
-        (pa.array([1.0, 0.0, float("nan")]), (), [YES, NO, UNSURE]),
-        (pa.array([True, False, None]), ("true",), [YES, NO, UNSURE]),
-        (pa.array(["yes", "no", "unsure"]), (), [YES, NO, UNSURE]),
-        (pa.array(["movie", "news", "film"]), ("movie", "film"), [YES, NO, YES]),
-        (pa.array([3, 4, 5]), ("4", "5.0"), [NO, YES, YES]),
-    ],
-)
-def test_a_recorded_column(
-    values: pa.Array, positive: tuple[str, ...], first: list[int], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("values", "positive", "first"), [
+    (pa.array([1, 0, None]), (), [YES, NO, UNSURE]),
+    (pa.array([1.0, 0.0, float("nan")]), (), [YES, NO, UNSURE]),
+    (pa.array([True, False, None]), ("true",), [YES, NO, UNSURE]),
+    (pa.array(["yes", "no", "unsure"]), (), [YES, NO, UNSURE]),
+    (pa.array(["movie", "news", "film"]), ("movie", "film"), [YES, NO, YES]),
+    (pa.array([3, 4, 5]), ("4", "5.0"), [NO, YES, YES]),
+])  # fmt: skip
+def test_a_recorded_column(values, positive, first, tmp_path):
     people = population(size=30, outside=90)
     people.columns["recorded"] = values.take(pa.array([one % 3 for one in range(120)]))
     with opened(tmp_path, people) as session:
@@ -222,21 +188,12 @@ def test_a_recorded_column(
         assert session.store.codes(items).tolist() == first
 
 
-@pytest.mark.parametrize(
-    ("column", "positive", "words"),
-    [
-        ("nothing", (), "--labels 'nothing': there is no such column"),
-        ("source", (), "--labels source: 'movie' is not a label; .* with --positive"),
-        (
-            "source",
-            ("Movie",),
-            "--positive 'Movie': column 'source' has no such value; .*'movie'",
-        ),
-    ],
-)
-def test_a_column_that_holds_no_labels(
-    column: str, positive: tuple[str, ...], words: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("column", "positive", "words"), [
+    ("nothing", (), "--labels 'nothing': there is no such column"),
+    ("source", (), "--labels source: 'movie' is not a label; .* with --positive"),
+    ("source", ("Movie",), "--positive 'Movie': column 'source' has no such value; .*'movie'"),
+])  # fmt: skip
+def test_a_column_that_holds_no_labels(column, positive, words, tmp_path):
     people = population(size=30, outside=90, columns={"source": pa.array(["movie"] * 120)})
     with pytest.raises(InputError, match=words), opened(tmp_path, people) as session:
         run_rounds(session, RecordedLabels(column, positive), budget=20, rounds=1)
@@ -245,11 +202,11 @@ def test_a_column_that_holds_no_labels(
 # A person.
 
 
-def person(keys: list[str]) -> tuple[TerminalLabeler, list[str]]:
-    said: list[str] = []
+def person(keys):
+    said = []
     pressed = iter(keys)
 
-    def read(prompt: str) -> str:
+    def read(prompt):
         said.append(prompt)
         key = next(pressed, None)
         if key is None:
@@ -261,7 +218,7 @@ def person(keys: list[str]) -> tuple[TerminalLabeler, list[str]]:
     return TerminalLabeler(read, said.append), said
 
 
-def test_a_person_answers_and_goes_back(tmp_path: Path) -> None:
+def test_a_person_answers_and_goes_back(tmp_path):
     people = population(size=30, outside=90)
     labeler, said = person(["b", "y", "what", "N", "b", "u", "", "yes", "q"])
     with opened(tmp_path, people) as session:
@@ -277,12 +234,12 @@ def test_a_person_answers_and_goes_back(tmp_path: Path) -> None:
 
 
 @contextmanager
-def interrupted() -> Iterator[None]:
+def interrupted():
     with pytest.raises(KeyboardInterrupt):
         yield
 
 
-def test_an_interrupt_loses_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_loses_nothing(tmp_path):
     people = population(size=30, outside=90)
     first, _ = person(["y", "y", "n", "^C"])
     with interrupted(), opened(tmp_path, people) as session:
@@ -297,31 +254,29 @@ def test_an_interrupt_loses_nothing(tmp_path: Path) -> None:
     assert not (labels_folder(tmp_path) / "round-001.csv").exists()
 
 
-def test_the_end_of_the_input_is_quitting(tmp_path: Path) -> None:
+def test_the_end_of_the_input_is_quitting(tmp_path):
     people = population(size=30, outside=90)
     labeler, _ = person([])
     with opened(tmp_path, people) as session:
         assert isinstance(run_rounds(session, labeler, budget=20, rounds=1), Stopped)
 
 
-def test_signs_that_a_terminal_obeys_are_not_shown(tmp_path: Path) -> None:
+def test_signs_that_a_terminal_obeys_are_not_shown(tmp_path):
     assert asking._shown({"text": "a\x1b[2J" + "b" * 3000}).count("\x1b") == 0
     assert len(asking._shown({"text": "b " * 3000})) < 2100
 
 
-def test_without_a_terminal_nobody_is_asked() -> None:
+def test_without_a_terminal_nobody_is_asked():
     with pytest.raises(InputError, match="standard input is not a terminal; give one of the two"):
         terminal_labeler()
 
 
 class Tty(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def test_a_terminal_is_asked_line_by_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_terminal_is_asked_line_by_line(tmp_path, monkeypatch, capsys):
     people = population(size=30, outside=90)
     monkeypatch.setattr("sys.stdin", Tty("y\nn\n"))
     with opened(tmp_path, people) as session:

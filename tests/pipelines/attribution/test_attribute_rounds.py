@@ -1,11 +1,8 @@
 """Labels in rounds: what is estimated holds, nothing is asked twice, and a stop loses nothing."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +18,6 @@ from slicebeam.pipelines.attribution.rounds import Finished, Stopped, estimate, 
 from slicebeam.pipelines.attribution.sheets import paths
 from tests.attribute_runs import (
     TEXT,
-    InMemory,
     asked_in,
     attribution_in,
     fill,
@@ -32,21 +28,17 @@ from tests.attribute_runs import (
     truthful,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
 TRUTH = RecordedLabels("truth", ())
 
 
 class Counting:
     """A labeler who tells the truth and remembers what was asked; it may stop, or fail."""
 
-    def __init__(self, after: int | None = None, error: Exception | None = None) -> None:
-        self.asked: list[Any] = []
+    def __init__(self, after=None, error=None):
+        self.asked = []
         self.after, self.error = after, error
 
-    def label(self, items: Sequence[Any], people: Any, store: Any) -> None:
+    def label(self, items, people, store):
         some = list(items)[: self.after]
         self.asked += some
         TRUTH.label(some, people, store)
@@ -54,13 +46,19 @@ class Counting:
             raise self.error
 
 
-def covered(people: InMemory, attribution: Any) -> np.ndarray:
+def refused(error, match, folder, people, **plan):
+    """Open a session that must fail."""
+    with pytest.raises(error, match=match), opened(folder, people, **plan):
+        pass
+
+
+def covered(people, attribution):
     truths = (people.precision, people.recall, people.missed)
     found = (attribution.precision, attribution.recall, attribution.missed)
     return np.array([one.lo <= true <= one.hi for one, true in zip(found, truths, strict=True)])
 
 
-def check_coverage(tmp_path: Path, runs: int, first: int, how: dict[str, Any], **plan: Any) -> None:
+def check_coverage(tmp_path, runs, first, how, **plan):
     people = population(**how)
     hits = np.zeros((runs, 3), bool)
     values = np.zeros(runs)
@@ -75,29 +73,29 @@ def check_coverage(tmp_path: Path, runs: int, first: int, how: dict[str, Any], *
     assert abs(values.mean() - people.precision) <= 4 * values.std() / runs**0.5
 
 
+POPULATIONS = [
+    {"precision": 0.8, "recall": 0.7},
+    {"precision": 0.95, "recall": 0.95},
+    {"precision": 0.5, "recall": 0.3},
+    # What is missed is not like the words at all.
+    {"precision": 0.8, "recall": 0.8, "strength": -1.0},
+    {"size": 60, "outside": 500, "precision": 0.7, "recall": 0.6},
+]
+
+
 @pytest.mark.slow
-def test_intervals_cover_through_the_files(tmp_path: Path) -> None:
+def test_intervals_cover_through_the_files(tmp_path):
     check_coverage(tmp_path, 60, 0, {"precision": 0.8, "recall": 0.7})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"precision": 0.8, "recall": 0.7},
-        {"precision": 0.95, "recall": 0.95},
-        {"precision": 0.5, "recall": 0.3},
-        # What is missed is not like the words at all.
-        {"precision": 0.8, "recall": 0.8, "strength": -1.0},
-        {"size": 60, "outside": 500, "precision": 0.7, "recall": 0.6},
-    ],
-)
-def test_intervals_cover_all_over(how: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", POPULATIONS)
+def test_intervals_cover_all_over(how, tmp_path):
     check_coverage(tmp_path, 250, 1000, how)
 
 
 @pytest.mark.slow
-def test_all_looks_hold_together(tmp_path: Path) -> None:
+def test_all_looks_hold_together(tmp_path):
     people = population(recall=0.7)
     runs, holds = 200, 0
     for run in range(runs):
@@ -111,7 +109,7 @@ def test_all_looks_hold_together(tmp_path: Path) -> None:
     assert holds / runs >= 0.92
 
 
-def test_the_estimates_are_those_of_the_metrics_for_what_was_drawn(tmp_path: Path) -> None:
+def test_the_estimates_are_those_of_the_metrics_for_what_was_drawn(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
         found = run_rounds(session, TRUTH, budget=240, rounds=2).assessed.attribution
@@ -144,7 +142,7 @@ def test_the_estimates_are_those_of_the_metrics_for_what_was_drawn(tmp_path: Pat
     assert state.looks == 1
 
 
-def test_looks_are_counted_and_more_than_planned_are_said(tmp_path: Path) -> None:
+def test_looks_are_counted_and_more_than_planned_are_said(tmp_path):
     people = population(recall=0.7)
     with opened(tmp_path, people, looks=2) as session:
         for look in range(1, 4):
@@ -159,13 +157,12 @@ def test_looks_are_counted_and_more_than_planned_are_said(tmp_path: Path) -> Non
             assert session.look() == found
             assert len(session.state.looked) == look
             assert found.attribution.precision.confidence == pytest.approx(0.975)
-            assert any("look 3" in note and "2 were planned" in note for note in found.notes) == (
-                look == 3
-            )
+            said = any("look 3" in note and "2 were planned" in note for note in found.notes)
+            assert said == (look == 3)
     assert "only 92%" in found.notes[0]
 
 
-def test_the_plan_of_the_first_round_is_kept(tmp_path: Path) -> None:
+def test_the_plan_of_the_first_round_is_kept(tmp_path):
     people = population()
     with opened(tmp_path, people, looks=3, least_recall=0.6) as session:
         session.sample(40)
@@ -176,21 +173,16 @@ def test_the_plan_of_the_first_round_is_kept(tmp_path: Path) -> None:
         ({"seed": 5}, "--seed 5"),
         ({"least_recall": 0.5}, "--least-recall 0.5"),
     ):
-        with pytest.raises(InputError, match=words), opened(tmp_path, people, **plan):
-            pass
+        refused(InputError, words, tmp_path, people, **plan)
 
 
-def test_other_examples_than_those_drawn_from_are_refused(tmp_path: Path) -> None:
+def test_other_examples_than_those_drawn_from_are_refused(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
         session.sample(40)
     other = population()
     other.member = np.roll(other.member, 1)
-    with (
-        pytest.raises(InputError, match="the data has changed since items were drawn"),
-        opened(tmp_path, other),
-    ):
-        pass
+    refused(InputError, "the data has changed since items were drawn", tmp_path, other)
     # The order of the examples is none of it.
     turned = population()
     for name in ("member", "truth", "hashes", "z", "raw"):
@@ -201,7 +193,7 @@ def test_other_examples_than_those_drawn_from_are_refused(tmp_path: Path) -> Non
         assert estimate(session).assessed.attribution.precision.value > 0.5
 
 
-def test_nothing_is_asked_twice(tmp_path: Path) -> None:
+def test_nothing_is_asked_twice(tmp_path):
     people = population(size=40, outside=200, precision=0.7, recall=0.5)
     labeler = Counting()
     with opened(tmp_path, people, looks=9, least_precision=0.7, least_recall=0.45) as session:
@@ -217,23 +209,20 @@ def test_nothing_is_asked_twice(tmp_path: Path) -> None:
     other.member = ~other.member
     one = session.slice.model_copy(update={"slice_id": "0ther"})
     again = Counting()
-    with session_module.session(
-        other, session.document, one, session.plan, session.place, begins=True
-    ) as second:
+    same = (other, session.document, one, session.plan, session.place)
+    with session_module.session(*same, begins=True) as second:
         second.draw(100)
         again.label(second.open_items, other, second.store)
         found = second.evidence.digest
     assert not set(again.asked) & set(labeler.asked)
     # What was taken over stays, whatever becomes of the other folder.
     shutil.rmtree(session.folder)
-    with session_module.session(
-        other, session.document, one, session.plan, session.place
-    ) as second:
+    with session_module.session(*same) as second:
         assert second.evidence.digest == found
         assert not second.evidence.open
 
 
-def test_a_label_that_was_taken_away_is_asked_again(tmp_path: Path) -> None:
+def test_a_label_that_was_taken_away_is_asked_again(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
         run_rounds(session, TRUTH, budget=60, rounds=1)
@@ -249,7 +238,7 @@ def test_a_label_that_was_taken_away_is_asked_again(tmp_path: Path) -> None:
         assert str(first) in asked_in(sampled.sheet)
 
 
-def test_a_census_is_exact(tmp_path: Path) -> None:
+def test_a_census_is_exact(tmp_path):
     people = population(size=20, outside=60, precision=0.5, recall=0.5)
     with opened(tmp_path, people) as session:
         found = run_rounds(session, TRUTH, budget=500, rounds=1)
@@ -261,7 +250,7 @@ def test_a_census_is_exact(tmp_path: Path) -> None:
     assert found.assessed.decision == "update"
 
 
-def test_a_slice_of_all_examples_has_recall_1(tmp_path: Path) -> None:
+def test_a_slice_of_all_examples_has_recall_1(tmp_path):
     people = population(size=100, outside=0, precision=0.9, recall=1.0)
     with opened(tmp_path, people) as session:
         found = run_rounds(session, TRUTH, budget=100, rounds=1).assessed
@@ -270,15 +259,14 @@ def test_a_slice_of_all_examples_has_recall_1(tmp_path: Path) -> None:
     assert found.attribution.state == "accepted"
 
 
-def test_an_empty_slice_is_refused(tmp_path: Path) -> None:
+def test_an_empty_slice_is_refused(tmp_path):
     people = population()
     published(tmp_path, people)
     people.member[:] = False
-    with pytest.raises(InputError, match="has no example in this data"), opened(tmp_path, people):
-        pass
+    refused(InputError, "has no example in this data", tmp_path, people)
 
 
-def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on(tmp_path):
     people = population()
     labeler = Counting(after=30)
     with opened(tmp_path, people) as session:
@@ -297,22 +285,17 @@ def test_a_stopped_run_goes_on(tmp_path: Path) -> None:
     with opened(tmp_path / "straight", people) as session:
         straight = run_rounds(session, TRUTH, budget=100, rounds=1)
     assert isinstance(finished, Finished)
-    same = straight.assessed.attribution.model_copy(
-        update={"labels_uri": finished.assessed.attribution.labels_uri}
-    )
-    assert finished.assessed.attribution == same
+    attribution = finished.assessed.attribution
+    there = {"labels_uri": attribution.labels_uri}
+    assert attribution == straight.assessed.attribution.model_copy(update=there)
     # Once more: all is known, and nothing new is published.
     with opened(tmp_path, people) as session:
-        session.slice = session.slice.model_copy(
-            update={"attribution": finished.assessed.attribution}
-        )
+        session.slice = session.slice.model_copy(update={"attribution": attribution})
         assert run_rounds(session, labeler, budget=100, rounds=1).document is None
         assert len(session.state.looked) == 1
 
 
-def test_a_crash_between_any_two_writes_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_between_any_two_writes_loses_nothing(tmp_path, monkeypatch):
     people = population()
     with opened(tmp_path / "whole", people) as session:
         whole = run_rounds(session, TRUTH, budget=120, rounds=2).assessed.attribution
@@ -321,8 +304,8 @@ def test_a_crash_between_any_two_writes_loses_nothing(
     class Killed(BaseException):
         pass
 
-    def dying_at(number: int, real: Any) -> Any:
-        def write(*given: Any) -> Any:
+    def dying_at(number, real):
+        def write(*given):
             if next(writes) == number:
                 raise Killed
             return real(*given)
@@ -350,11 +333,11 @@ def test_a_crash_between_any_two_writes_loses_nothing(
 
 
 def test_a_kill_between_the_record_and_the_sheet_writes_the_sheet_of_that_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     people = population()
 
-    def die(*_: Any) -> None:
+    def die(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -368,17 +351,16 @@ def test_a_kill_between_the_record_and_the_sheet_writes_the_sheet_of_that_round(
         assert len(session.state.rounds) == 1
 
 
-def test_two_processes_don_t_mix_their_labels(tmp_path: Path) -> None:
+def test_two_processes_don_t_mix_their_labels(tmp_path):
     people = population()
     with opened(tmp_path, people):
-        with pytest.raises(EngineError, match="--labels-dir"), opened(tmp_path, people):
-            pass
+        refused(EngineError, "--labels-dir", tmp_path, people)
         # Other words of the same slice are nobody's business.
         with opened(tmp_path, people, text="it is about music"):
             pass
 
 
-def test_only_the_draws_before_a_missing_label_count(tmp_path: Path) -> None:
+def test_only_the_draws_before_a_missing_label_count(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
         drawn = session.sample(80).drawn
@@ -396,7 +378,7 @@ def test_only_the_draws_before_a_missing_label_count(tmp_path: Path) -> None:
     assert 5 < len(counted) < 25
 
 
-def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+def test_a_damaged_record_is_told(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
         session.sample(40)
@@ -404,18 +386,13 @@ def test_a_damaged_record_is_told(tmp_path: Path) -> None:
     folder = labels_folder(tmp_path)
     lines = (folder / "labels.jsonl").read_text().splitlines(keepends=True)
     (folder / "labels.jsonl").write_text(lines[0] + '{"item": 1\n')
-    with (
-        pytest.raises(EngineError, match=r"labels\.jsonl, line 2 is damaged"),
-        opened(tmp_path, people),
-    ):
-        pass
+    refused(EngineError, r"labels\.jsonl, line 2 is damaged", tmp_path, people)
     (folder / "labels.jsonl").write_text("")
     (folder / "state.json").write_text("{}")
-    with pytest.raises(EngineError, match=r"state\.json is damaged"), opened(tmp_path, people):
-        pass
+    refused(EngineError, r"state\.json is damaged", tmp_path, people)
 
 
-def test_labels_are_kept_as_lines_of_json(tmp_path: Path) -> None:
+def test_labels_are_kept_as_lines_of_json(tmp_path):
     people = population(textual=True)
     with opened(tmp_path, people) as session:
         session.draw(20)
@@ -427,17 +404,11 @@ def test_labels_are_kept_as_lines_of_json(tmp_path: Path) -> None:
     first, last = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
     assert json.loads(first)["label"] == "unsure"
     told = json.loads(last)
-    assert told["at"]
-    assert {**told, "at": ""} == {
-        "item": items[0],
-        "text": TEXT,
-        "label": "yes",
-        "labeler": "you",
-        "at": "",
-    }
+    assert told.pop("at")
+    assert told == {"item": items[0], "text": TEXT, "label": "yes", "labeler": "you"}
 
 
-def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path: Path) -> None:
+def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
         session.draw(20)
@@ -460,7 +431,7 @@ def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path: Path) -
         assert session.store.known == {items[0]: before}
 
 
-def test_the_revision_tells_the_attribution_and_the_edit(tmp_path: Path) -> None:
+def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
     people = population(precision=0.5)
     with opened(tmp_path, people) as session:
         finished = run_rounds(session, TRUTH, budget=200, rounds=1)
@@ -478,13 +449,10 @@ def test_the_revision_tells_the_attribution_and_the_edit(tmp_path: Path) -> None
     assert "before" not in edit
 
 
-def test_nothing_to_estimate_is_told(tmp_path: Path) -> None:
+def test_nothing_to_estimate_is_told(tmp_path):
     people = population()
-    with (
-        pytest.raises(InputError, match="start with 'slicebeam attribute sample'"),
-        opened(tmp_path, people, begins=False),
-    ):
-        pass
+    start = "start with 'slicebeam attribute sample'"
+    refused(InputError, start, tmp_path, people, begins=False)
     with opened(tmp_path, people) as session:
         session.sample(20)
         with pytest.raises(InputError, match=r"there are no labels yet.*round-001\.csv"):
@@ -492,29 +460,23 @@ def test_nothing_to_estimate_is_told(tmp_path: Path) -> None:
         assert paths(session.folder, 1)[0].is_file()
 
 
-@pytest.mark.parametrize(
-    ("plan", "words"),
-    [
-        ({"text": " "}, "--text is empty"),
-        ({"looks": 0}, "--looks 0"),
-        ({"least_precision": 1.5}, "--least-precision 1.5"),
-        ({"exponent": -1.0}, "--exponent -1.0"),
-        ({"uniform_share": 0.0}, "--uniform-share 0.0"),
-    ],
-)
-def test_a_wrong_plan(plan: dict[str, Any], words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("plan", "words"), [
+    ({"text": " "}, "--text is empty"),
+    ({"looks": 0}, "--looks 0"),
+    ({"least_precision": 1.5}, "--least-precision 1.5"),
+    ({"exponent": -1.0}, "--exponent -1.0"),
+    ({"uniform_share": 0.0}, "--uniform-share 0.0"),
+])  # fmt: skip
+def test_a_wrong_plan(plan, words, tmp_path):
     with pytest.raises(InputError, match=words), opened(tmp_path, population(), **plan) as session:
         session.sample(40)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"budget": 0, "rounds": 1}, "--budget 0"),
-        ({"budget": 5, "rounds": 0}, "--rounds 0"),
-        ({"budget": 5, "rounds": 1, "train": -1}, "--train -1"),
-    ],
-)
-def test_wrong_numbers(given: dict[str, int], words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("given", "words"), [
+    ({"budget": 0, "rounds": 1}, "--budget 0"),
+    ({"budget": 5, "rounds": 0}, "--rounds 0"),
+    ({"budget": 5, "rounds": 1, "train": -1}, "--train -1"),
+])  # fmt: skip
+def test_wrong_numbers(given, words, tmp_path):
     with pytest.raises(InputError, match=words), opened(tmp_path, population()) as session:
         run_rounds(session, TRUTH, **given)

@@ -1,11 +1,8 @@
 """Sheets come back of spreadsheets as they like to write them, and what is wrong is told."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,57 +12,36 @@ from slicebeam.pipelines.attribution.labels import NAME, label_of
 from slicebeam.pipelines.attribution.rounds import estimate
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.attribution.sheets import read_sheets
-from tests.attribute_runs import (
-    TEXT,
-    asked_in,
-    document,
-    fill,
-    opened,
-    population,
-    truthful,
-)
+from tests.attribute_runs import TEXT, asked_in, document, fill, opened, population, truthful
 from tests.conftest import google_first
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
-    from tests.object_stores import Bucket
-
-
-def drawn_in(folder: Path, people: Any, budget: int = 40) -> Any:
+def drawn_in(folder, people, budget=40):
     with opened(folder, people) as session:
         return session.sample(budget), session.folder
 
 
-def the_truth(people: Any, drawn: Any) -> dict[Any, int]:
+def the_truth(people, drawn):
     return {item: YES if people.truth_of(item) else NO for item in drawn.asked}
 
 
-@pytest.mark.parametrize(
-    ("written", "label"),
-    [
-        *(
-            (word, YES)
-            for word in ("yes", "YES ", "y", "true", "TRUE", "1", "1.0", "case", True, 1)
-        ),
-        *((word, NO) for word in ("no", "N", "false", "0", False, 0, 0.0)),
-        *((word, UNSURE) for word in ("unsure", "u", "?")),
-        *((word, None) for word in ("", "2", "perhaps not", "ja", None)),
-    ],
-)
-def test_words_for_labels(written: Any, label: int | None) -> None:
+@pytest.mark.parametrize(("written", "label"), [
+    *((word, YES) for word in ("yes", "YES ", "y", "true", "TRUE", "1", "1.0", "case", True, 1)),
+    *((word, NO) for word in ("no", "N", "false", "0", False, 0, 0.0)),
+    *((word, UNSURE) for word in ("unsure", "u", "?")),
+    *((word, None) for word in ("", "2", "perhaps not", "ja", None)),
+])  # fmt: skip
+def test_words_for_labels(written, label):
     assert label_of(written) == label
 
 
-def test_what_is_written(tmp_path: Path) -> None:
+def test_what_is_written(tmp_path):
     people = population()
     sampled, _ = drawn_in(tmp_path, people)
     content = sampled.sheet.read_bytes()
     # Excel reads UTF-8 only where it is told so.
-    assert content.startswith(
-        b'\xef\xbb\xbf"item","label","text","data.label","phase","round","weight"\r\n'
-    )
+    header = b'"item","label","text","data.label","phase","round","weight"\r\n'
+    assert content.startswith(b"\xef\xbb\xbf" + header)
     rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
     lines = [json.loads(line) for line in sampled.lines.read_text().splitlines()]
     assert [row["item"] for row in rows] == [str(item) for item in sampled.drawn.asked]
@@ -85,67 +61,59 @@ def test_what_is_written(tmp_path: Path) -> None:
             assert line["weight"] == pytest.approx(weights[line["item"]], rel=1e-5)
 
 
-def _plain(rows: Any) -> Any:
+def _plain(rows):
     return rows
 
 
-def _short(rows: list[list[str]]) -> list[list[str]]:
+def _short(rows):
     """Trailing columns are dropped, and blank rows added."""
     return [row[:3] for row in rows] + [["", "", ""], []]
 
 
-def _turned(rows: list[list[str]]) -> list[list[str]]:
+def _turned(rows):
     """Columns in another order, a column more, and rows sorted."""
     order = [3, 1, 0, 2, 6]
-    return [
-        [row[at] for at in order] + ["my note"]
-        for row in [rows[0], *sorted(rows[1:], key=lambda row: row[2])]
-    ]
+    rows = [rows[0], *sorted(rows[1:], key=lambda row: row[2])]
+    return [[*(row[at] for at in order), "my note"] for row in rows]
 
 
-def _comma(rows: list[list[str]]) -> list[list[str]]:
+def _comma(rows):
     return [rows[0], *([*row[:-1], row[-1].replace(".", ",")] for row in rows[1:])]
 
 
-@pytest.mark.parametrize(
-    ("change", "how"),
-    [
-        (_plain, {"lineterminator": "\n"}),
-        (_plain, {"lineterminator": "\r\n", "quoting": csv.QUOTE_ALL}),
-        (_plain, {"lineterminator": "\r"}),
-        (_plain, {"encoding": "utf-8"}),
-        (_plain, {"delimiter": "\t", "encoding": "utf-16"}),
-        (_comma, {"delimiter": ";"}),
-        (_comma, {"delimiter": ";", "lineterminator": "\r"}),
-        (_short, {}),
-        (_turned, {}),
-    ],
-)
+@pytest.mark.parametrize(("change", "how"), [
+    (_plain, {"lineterminator": "\n"}),
+    (_plain, {"lineterminator": "\r\n", "quoting": csv.QUOTE_ALL}),
+    (_plain, {"lineterminator": "\r"}),
+    (_plain, {"encoding": "utf-8"}),
+    (_plain, {"delimiter": "\t", "encoding": "utf-16"}),
+    (_comma, {"delimiter": ";"}),
+    (_comma, {"delimiter": ";", "lineterminator": "\r"}),
+    (_short, {}),
+    (_turned, {}),
+])  # fmt: skip
 @pytest.mark.parametrize("textual", [False, True])
-def test_a_spreadsheet_writes_as_it_likes(
-    change: Callable[..., Any], how: dict[str, Any], textual: bool, tmp_path: Path
-) -> None:
+def test_a_spreadsheet_writes_as_it_likes(change, how, textual, tmp_path):
     people = population(textual=textual)
     sampled, folder = drawn_in(tmp_path, people)
     fill(sampled.sheet, truthful(people, ("FALSE", "TRUE")), change, **how)
     assert read_sheets(folder, sampled.drawn) == the_truth(people, sampled.drawn)
 
 
-def test_a_line_that_names_the_delimiter_and_floats_for_ids(tmp_path: Path) -> None:
+def test_a_line_that_names_the_delimiter_and_floats_for_ids(tmp_path):
     people = population()
     sampled, folder = drawn_in(tmp_path, people)
-    fill(
-        sampled.sheet,
-        truthful(people),
-        lambda rows: [rows[0], *([f"{row[0]}.0", *row[1:]] for row in rows[1:])],
-        delimiter=";",
-    )
+
+    def floats(rows):
+        return [rows[0], *([f"{row[0]}.0", *row[1:]] for row in rows[1:])]
+
+    fill(sampled.sheet, truthful(people), floats, delimiter=";")
     text = sampled.sheet.read_text("utf-8-sig")
     sampled.sheet.write_text("sep=;\n" + text, "utf-8")
     assert read_sheets(folder, sampled.drawn) == the_truth(people, sampled.drawn)
 
 
-def test_either_of_the_two_files_will_do_and_both_together(tmp_path: Path) -> None:
+def test_either_of_the_two_files_will_do_and_both_together(tmp_path):
     people = population()
     sampled, folder = drawn_in(tmp_path, people)
     rows = [json.loads(line) for line in sampled.lines.read_text().splitlines()]
@@ -162,14 +130,13 @@ def test_either_of_the_two_files_will_do_and_both_together(tmp_path: Path) -> No
     drawn = truthful(people)
     fill(sampled.sheet, lambda item: "unsure" if item == str(rows[0]["item"]) else drawn(item))
     sampled.lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(
-        InputError, match=r"round-001\.jsonl, line 1: item \d+ has a different label"
-    ):
+    words = r"round-001\.jsonl, line 1: item \d+ has a different label"
+    with pytest.raises(InputError, match=words):
         read_sheets(folder, sampled.drawn)
 
 
-def change_row(at: int, **cells: str) -> Callable[[list[list[str]]], list[list[str]]]:
-    def change(rows: list[list[str]]) -> list[list[str]]:
+def change_row(at, **cells):
+    def change(rows):
         for name, value in cells.items():
             rows[at][rows[0].index(name)] = value
         return rows
@@ -177,27 +144,19 @@ def change_row(at: int, **cells: str) -> Callable[[list[list[str]]], list[list[s
     return change
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (change_row(2, label="perhaps"), "line 5: label 'perhaps' of item .*; write yes, no"),
-        (
-            change_row(2, item="1,23E+17"),
-            "line 5: item '1,23E\\+17' does not belong to this round; keep",
-        ),
-        (change_row(2, phase="train"), "phase 'train' of item .* drawn with precision"),
-        (change_row(2, round="7"), "round '7' of item .* drawn with 1"),
-        (lambda rows: rows[:-1], "item .* is missing; restore the row"),
-        (lambda rows: rows[:-3], "item .* is missing, and 2 more; restore"),
-        (lambda rows: [*rows, rows[3]], "item .* is already in line 7; keep one"),
-        (lambda rows: [row[1:] for row in rows], "line 1: column 'item' is missing in the header"),
-        (lambda rows: [[*row, row[1]] for row in rows], "column 'label' occurs twice"),
-        (lambda rows: [], "is empty; restore it"),
-    ],
-)
-def test_what_is_wrong_is_told_with_its_place(
-    change: Callable[..., Any], words: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("change", "words"), [
+    (change_row(2, label="perhaps"), "line 5: label 'perhaps' of item .*; write yes, no"),
+    (change_row(2, item="1,23E+17"), "line 5: item '1,23E\\+17' does not belong to this round; keep"),
+    (change_row(2, phase="train"), "phase 'train' of item .* drawn with precision"),
+    (change_row(2, round="7"), "round '7' of item .* drawn with 1"),
+    (lambda rows: rows[:-1], "item .* is missing; restore the row"),
+    (lambda rows: rows[:-3], "item .* is missing, and 2 more; restore"),
+    (lambda rows: [*rows, rows[3]], "item .* is already in line 7; keep one"),
+    (lambda rows: [row[1:] for row in rows], "line 1: column 'item' is missing in the header"),
+    (lambda rows: [[*row, row[1]] for row in rows], "column 'label' occurs twice"),
+    (lambda rows: [], "is empty; restore it"),
+])  # fmt: skip
+def test_what_is_wrong_is_told_with_its_place(change, words, tmp_path):
     people = population()
     sampled, folder = drawn_in(tmp_path, people)
     fill(sampled.sheet, truthful(people), change)
@@ -205,11 +164,11 @@ def test_what_is_wrong_is_told_with_its_place(
         read_sheets(folder, sampled.drawn)
 
 
-def test_a_changed_weight_is_told(tmp_path: Path) -> None:
+def test_a_changed_weight_is_told(tmp_path):
     people = population()
     sampled, folder = drawn_in(tmp_path, people)
 
-    def change(rows: list[list[str]]) -> list[list[str]]:
+    def change(rows):
         row = next(row for row in rows if row[-3] == "recall")
         row[-1] = str(float(row[-1]) * 1.01)
         return rows
@@ -219,38 +178,21 @@ def test_a_changed_weight_is_told(tmp_path: Path) -> None:
         read_sheets(folder, sampled.drawn)
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b'item,label\n\xff\xfe"', "line 2 is not UTF-8 text; save it as CSV UTF-8"),
-        (b"item,label\r\n1\x00,yes", "item '1\\\\x00' is none|line 2"),
-    ],
-)
-def test_a_csv_that_is_none(content: bytes, words: str, tmp_path: Path) -> None:
-    people = population()
-    sampled, folder = drawn_in(tmp_path, people)
-    sampled.sheet.write_bytes(content)
+@pytest.mark.parametrize(("file", "content", "words"), [
+    ("sheet", b'item,label\n\xff\xfe"', "line 2 is not UTF-8 text; save it as CSV UTF-8"),
+    ("sheet", b"item,label\r\n1\x00,yes", "item '1\\\\x00' is none|line 2"),
+    ("lines", b"{", "line 1: not readable as JSON"),
+    ("lines", b"[1]", "line 1: an object with 'item' and 'label'"),
+    ("lines", b'{"item": true, "label": "yes"}', "line 1: item True does not belong to this round"),
+])  # fmt: skip
+def test_files_that_are_no_labels(file, content, words, tmp_path):
+    sampled, folder = drawn_in(tmp_path, population())
+    getattr(sampled, file).write_bytes(content)
     with pytest.raises(InputError, match=words):
         read_sheets(folder, sampled.drawn)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("{", "line 1: not readable as JSON"),
-        ("[1]", "line 1: an object with 'item' and 'label'"),
-        ('{"item": true, "label": "yes"}', "line 1: item True does not belong to this round"),
-    ],
-)
-def test_lines_of_json_that_are_none(line: str, words: str, tmp_path: Path) -> None:
-    people = population()
-    sampled, folder = drawn_in(tmp_path, people)
-    sampled.lines.write_text(line)
-    with pytest.raises(InputError, match=words):
-        read_sheets(folder, sampled.drawn)
-
-
-def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path: Path) -> None:
+def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path):
     people = population()
     with opened(tmp_path, people, looks=3) as session:
         first = session.sample(40)
@@ -273,7 +215,7 @@ def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path: Path) -> N
         assert len(session.state.looked) == 3
 
 
-def test_weights_are_those_of_the_record(tmp_path: Path) -> None:
+def test_weights_are_those_of_the_record(tmp_path):
     people = population()
     found = []
     for folder, change in (("as written", _plain), ("rounded", _short)):
@@ -284,13 +226,13 @@ def test_weights_are_those_of_the_record(tmp_path: Path) -> None:
 
 
 @google_first
-def test_labels_in_object_storage(bucket: Bucket, tmp_path: Path) -> None:
+def test_labels_in_object_storage(bucket, tmp_path):
     people = population()
     told = document(people)
     bucket.write("run/changelist.json", told.to_json().encode())
     place = LabelPaths.of(f"{bucket.uri}/run/changelist.json", None)
 
-    def opened_there() -> Any:
+    def opened_there():
         return session(people, told, told.slices[0], Plan(TEXT), place, begins=True)
 
     with opened_there() as one:

@@ -1,9 +1,6 @@
 """A slice that is not what its words say: labels make another one, which is judged on its own."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,32 +10,28 @@ from slicebeam.pipelines.attribution.labelers import RecordedLabels
 from slicebeam.pipelines.attribution.rounds import Finished, run_rounds
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
-from tests.attribute_runs import TEXT, InMemory, fill, opened, population, truthful
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.attribute_runs import TEXT, fill, opened, population, truthful
 
 TRUTH = RecordedLabels("truth", ())
 
 
-def poor(seed: int = 0) -> InMemory:
+def poor(seed=0):
     """A slice of which half is true, and that misses half."""
     return population(precision=0.5, recall=0.5, strength=4.0, seed=seed)
 
 
-def shares(people: InMemory, member: np.ndarray) -> tuple[float, float]:
+def shares(people, member):
     return people.truth[member].mean(), member[people.truth].mean()
 
 
-def test_an_update_finds_a_better_slice(tmp_path: Path) -> None:
+def test_an_update_finds_a_better_slice(tmp_path):
     people = poor()
     with opened(tmp_path, people) as opened_session:
         finished = run_rounds(opened_session, TRUTH, budget=150, rounds=1, train=100)
         labelled = set(opened_session.store.known)
         [training] = [one for one in opened_session.state.rounds if one.train]
-        estimated = {
-            item for one in opened_session.state.rounds for item in one.precision + one.recall
-        }
+        rounds = opened_session.state.rounds
+        estimated = {item for one in rounds for item in one.precision + one.recall}
         with_all = opened_session.updated()
         # Labels of estimates train nothing.
         others = dict.fromkeys(estimated, 0)
@@ -63,7 +56,7 @@ def test_an_update_finds_a_better_slice(tmp_path: Path) -> None:
     assert phases["train"] == 100
 
 
-def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path: Path) -> None:
+def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path):
     people = poor()
     with opened(tmp_path, people) as old:
         finished = run_rounds(old, TRUTH, budget=150, rounds=1, train=100)
@@ -73,14 +66,8 @@ def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path: Path) -
         document, old_state = old.document, old.state
     people.member = updated.member
     one = document.slices[1]
-    with session(
-        people,
-        document,
-        one,
-        Plan(TEXT, looks=2),
-        LabelPaths.of(str(finished.document), None),
-        begins=True,
-    ) as new:
+    place = LabelPaths.of(str(finished.document), None)
+    with session(people, document, one, Plan(TEXT, looks=2), place, begins=True) as new:
         first = new.draw(100)
         # The old sample is none of the new slice: the order is another one.
         both = [item for item in drawn if people.member[people.ids.index(item).as_py()]]
@@ -98,7 +85,7 @@ def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_intervals_of_the_new_slice_cover_too(tmp_path: Path) -> None:
+def test_the_intervals_of_the_new_slice_cover_too(tmp_path):
     runs, hits, values = 150, np.zeros((150, 2), bool), np.zeros((150, 2))
     for run in range(runs):
         people = poor()
@@ -111,17 +98,15 @@ def test_the_intervals_of_the_new_slice_cover_too(tmp_path: Path) -> None:
         with session(people, document, document.slices[1], plan, place, begins=True) as new:
             found = run_rounds(new, TRUTH, budget=120, rounds=1).assessed.attribution
         truths = shares(people, people.member)
-        for at, (interval, true) in enumerate(
-            zip((found.precision, found.recall), truths, strict=True)
-        ):
-            hits[run, at] = interval.lo <= true <= interval.hi
+        for at, interval in enumerate((found.precision, found.recall)):
+            hits[run, at] = interval.lo <= truths[at] <= interval.hi
         values[run] = found.precision.value, truths[0]
     assert (hits.mean(axis=0) >= 0.92).all(), hits.mean(axis=0)
     errors = values[:, 0] - values[:, 1]
     assert abs(errors.mean()) < 4 * errors.std() / runs**0.5
 
 
-def test_a_train_round_by_sheets(tmp_path: Path) -> None:
+def test_a_train_round_by_sheets(tmp_path):
     from slicebeam.pipelines.attribution.rounds import estimate
 
     people = poor()
@@ -143,7 +128,7 @@ def test_a_train_round_by_sheets(tmp_path: Path) -> None:
         assert estimate(one).document is None
 
 
-def test_labels_that_make_no_slice_are_told(tmp_path: Path) -> None:
+def test_labels_that_make_no_slice_are_told(tmp_path):
     people = poor()
     with opened(tmp_path, people) as one:
         one.draw(40, is_train=True)
@@ -158,7 +143,7 @@ def test_labels_that_make_no_slice_are_told(tmp_path: Path) -> None:
             one.updated()
 
 
-def test_there_may_be_nothing_left_to_train_by(tmp_path: Path) -> None:
+def test_there_may_be_nothing_left_to_train_by(tmp_path):
     people = population(size=5, outside=5, precision=1.0, recall=1.0)
     with opened(tmp_path, people) as one:
         run_rounds(one, TRUTH, budget=10, rounds=1)

@@ -1,10 +1,7 @@
 """Nothing that a stranger wrote is run by the spreadsheet of who opens a sheet."""
 
-from __future__ import annotations
-
 import csv
 import io
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +14,11 @@ from slicebeam.pipelines.attribution.sheets import read_sheets
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
 from tests.attribute_runs import InMemory, fill, opened
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SIGNS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
 SEPARATORS = (",", ";", "\t", "|", "\n", "\r", '"')
 
 
-def cells(text: str, delimiter: str) -> list[str]:
+def cells(text, delimiter):
     """Return the cells that a program finds that splits at a delimiter and skips leading blanks."""
     lines = text.replace("\r", "\n").split("\n")
     found = [cell for line in lines for cell in line.split(delimiter)]
@@ -33,7 +27,7 @@ def cells(text: str, delimiter: str) -> list[str]:
 
 @pytest.mark.parametrize("sign", SIGNS)
 @pytest.mark.parametrize("before", ["", " ", "\u00a0", "a;", "a, ", "a|", "a\n", "a\r\n", '"'])
-def test_no_cell_begins_with_a_sign(sign: str, before: str) -> None:
+def test_no_cell_begins_with_a_sign(sign, before):
     text = f"{before}{sign}HYPERLINK(1)"
     assert quoted(text) != text
     assert unquoted(quoted(text)) == text
@@ -44,27 +38,24 @@ def test_no_cell_begins_with_a_sign(sign: str, before: str) -> None:
 @given(st.text(alphabet="'=+-@ \t\r\n,;|\"ab\uff1d"))
 @example("''=1")
 @example("'=1;'")
-def test_unquoting_gives_the_original(text: str) -> None:
+def test_unquoting_gives_the_original(text):
     assert unquoted(quoted(text)) == text
 
 
 @given(st.text())
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_stays_as_it_is(text):
     harmless = "".join(one for one in text if one not in {*SIGNS, *SEPARATORS})
     assert quoted(harmless) == harmless
 
 
-def test_ids_headers_and_texts_of_strangers(tmp_path: Path) -> None:
+def test_ids_headers_and_texts_of_strangers(tmp_path):
     n = 60
     truth = np.arange(n) % 3 == 0
-    people = InMemory(
-        truth,
-        np.arange(n) < 30,
-        columns={
-            "=cmd|' /C calc'!A0": pa.array([f"x;=HYPERLINK({one})" for one in range(n)]),
-            "text": pa.array([f"\uff1dSUM({one})" for one in range(n)]),
-        },
-    )
+    columns = {
+        "=cmd|' /C calc'!A0": pa.array([f"x;=HYPERLINK({one})" for one in range(n)]),
+        "text": pa.array([f"\uff1dSUM({one})" for one in range(n)]),
+    }
+    people = InMemory(truth, np.arange(n) < 30, columns=columns)
     heads = ("=", "+", "-", "@", "'=", "a;=", "\uff1d")
     people.ids = pa.array([f"{heads[one % len(heads)]}{one}" for one in range(n)])
     with opened(tmp_path, people) as session:

@@ -1,11 +1,7 @@
 """Findings of a document that do not fit its slices, or each other, are refused in a line."""
 
-from __future__ import annotations
-
 import copy
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,26 +10,21 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
 from tests.edited_documents import searched
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Change = Callable[[dict[str, Any]], Any]
-
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(tmp_path_factory):
     return searched(tmp_path_factory.mktemp("searched"))
 
 
-def first(**changed: Any) -> Change:
+def first(**changed):
     return lambda document: document["findings"][0].update(changed)
 
 
-def model(**changed: Any) -> Change:
+def model(**changed):
     return lambda document: document["finding_models"][0].update(changed)
 
 
-def shared(**changed: Any) -> Change:
+def shared(**changed):
     return lambda document: document["finding_models"][0]["intersections"][0].update(changed)
 
 
@@ -53,30 +44,18 @@ def shared(**changed: Any) -> Change:
         (first(held_share=-0.1), "findings[0].held_share is -0.1, which is not between 0 and 1"),
         (first(metric="auc"), "findings[0] is of 'auc', worse, which is not in finding_models"),
         (first(direction="better"), "findings[0] is of 'accuracy', better, which is"),
-        (
-            model(metric="auc"),
-            "finding_models[0] is of 'auc', which is not a metric of the document",
-        ),
+        (model(metric="auc"), "finding_models[0] is of 'auc', which is not a metric of the document"),
         (model(candidates=-1), "finding_models[0] counts fewer than 0 slices"),
         (model(removed=[1]), "have the ranks 1, 2"),
         (shared(findings=[2, 1]), "is of the findings [2, 1], which are not ascending ranks"),
         (shared(findings=[40]), "is of the findings [40], which are not ascending ranks"),
         (shared(share=0), "intersections[0].share is 0, which is not between 0 and 1"),
         (shared(share=1), "intersections add up to 1."),
-        (
-            lambda document: document["finding_models"].append(document["finding_models"][0]),
-            "finding_models[1] is the second of accuracy, worse",
-        ),
+        (lambda document: document["finding_models"].append(document["finding_models"][0]), "finding_models[1] is the second of accuracy, worse"),
         (first(value="NaN"), "incomplete ChangeList (findings.0.value"),
     ],
-)
-def test_findings_that_do_not_fit(
-    change: Change,
-    said: str,
-    original: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+)  # fmt: skip
+def test_findings_that_do_not_fit(change, said, original, tmp_path, capsys):
     content = json.loads(original.read_text())
     edited = copy.deepcopy(content)
     change(edited)
@@ -94,7 +73,7 @@ def test_findings_that_do_not_fit(
     assert read_search(str(path), "--changelist").findings
 
 
-def test_numbers_that_json_has_not(original: Path, tmp_path: Path) -> None:
+def test_numbers_that_json_has_not(original, tmp_path):
     content = json.loads(original.read_text())
     content["findings"][0]["value"] = float("nan")
     path = tmp_path / "changelist.json"
@@ -103,9 +82,7 @@ def test_numbers_that_json_has_not(original: Path, tmp_path: Path) -> None:
         read_search(str(path), "--changelist")
 
 
-def test_removing_a_slice_says_what_goes_with_it(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
     content = json.loads(original.read_text())
     path = tmp_path / "changelist.json"
     path.write_text(original.read_text())

@@ -1,14 +1,11 @@
 """Revisions: numbers, parents, several writers at a time, and what a crash leaves."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,30 +18,26 @@ from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
 from tests.edited_documents import searched
 
-if TYPE_CHECKING:
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-    from tests.object_stores import Bucket
-
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(tmp_path_factory):
     return searched(tmp_path_factory.mktemp("searched"))
 
 
 @pytest.fixture
-def first(original: Path, tmp_path: Path) -> str:
+def first(original, tmp_path):
     """A copy of a search's document, in a folder of its own."""
     shutil.copy(original, tmp_path / "changelist.json")
     return str(tmp_path / "changelist.json")
 
 
-def noted(uri: str, text: str) -> tuple[SearchChangeList, Any]:
+def noted(uri, text):
     base = read_search(uri, "--changelist")
     changed, edit = annotated(base, base.slices[0].slice_id, text)
     return rev.publish_revision(uri, base, changed, (edit,))
 
 
-def test_a_revision_tells_of_its_parent_and_leaves_it_as_it_was(first: str, tmp_path: Path) -> None:
+def test_a_revision_tells_of_its_parent_and_leaves_it_as_it_was(first, tmp_path):
     before = Path(first).read_bytes()
     document, path = noted(first, "one")
     assert path == tmp_path / "changelist.r1.json"
@@ -62,23 +55,21 @@ def test_a_revision_tells_of_its_parent_and_leaves_it_as_it_was(first: str, tmp_
     # The journal goes on.
     second, path = noted(str(path), "two")
     assert path.name == "changelist.r2.json"
-    assert second.parent is not None
     assert (second.parent.revision, len(second.edits)) == (1, 2)
     assert second.edits[:1] == document.edits
     assert second.slices[0].notes == ("one", "two")
 
 
-def test_any_revision_may_be_the_base(first: str, tmp_path: Path) -> None:
+def test_any_revision_may_be_the_base(first, tmp_path):
     noted(first, "one")
     noted(str(tmp_path / "changelist.r1.json"), "two")
     document, path = noted(str(tmp_path / "changelist.r1.json"), "another")
     assert path.name == "changelist.r3.json"
-    assert document.parent is not None
     assert document.parent.revision == 1
     assert document.slices[0].notes == ("one", "another")
 
 
-def test_later_ones_have_larger_numbers_where_some_are_gone(first: str, tmp_path: Path) -> None:
+def test_later_ones_have_larger_numbers_where_some_are_gone(first, tmp_path):
     noted(first, "one")
     _, path = noted(first, "two")
     (tmp_path / "changelist.r1.json").unlink()
@@ -90,7 +81,7 @@ def test_later_ones_have_larger_numbers_where_some_are_gone(first: str, tmp_path
     assert noted(str(tmp_path / "copy.json"), "four")[1].name == "changelist.r4.json"
 
 
-def test_latest(first: str, tmp_path: Path) -> None:
+def test_latest(first, tmp_path):
     assert rev.latest(tmp_path) == Path(first)
     for text in "abcdefghijkl":
         noted(rev.base_of(str(tmp_path)), text)
@@ -105,7 +96,7 @@ def test_latest(first: str, tmp_path: Path) -> None:
     assert [edit.after[-1] for edit in last.edits] == list("abcdefghijkl")
 
 
-def test_revisions_of_another_document_are_passed_over(first: str, tmp_path: Path) -> None:
+def test_revisions_of_another_document_are_passed_over(first, tmp_path):
     noted(first, "one")
     told = json.loads(Path(first).read_text())
     told["changelist_id"] = "another"
@@ -117,12 +108,12 @@ def test_revisions_of_another_document_are_passed_over(first: str, tmp_path: Pat
     assert rev.latest(tmp_path).name == "changelist.r2.json"
 
 
-def test_no_document(tmp_path: Path) -> None:
+def test_no_document(tmp_path):
     with pytest.raises(InputError, match=r"there is no changelist.json in this folder"):
         rev.base_of(str(tmp_path))
 
 
-def test_base_that_was_replaced_meanwhile_is_refused(first: str, tmp_path: Path) -> None:
+def test_base_that_was_replaced_meanwhile_is_refused(first, tmp_path):
     base = read_search(first, "--changelist")
     changed, edit = annotated(base, base.slices[0].slice_id, "one")
     told = json.loads(Path(first).read_text())
@@ -135,13 +126,13 @@ def test_base_that_was_replaced_meanwhile_is_refused(first: str, tmp_path: Path)
 WRITERS, EACH = 4, 6
 
 
-def write_some(uri: str, own: int, start: Any) -> None:
+def write_some(uri, own, start):
     start.wait()
     for number in range(EACH):
         noted(uri, f"{own}-{number}")
 
 
-def test_writers_at_the_same_time_get_numbers_of_their_own(first: str, tmp_path: Path) -> None:
+def test_writers_at_the_same_time_get_numbers_of_their_own(first, tmp_path):
     context = multiprocessing.get_context("fork")
     start = context.Barrier(WRITERS)
     writers = [
@@ -163,12 +154,10 @@ def test_writers_at_the_same_time_get_numbers_of_their_own(first: str, tmp_path:
     assert len(list(tmp_path.iterdir())) == WRITERS * EACH + 1
 
 
-def test_number_that_is_taken_just_before_the_file_appears(
-    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_that_is_taken_just_before_the_file_appears(first, tmp_path, monkeypatch):
     settle = rev.settle
 
-    def late(stream: Any, temporary: Path) -> None:
+    def late(stream, temporary):
         settle(stream, temporary)
         if not (tmp_path / "changelist.r1.json").exists():
             (tmp_path / "changelist.r1.json").write_text("somebody else's")
@@ -180,10 +169,8 @@ def test_number_that_is_taken_just_before_the_file_appears(
 
 
 @pytest.mark.parametrize("dies_at", ["settle", "link"])
-def test_crash_leaves_no_revision(
-    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: str
-) -> None:
-    def die(*_: Any) -> None:
+def test_crash_leaves_no_revision(first, tmp_path, monkeypatch, dies_at):
+    def die(*_):
         os._exit(9)
 
     process = os.fork()
@@ -203,10 +190,8 @@ def test_crash_leaves_no_revision(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_file_system_without_links(
-    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any) -> None:
+def test_file_system_without_links(first, tmp_path, monkeypatch):
+    def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -219,8 +204,8 @@ def test_file_system_without_links(
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_full_disk_is_told(first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
+def test_full_disk_is_told(first, tmp_path, monkeypatch):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(storage.os, "fsync", full)
@@ -230,7 +215,7 @@ def test_full_disk_is_told(first: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @own_stores
-def test_object_storage(bucket: Bucket, original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_storage(bucket, original, monkeypatch):
     uri = f"{bucket.uri}/out/changelist.json"
     with storage.written_whole(storage_path(uri)) as stream:
         stream.write(original.read_bytes())
@@ -253,7 +238,7 @@ def test_object_storage(bucket: Bucket, original: Path, monkeypatch: pytest.Monk
     assert target.read_bytes() == content
 
 
-def test_other_edits_are_kept_too(first: str) -> None:
+def test_other_edits_are_kept_too(first):
     base = read_search(first, "--changelist")
     slice_id = base.slices[0].slice_id
     changed, one = renamed(base, slice_id, "Hungry")

@@ -1,7 +1,5 @@
 """The command line: help, exit codes and what goes where."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -16,12 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.show.summary_json import summary_json
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Predictions that are wrong in one of two groups only."""
+def data(tmp_path):
     group = np.arange(400) % 2
     table = pa.table(
         {
@@ -34,13 +34,13 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data.parquet"
 
 
-def arguments(data: Path, *more: str) -> list[str]:
+def arguments(data, *more):
     roles = ["--label", "label", "--prediction", "pred", "--output", str(data.parent / "out")]
     return ["search", "--data", str(data), *roles, *more]
 
 
 @pytest.mark.parametrize("given", [[], ["--help"], ["-h"], ["search", "--help"], ["demo", "-h"]])
-def test_help_is_plain(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_plain(given, capsys):
     assert run(given) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -52,13 +52,21 @@ def test_help_is_plain(given: list[str], capsys: pytest.CaptureFixture[str]) -> 
         assert "Find the slices where a model is worse" in printed.out
 
 
-def test_help_warns_of_pickles(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["report", "run", "adapt run", "export tfma"])
+def test_usage_names_arguments_as_the_help_does(name, capsys):
+    assert run([*name.split(), "--help"]) == 0
+    usage = capsys.readouterr().out.splitlines()[0]
+    assert usage.startswith(f"Usage: slicebeam {name} [OPTIONS] <")
+    assert usage.endswith(">")
+
+
+def test_help_warns_of_pickles(capsys):
     run(["search", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     assert "Loading one runs the code in it: name only what you trust." in text
 
 
-def test_help_is_quick() -> None:
+def test_help_is_quick():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code = "import sys; from slicebeam.pipelines.cli import main; sys.argv[1:] = ['--help']; main()"
     # Import paths as here, in a bare checkout too.
@@ -69,7 +77,7 @@ def test_help_is_quick() -> None:
     assert used <= 0.3
 
 
-def test_version_is_printed_without_the_libraries() -> None:
+def test_version_is_printed_without_the_libraries():
     code = (
         "import os, sys; from slicebeam.pipelines import cli; sys.argv[1:] = ['--version']\n"
         "heavy = {'apache_beam', 'numpy', 'pyarrow', 'pydantic', 'scipy'}\n"
@@ -96,7 +104,7 @@ def test_version_is_printed_without_the_libraries() -> None:
         (["search", "more"], "missing option '--data'"),
     ],
 )
-def test_wrong_usage(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage(given, message, capsys):
     assert run(given) == 2
     printed = capsys.readouterr()
     assert printed.err.startswith(f"slicebeam: {message}")
@@ -104,7 +112,7 @@ def test_wrong_usage(given: list[str], message: str, capsys: pytest.CaptureFixtu
     assert printed.out == ""
 
 
-def test_what_goes_where(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_goes_where(data, capsys):
     assert run(arguments(data)) == 0
     printed = capsys.readouterr()
     assert "400 examples, 1 feature," in printed.err
@@ -113,7 +121,21 @@ def test_what_goes_where(data: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert not (data.parent / "out" / "_work").exists()
 
 
-def test_json_on_stdout_only(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_finds_metrics_by_their_names(data):
+    assert run(arguments(data, "--metric=accuracy,prediction_rate,label_rate", "--quiet")) == 0
+    path = data.parent / "out" / "changelist.json"
+    document = read_search(str(path), "--changelist")
+    # As a document is where somebody left a metric out of the tests, or ordered them anew.
+    tests = document.testing.metrics[:0:-1]
+    testing = document.testing.model_copy(update={"metrics": tests})
+    changed = document.model_copy(update={"testing": testing})
+    found = summary_json(Published(changed, path, path.with_name("slices.parquet")))
+    values = {one.metric: one.after.value for one in document.global_}
+    assert [one["metric"] for one in found["metrics"]] == ["label_rate", "prediction_rate"]
+    assert all(one["value"] == values[one["metric"]] for one in found["metrics"])
+
+
+def test_json_on_stdout_only(data, capsys):
     assert run(arguments(data, "--json")) == 0
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
@@ -121,12 +143,12 @@ def test_json_on_stdout_only(data: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert summary["examples"] == 400
 
 
-def test_quiet_prints_nothing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(data, capsys):
     assert run(arguments(data, "--quiet")) == 0
     assert capsys.readouterr() == ("", "")
 
 
-def test_fail_on_worse(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fail_on_worse(data, capsys):
     assert run(arguments(data, "--fail-on", "worse", "--quiet")) == 1
     # A gate that can never fire is refused.
     better = ("--alternative", "better", "--fail-on", "worse", "--quiet")
@@ -134,7 +156,7 @@ def test_fail_on_worse(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "with better, no slice is worse" in capsys.readouterr().err
 
 
-def test_what_the_user_gave_is_what_the_document_holds(data: Path) -> None:
+def test_what_the_user_gave_is_what_the_document_holds(data):
     assert run(arguments(data, "--features", "group", "--bins", "5", "--quiet")) == 0
     document = json.loads((data.parent / "out" / "changelist.json").read_text())
     config = document["provenance"]["config"]
@@ -144,17 +166,15 @@ def test_what_the_user_gave_is_what_the_document_holds(data: Path) -> None:
     assert "max_candidates" not in config
 
 
-def test_output_that_cannot_be_written(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_that_cannot_be_written(data, capsys, monkeypatch):
     """A result that cannot be shown is no traceback, and not the exit code of a found slice."""
 
     class Closed(io.StringIO):
-        def __init__(self, error: OSError) -> None:
+        def __init__(self, error):
             super().__init__()
             self.error = error
 
-        def write(self, text: str) -> int:
+        def write(self, text):
             raise self.error
 
     with monkeypatch.context() as patched:
@@ -163,10 +183,8 @@ def test_output_that_cannot_be_written(
     assert capsys.readouterr().err == "slicebeam: output: No space left on device\n"
 
 
-def test_a_fault_of_ours_is_a_line_and_a_log(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_a_fault_of_ours_is_a_line_and_a_log(data, capsys, monkeypatch):
+    def fail(*_, **__):
         raise KeyError("inside")
 
     monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
@@ -182,23 +200,19 @@ def test_a_fault_of_ours_is_a_line_and_a_log(
     ("more", "message"),
     [
         (["--iterations", "2"], "--iterations has no effect on --strategy batch"),
-        (["--keep-refining"], "--keep-refining has no effect on --strategy batch"),
+        (["--prune-significant"], "--prune-significant has no effect on --strategy batch"),
         (["--threshold", "nan", "--score", "pred"], "--threshold"),
         (["--bins", "5", "--domains", "x.json"], "--bins has no effect with --domains"),
         (["--compare", "overall", "--baseline-model", "m.pkl"], "--baseline-model is for"),
     ],
 )
-def test_flags_without_effect_are_refused(
-    data: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
-) -> None:
+def test_flags_without_effect_are_refused(data, capsys, more, message):
     assert run(arguments(data, *more)) == 2
     assert message in capsys.readouterr().err
 
 
-def test_interrupted(
-    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object, **__: object) -> None:
+def test_interrupted(data, capsys, monkeypatch):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", stop)

@@ -1,13 +1,9 @@
 """Data sets and documents of strangers: none of their signs steers a terminal, no name is a path."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,21 +19,20 @@ ROWS = 600
 ABOVE = "../../../above"
 
 
-def assert_harmless(found: Any) -> None:
+def assert_harmless(found):
     for text in (found.out, found.err):
         steering = STEERING.search(text)
         assert steering is None, repr(text[max(0, steering.start() - 80) :][:160])
 
 
-def files_in(folder: Path) -> set[str]:
+def files_in(folder):
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A data set whose author means harm."""
+def data(tmp_path):
     label = f"y{ESCAPES}"
-    columns: dict[str, Any] = {
+    columns = {
         f"c{ESCAPES}": [f"v{n % 5}{ESCAPES}" for n in range(ROWS)],
         ABOVE: [f"/above/{n % 3}" for n in range(ROWS)],
         "=cmd|' /C calc'!A0": ["=1+1" if n % 2 else "@x" for n in range(ROWS)],
@@ -53,26 +48,24 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def found(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Path:
+def found(data, tmp_path, capfd):
     assert run([*search(data), "--output", str(tmp_path / "out")]) == 0
     assert_harmless(capfd.readouterr())
     return tmp_path / "out" / "changelist.json"
 
 
-def search(data: Path) -> list[str]:
+def search(data):
     return ["search", "--data", str(data), "--label", f"y{ESCAPES}", "--prediction", "p"]
 
 
-def _named_file(folder: Path) -> str:
+def _named_file(folder):
     """The name of the table that the folder's document names."""
     name = json.loads((folder / "changelist.json").read_text())["files"]["slices"]["name"]
     assert re.fullmatch(r"slices\.[0-9a-f]{12}\.parquet", name)
     return str(name)
 
 
-def test_names_and_values_of_a_data_set(
-    found: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_and_values_of_a_data_set(found, data, tmp_path, capfd):
     slice_id = json.loads(found.read_text())["slices"][0]["slice_id"]
     output = ["--output", str(tmp_path / "next")]
     for more, code in (
@@ -97,9 +90,7 @@ def test_names_and_values_of_a_data_set(
 
 
 @pytest.mark.slow
-def test_words_of_a_document(
-    found: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_words_of_a_document(found, data, tmp_path, capfd):
     content = json.loads(found.read_text())
     for number, one in enumerate(content["slices"]):
         one["name"] = f"{number}{ESCAPES}"
@@ -128,9 +119,7 @@ def test_words_of_a_document(
 
 
 @pytest.mark.slow
-def test_an_id_is_no_path(
-    found: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], data: Path
-) -> None:
+def test_an_id_is_no_path(found, tmp_path, capfd, data):
     content = json.loads(found.read_text())
     content["slices"][0]["slice_id"] = ABOVE
     content["changelist_id"] = ABOVE
@@ -151,9 +140,7 @@ def test_an_id_is_no_path(
     assert all(name.startswith("a/b/c/theirs/") for name in new), new
 
 
-def test_a_document_and_its_table_may_be_links(
-    found: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_document_and_its_table_may_be_links(found, data, tmp_path, capfd):
     """What is published replaces a link, and never what it points to."""
     treasure = tmp_path / "treasure"
     treasure.write_text("gold")
@@ -167,9 +154,7 @@ def test_a_document_and_its_table_may_be_links(
 
 
 @pytest.mark.slow
-def test_names_of_a_paths_folder_are_not_expanded_into_options(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_a_paths_folder_are_not_expanded_into_options(tmp_path, capfd):
     """A file named like a flag is data, since paths are values of flags."""
     folder = tmp_path / "in"
     folder.mkdir()
@@ -180,11 +165,11 @@ def test_names_of_a_paths_folder_are_not_expanded_into_options(
     assert run([*command, "--quiet", "--output", str(tmp_path / "out")]) == 0
 
 
-def test_an_item_that_is_labelled() -> None:
+def test_an_item_that_is_labelled():
     assert STEERING.search(shown_item({f"name{ESCAPES}": f"text{ESCAPES}"})) is None
 
 
-def test_a_console_keeps_its_own_colours() -> None:
+def test_a_console_keeps_its_own_colours():
     from rich.console import Console
     from rich.table import Table
 
@@ -203,7 +188,7 @@ def test_a_console_keeps_its_own_colours() -> None:
     assert "a\ufffd" in own
 
 
-def test_harmless_texts() -> None:
+def test_harmless_texts():
     assert harmless("a\nb é") == "a\nb é"
     assert harmless(f"a{ESCAPES}") == ("a\\x1b]0;owned\\x07\\x1b[31m\\x9b31m\\u202e\\r\\u2028")
     line = json_line({ESCAPES: [ESCAPES, "é"]})

@@ -1,11 +1,8 @@
 """``slicebeam run FILE``: what a file may say, and what is wrong in it."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,36 +14,24 @@ from tests.running import read, refused
 
 ROOT = Path(__file__).parents[3]
 DATA = str(ROOT / "pipelines" / "demo_data" / "adult_scored.parquet")
-GOOD: dict[str, Any] = {
-    "command": "search",
-    "data": DATA,
-    "label": "income",
-    "prediction": "prediction",
-    "features": "sex,race",
-    "output": "out",
-}
+ROLES = {"label": "income", "prediction": "prediction", "features": "sex,race"}
+GOOD = {"command": "search", "data": DATA, "output": "out", **ROLES}
 
 
-def written(folder: Path, content: Any, name: str = "run.yaml") -> str:
+def written(folder, content, name="run.yaml"):
     text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
     (folder / name).write_text(text)
     return str(folder / name)
 
 
-def described(folder: Path, more: dict[str, Any], **environment: str) -> dict[str, Any]:
+def described(folder, more, **environment):
     return read_run(written(folder, {**GOOD, **more}), "2026-03-01", environment).options
 
 
-def test_a_file_runs_as_the_flags_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_runs_as_the_flags_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    more = {
-        "metric": ["accuracy", "recall"],
-        "positive_class": 1,
-        "alpha": 0.01,
-        "quiet": True,
-        "runner_config": "direct_multi",
-        "runner_option": {"workers": 1},
-    }
+    more = {"metric": ["accuracy", "recall"], "positive_class": 1, "alpha": 0.01, "quiet": True}
+    more |= {"runner_config": "direct_multi", "runner_option": {"workers": 1}}
     assert run(["run", written(tmp_path, {**GOOD, **more})]) == 0
     flags = ["search", f"--data={DATA}", "--label=income", "--prediction=prediction", "--quiet"]
     flags += ["--features=sex,race", "--metric=accuracy,recall", "--positive-class=1"]
@@ -57,7 +42,7 @@ def test_a_file_runs_as_the_flags_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (config["runner_option"], config["features"]) == (["workers=1"], ["sex", "race"])
 
 
-def test_json_files_and_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_files_and_checks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text("- sex = Male\n")
     content = {**GOOD, "command": "check", "slices": "{here}/s.yaml", "fail_on": "worse"}
@@ -67,9 +52,7 @@ def test_json_files_and_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert read(tmp_path / "out").document["check"]["uri"] == f"{tmp_path}/s.yaml"
 
 
-def test_flags_on_the_command_line_go_before_those_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flags_on_the_command_line_go_before_those_of_the_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = written(tmp_path, {**GOOD, "json": False})
     assert run(["run", file, "--json", "--output", "other"]) == 0
@@ -79,9 +62,7 @@ def test_flags_on_the_command_line_go_before_those_of_the_file(
 
 
 @pytest.mark.parametrize("command", ["search", "check"])
-def test_a_document_repeats_its_run(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_repeats_its_run(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first = {**GOOD, "max_cross_size": 1, "metric": ["auc", "f1"], "score": "score", "seed": 3}
     if command == "check":
@@ -95,7 +76,7 @@ def test_a_document_repeats_its_run(
     assert one.timeless() == two.timeless()
 
 
-def test_placeholders(tmp_path: Path) -> None:
+def test_placeholders(tmp_path):
     more = {
         "data": ["${DATA}/date={date}/*.parquet", "x/{date-1}", "y/{date+31:%Y%m%d}/{{a}}"],
         "output": "${RESULTS:-results}/{date:%Y}/{date-365}",
@@ -105,11 +86,8 @@ def test_placeholders(tmp_path: Path) -> None:
         "runner_option": {"workers": "${CORES}"},
     }
     found = described(tmp_path, more, DATA="gs://bucket/a{b}", CORES="3", OTHER="")
-    assert found["data"] == (
-        "gs://bucket/a{b}/date=2026-03-01/*.parquet",
-        "x/2026-02-28",
-        "y/20260401/{a}",
-    )
+    files = ("gs://bucket/a{b}/date=2026-03-01/*.parquet", "x/2026-02-28", "y/20260401/{a}")
+    assert found["data"] == files
     assert found["output"] == "results/2026/2025-03-01"
     assert found["since_if_exists"] == "gs://bucket/a{b}/2026-02-28"
     assert found["work_dir"] == f"{tmp_path}/work"
@@ -119,7 +97,7 @@ def test_placeholders(tmp_path: Path) -> None:
     assert found["runner_option"] == ("workers=${CORES}",)
 
 
-def test_the_date_is_today_in_utc(tmp_path: Path) -> None:
+def test_the_date_is_today_in_utc(tmp_path):
     file = written(tmp_path, {**GOOD, "output": "{date}"})
     before = dt.datetime.now(dt.timezone.utc).date()
     found = read_run(file, None, {}).options["output"]
@@ -127,7 +105,7 @@ def test_the_date_is_today_in_utc(tmp_path: Path) -> None:
     assert found in (before.isoformat(), after.isoformat())
 
 
-def test_every_flag_has_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_flag_has_a_key(tmp_path, capsys):
     """The flags of the help, by their names, are the keys that are known."""
     for command in ("search", "check"):
         run([command, "--help"])
@@ -143,38 +121,23 @@ def test_every_flag_has_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             assert f"run.yaml, {key}: " in str(error.value) or key == "runner_option"
 
 
-WRONG: dict[str, tuple[Any, str]] = {
-    "no mapping": (
-        "- a\n",
-        "DIR/run.yaml: 'command: search', 'check', 'shift' or 'discover' is expected",
-    ),
+WRONG = {
+    "no mapping": ("- a\n", "DIR/run.yaml: 'command: search', 'check', 'shift' or 'discover' is expected"),
     "empty": ("", "DIR/run.yaml: 'command: search', 'check', 'shift' or 'discover' is expected"),
     "no yaml": ("a: [", "DIR/run.yaml: cannot be read (while parsing"),
     "no text": ("\x00", "DIR/run.yaml: cannot be read"),
-    "twice": (
-        "command: search\nlabel: a\nlabel: b\n",
-        "the key 'label' occurs twice, again in line 3",
-    ),
-    "no command": (
-        {"data": "x"},
-        "key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'",
-    ),
+    "twice": ("command: search\nlabel: a\nlabel: b\n", "the key 'label' occurs twice, again in line 3"),
+    "no command": ({"data": "x"}, "key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'"),
     "command": ({**GOOD, "command": "serach"}, "unknown command 'serach'; did you mean 'search'?"),
     "key": ({**GOOD, "lable": "x"}, "DIR/run.yaml: unknown key 'lable'; did you mean 'label'?"),
     "dashes": ({**GOOD, "max-cross-size": 2}, "unknown key 'max-cross-size'; did you mean 'max_cr"),
     "of search": ({**GOOD, "command": "check", "bins": 5}, "DIR/run.yaml: unknown key 'bins'"),
-    "nothing": (
-        {**GOOD, "since": None},
-        "run.yaml, since: the key has no value; give one or leave",
-    ),
+    "nothing": ({**GOOD, "since": None}, "run.yaml, since: the key has no value; give one or leave"),
     "bool": ({**GOOD, "label": False}, "run.yaml, label: False is not text; put it in quotes"),
     "number": ({**GOOD, "label": 5}, "run.yaml, label: 5 is not text; put it in quotes"),
-    "date": (
-        "command: search\noutput: 2026-11-20\n",
-        "2026, 11, 20) is not text; put it in quotes",
-    ),
+    "date": ("command: search\noutput: 2026-11-20\n", "2026, 11, 20) is not text; put it in quotes"),
     "word": ({**GOOD, "quiet": "yes"}, "run.yaml, quiet: 'yes' is neither true nor false"),
-    "flag": ({**GOOD, "keep_refining": 1}, "keep_refining: 1 is neither true nor false"),
+    "flag": ({**GOOD, "prune_significant": 1}, "prune_significant: 1 is neither true nor false"),
     "list": ({**GOOD, "alpha": [0.1]}, "run.yaml, alpha: [0.1] is not a number"),
     "true": ({**GOOD, "bins": True}, "run.yaml, bins: True is not a number"),
     "range": ({**GOOD, "alpha": 2}, "--alpha 2: it must be less than 1"),
@@ -183,32 +146,18 @@ WRONG: dict[str, tuple[Any, str]] = {
     "fail on": ({**GOOD, "fail_on": "worst"}, "--fail-on 'worst': only 'worse' is known"),
     "log": ({**GOOD, "log_format": "jsn"}, "--log-format 'jsn'; did you mean 'json'?"),
     "variable": ({**GOOD, "output": "${NO_SUCH}/x"}, "output: the environment variable NO_SUCH is"),
-    "variable name": (
-        {**GOOD, "output": "${A B}"},
-        "output: ${A B} does not name an environment variable",
-    ),
-    "placeholder": (
-        {**GOOD, "data": "{dat}/x"},
-        "data: {dat} is not a placeholder; write {date},",
-    ),
+    "variable name": ({**GOOD, "output": "${A B}"}, "output: ${A B} does not name an environment variable"),
+    "placeholder": ({**GOOD, "data": "{dat}/x"}, "data: {dat} is not a placeholder; write {date},"),
     "arithmetic": ({**GOOD, "data": "{date - 1}"}, "data: {date - 1} is not a placeholder"),
     "brace": ({**GOOD, "data": "a{b"}, "data: { is not a placeholder"),
     "no data": ({**GOOD, "data": "none.parquet"}, "--data none.parquet: no such file"),
-    "column": (
-        {**GOOD, "label": "incom"},
-        "--label: unknown column 'incom'; did you mean 'income'?",
-    ),
+    "column": ({**GOOD, "label": "incom"}, "--label: unknown column 'incom'; did you mean 'income'?"),
     "missing": ({"command": "search", "data": DATA}, "is missing"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_in_a_file(
-    case: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_wrong_in_a_file(case, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_SUCH", raising=False)
     content, message = WRONG[case]
@@ -222,22 +171,13 @@ def test_what_is_wrong_in_a_file(
         (["none.yaml"], "none.yaml: no such file"),
         (["."], ". is a folder; name a file"),
         ([], "missing argument '<file>'"),
-        (
-            ["run.yaml", "--date", "20.11.2026"],
-            "--date '20.11.2026' is not a date; write it as 2026-",
-        ),
+        (["run.yaml", "--date", "20.11.2026"], "--date '20.11.2026' is not a date; write it as 2026-"),
         (["run.yaml", "--bins", "5"], "no such option: --bins"),
         (["half.json"], "run half.json: incomplete ChangeList"),
         (["half.json", "--date", "2026-11-20"], "--date 2026-11-20: half.json is the document of"),
     ],
-)
-def test_wrong_use(
-    given: list[str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+)  # fmt: skip
+def test_wrong_use(given, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(tmp_path, GOOD)
     (tmp_path / "half.json").write_text('{"schema_version": "1.0", "provenance": {}}')

@@ -1,7 +1,5 @@
 """The help of `slicebeam shift` speaks of what shift does."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -14,11 +12,11 @@ from slicebeam.pipelines.shift.simulated import CHURNS, BudgetPlan, better_metho
 from slicebeam.pipelines.show.shift import show_plan
 
 
-def helps() -> dict[str, str]:
+def helps():
     return {one.name: one.option.help for one in COMMANDS["shift"].fields()}
 
 
-def test_help_has_nothing_of_other_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_nothing_of_other_commands(capsys):
     assert run(["shift", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     # Options of search that shift lacks, what it does not write, and what it does not do.
@@ -29,7 +27,7 @@ def test_help_has_nothing_of_other_commands(capsys: pytest.CaptureFixture[str]) 
     assert "'lost_calls' in the --api file decides whether its item is sent again" in text
 
 
-def test_help_names_only_flags_of_shift() -> None:
+def test_help_names_only_flags_of_shift():
     flags = {"--" + name.replace("_", "-") for name in helps()} | {"--json"}
     for name, text in helps().items():
         for word in text.replace("(", " ").replace(")", " ").split():
@@ -37,18 +35,18 @@ def test_help_names_only_flags_of_shift() -> None:
                 assert word.strip(".,:;") in flags, (name, word)
 
 
-def test_every_option_has_help_and_an_effect() -> None:
+def test_every_option_has_help_and_an_effect():
     known = {*ShiftConfig.model_fields, *RunOptions.model_fields}
     for name, text in helps().items():
         assert name in known
         assert text.endswith((".", "]")), name
 
 
-def planned(method: str, churn: float | None, budget: int, error: float) -> BudgetPlan:
+def planned(method, churn, budget, error):
     return BudgetPlan(method, churn, budget, None, error, 0.1, 0.1)  # type: ignore[arg-type]
 
 
-def test_a_plan_says_where_another_method_errs_less(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_says_where_another_method_errs_less(capsys):
     rows = [
         planned("plus", 0.02, 250, 0.01),
         planned("masa", 0.02, 250, 0.03),
@@ -65,9 +63,7 @@ def test_a_plan_says_where_another_method_errs_less(capsys: pytest.CaptureFixtur
     assert found.ratio == pytest.approx(math.sqrt(0.8 * 0.9))
     show_plan(rows, None, [found])
     shown = " ".join(capsys.readouterr().out.split())
-    assert (
-        "With a completely new API, --method masa has an error 15% smaller than plus for the same calls."
-        in shown
-    )
+    error = "--method masa has an error 15% smaller than plus for the same calls."
+    assert f"With a completely new API, {error}" in shown
     assert better_methods([one for one in rows if one.method == "plus"]) == []
     assert None in CHURNS

@@ -1,13 +1,10 @@
 """A ChangeList of a stranger runs no code, starts no program and sends nothing anywhere."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -20,22 +17,19 @@ from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from tests.discovered import COLUMNS, discovery, planted_file
 
-if TYPE_CHECKING:
-    from tests.running import Found
-
 
 class Trap:
     """A pickle that leaves a file behind when it is loaded."""
 
-    def __init__(self, mark: Path) -> None:
+    def __init__(self, mark):
         self.mark = mark
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Path.touch, (self.mark,)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+def data(tmp_path_factory):
     frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
     frame["p"] = frame.y.where(frame.x != 3, 1 - frame.y)
     path = tmp_path_factory.mktemp("data") / "data.parquet"
@@ -44,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(data, tmp_path_factory):
     output = tmp_path_factory.mktemp("made")
     options = ["--data", data, "--label", "y", "--prediction", "p", "--quiet"]
     assert run(["search", *options, "--output", str(output)]) == 0
@@ -52,12 +46,12 @@ def made(data: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def document(made: Path, tmp_path: Path) -> Path:
+def document(made, tmp_path):
     shutil.copytree(made, tmp_path / "out")
     return tmp_path / "out" / "changelist.json"
 
 
-def forged(document: Path, *without: str, **config: Any) -> str:
+def forged(document, *without, **config):
     """Return a copy of a document whose configuration a stranger changed."""
     content = json.loads(document.read_text())
     kept = {k: v for k, v in content["provenance"]["config"].items() if k not in without}
@@ -68,16 +62,14 @@ def forged(document: Path, *without: str, **config: Any) -> str:
 
 
 @pytest.fixture
-def trap(tmp_path: Path) -> tuple[Path, Path]:
+def trap(tmp_path):
     """A model that is one no more than a picture is, and what it leaves behind when it is loaded."""
     mark, model = tmp_path / "code-ran", tmp_path / "model.pkl"
     model.write_bytes(pickle.dumps(Trap(mark)))
     return model, mark
 
 
-def test_a_check_loads_no_model_that_only_the_document_names(
-    document: Path, data: str, trap: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_loads_no_model_that_only_the_document_names(document, data, trap, capfd):
     model, mark = trap
     for option in ("model", "baseline_model"):
         path = forged(
@@ -96,9 +88,7 @@ def test_a_check_loads_no_model_that_only_the_document_names(
     assert not (document.parent / "again" / "changelist.json").exists()
 
 
-def test_a_model_that_is_named_again_is_used(
-    document: Path, data: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_is_named_again_is_used(document, data, tmp_path, capfd):
     frame = pd.read_parquet(data)
     model = tmp_path / "tree.pkl"
     model.write_bytes(pickle.dumps(DecisionTreeClassifier(max_depth=2).fit(frame[["x"]], frame.y)))
@@ -129,7 +119,7 @@ def test_a_model_that_is_named_again_is_used(
         ({"phrases": "theirs.YAML"}, "--phrases theirs.YAML", "sent"),
     ],
 )
-def test_what_runs_code_or_sends_data(named: dict[str, Any], flag: str, reason: str) -> None:
+def test_what_runs_code_or_sends_data(named, flag, reason):
     with pytest.raises(InputError, match="if you trust it") as caught:
         refuse_unconfirmed("a.json", named, {})
     assert f"a.json names {flag}, and" in str(caught.value)
@@ -139,21 +129,22 @@ def test_what_runs_code_or_sends_data(named: dict[str, Any], flag: str, reason: 
         refuse_unconfirmed("a.json", named, dict.fromkeys(named, "something else"))
 
 
-def test_what_is_harmless_needs_no_word() -> None:
+def test_what_is_harmless_needs_no_word():
     harmless = {"runner_config": "direct_multi", "runner_option": (), "phrases": "words.txt"}
     for encoder in ("lsa", "minilm", "none", None):
         refuse_unconfirmed("a.json", {**harmless, "encoder": encoder, "model": None}, {})
 
 
 @pytest.mark.parametrize(
-    "named",
+    ("name", "value"),
     [
-        {"runner_option": ["binary=/bin/sh"]},
-        {"runner_config": "theirs.yaml"},
-        {"model": "theirs.pkl"},
+        ("runner_option", ["binary=/bin/sh"]),
+        ("runner_config", "theirs.yaml"),
+        ("model", "theirs.pkl"),
     ],
 )
-def test_a_document_that_is_run(document: Path, named: dict[str, Any]) -> None:
+def test_a_document_that_is_run(document, name, value):
+    named = {name: value}
     path = forged(document, **named)
     with pytest.raises(InputError, match="if you trust it"):
         read_run(path, None, {})
@@ -165,7 +156,7 @@ def test_a_document_that_is_run(document: Path, named: dict[str, Any]) -> None:
     assert {name: told[name] for name in named}.keys() == named.keys()
 
 
-def test_python_refuses_as_the_command_does(document: Path, trap: tuple[Path, Path]) -> None:
+def test_python_refuses_as_the_command_does(document, trap):
     model, mark = trap
     path = forged(document, "prediction", model=str(model))
     with pytest.raises(InputError, match="if you trust it"):
@@ -174,7 +165,7 @@ def test_python_refuses_as_the_command_does(document: Path, trap: tuple[Path, Pa
 
 
 @pytest.fixture(scope="module")
-def discovered(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def discovered(tmp_path_factory):
     folder = tmp_path_factory.mktemp("discovered")
     path = planted_file(folder / "data.parquet")
     return discovery(folder / "out", data=[path], components=[6], **COLUMNS)
@@ -190,13 +181,8 @@ def discovered(tmp_path_factory: pytest.TempPathFactory) -> Found:
 )
 @pytest.mark.parametrize("encoder", ["theirs_module:encoder", "openai:http://127.0.0.1:9/v1"])
 def test_an_encoder_is_neither_imported_nor_asked(
-    command: list[str],
-    encoder: str,
-    discovered: Found,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    command, encoder, discovered, tmp_path, monkeypatch, capfd
+):
     mark = tmp_path / "code-ran"
     (tmp_path / "theirs_module.py").write_text(f"open({str(mark)!r}, 'w').close()")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -14,7 +14,7 @@ import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -23,28 +23,17 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands import table
 from slicebeam.pipelines.commands.table import SUBCOMMANDS
 from slicebeam.pipelines.run.run_marker import RunMarker
+from tests.conftest import slow
 from tests.discovered import COLUMNS, discovery, planted_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
 MERGED = ["--slice", "SLICE", "--slice", "OTHER"]
 WORDS = ["--slice", "SLICE", "--text", "words"]
 # Of each command, the options of a document that it would use, and so refuses; by its arguments.
-COMMANDS: dict[str, tuple[list[str], set[str]]] = {
-    "run": (
-        ["run", "DOCUMENT", "--output", "OUT"],
-        {"model", "baseline_model"} | {"runner_config"} | {"runner_option"},
-    ),
-    "check": (
-        ["check", "--changelist", "DOCUMENT", "--data", "DATA", "--output", "OUT"],
-        {"model", "baseline_model"},
-    ),
-    "check --since": (
-        ["check", *ROLES, "--slices", "SLICES", "--since", "DOCUMENT", "--output", "OUT"],
-        set(),
-    ),
+COMMANDS = {
+    "run": (["run", "DOCUMENT", "--output", "OUT"], {"model", "baseline_model"} | {"runner_config"} | {"runner_option"}),
+    "check": (["check", "--changelist", "DOCUMENT", "--data", "DATA", "--output", "OUT"], {"model", "baseline_model"}),
+    "check --since": (["check", *ROLES, "--slices", "SLICES", "--since", "DOCUMENT", "--output", "OUT"], set()),
     "search": (["search", *ROLES, "--since", "DOCUMENT", "--output", "OUT"], set()),
     "shift": (
         [
@@ -54,38 +43,17 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
         ],
         set(),
     ),
-    "define": (
-        ["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"],
-        {"model", "baseline_model"},
-    ),
+    "define": (["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"], {"model", "baseline_model"}),
     "report": (["report", "DOCUMENT"], set()),
-    "edit rename": (
-        ["edit", "rename", "--changelist", "DOCUMENT", "--slice", "SLICE", "--name", "b"],
-        set(),
-    ),
-    "edit describe": (
-        ["edit", "describe", "--changelist", "DOCUMENT", "--slice", "SLICE", "--text", "b"],
-        set(),
-    ),
-    "edit annotate": (
-        ["edit", "annotate", "--changelist", "DOCUMENT", "--slice", "SLICE", "--note", "b"],
-        set(),
-    ),
+    "edit rename": (["edit", "rename", "--changelist", "DOCUMENT", "--slice", "SLICE", "--name", "b"], set()),
+    "edit describe": (["edit", "describe", "--changelist", "DOCUMENT", "--slice", "SLICE", "--text", "b"], set()),
+    "edit annotate": (["edit", "annotate", "--changelist", "DOCUMENT", "--slice", "SLICE", "--note", "b"], set()),
     "edit remove": (["edit", "remove", "--changelist", "DOCUMENT", "--slice", "SLICE"], set()),
-    "edit merge": (
-        ["edit", "merge", "--changelist", "DOCUMENT", *MERGED, "--name", "m"],
-        {"model", "baseline_model"},
-    ),
-    "edit split": (
-        ["edit", "split", "--changelist", "DOCUMENT", "--slice", "SLICE", "--where", "z = 1"],
-        {"model", "baseline_model"},
-    ),
+    "edit merge": (["edit", "merge", "--changelist", "DOCUMENT", *MERGED, "--name", "m"], {"model", "baseline_model"}),
+    "edit split": (["edit", "split", "--changelist", "DOCUMENT", "--slice", "SLICE", "--where", "z = 1"], {"model", "baseline_model"}),
     "edit undo": (["edit", "undo", "--changelist", "DOCUMENT"], set()),
     "edit log": (["edit", "log", "--changelist", "DOCUMENT"], set()),
-    "attribute sample": (
-        ["attribute", "sample", "--changelist", "DOCUMENT", *WORDS, "--budget", "10"],
-        set(),
-    ),
+    "attribute sample": (["attribute", "sample", "--changelist", "DOCUMENT", *WORDS, "--budget", "10"], set()),
     "attribute estimate": (["attribute", "estimate", "--changelist", "DOCUMENT", *WORDS], set()),
     "attribute run": (
         [
@@ -94,7 +62,7 @@ COMMANDS: dict[str, tuple[list[str], set[str]]] = {
         ],
         set(),
     ),
-}
+}  # fmt: skip
 # Of each kind of reading a document one is in the quick run.
 QUICK = {"run", "check", "edit merge"}
 # These read no document, or use nothing that it names.
@@ -113,10 +81,10 @@ _OTHERS = {
 class Trap:
     """A pickle that leaves a file behind when it is loaded."""
 
-    def __init__(self, mark: Path) -> None:
+    def __init__(self, mark):
         self.mark = mark
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return Path.touch, (self.mark,)
 
 
@@ -130,7 +98,7 @@ class Traps:
     marks: Path
     listener: socket.socket
 
-    def sprung(self) -> list[str]:
+    def sprung(self):
         found = [path.name for path in self.marks.iterdir()]
         try:
             self.listener.accept()[0].close()
@@ -140,7 +108,7 @@ class Traps:
 
 
 @pytest.fixture
-def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traps]:
+def traps(tmp_path, monkeypatch):
     folder, marks = tmp_path / "traps", tmp_path / "marks"
     folder.mkdir()
     marks.mkdir()
@@ -176,7 +144,7 @@ def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traps]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
     frame["z"] = [one // 5 % 2 for one in range(400)]
@@ -188,28 +156,25 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def discovered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def discovered(tmp_path_factory):
     folder = tmp_path_factory.mktemp("discovered")
     path = planted_file(folder / "data.parquet")
     discovery(folder / "out", data=[path], components=[6], **COLUMNS)
     return folder
 
 
-def arguments(command: str, document: Path, made: Path, content: dict[str, Any]) -> list[str]:
+def arguments(command, document, made, content):
     slices = [one["slice_id"] for one in content["slices"]]
     (document.parent / "slices.yaml").write_text("- x = 1\n")
-    values = {
-        "DOCUMENT": str(document),
-        "DATA": str(made / "data.parquet"),
-        "OUT": str(document.parent / "next"),
-        "SLICES": str(document.parent / "slices.yaml"),
-        "SLICE": slices[0],
-        "OTHER": slices[1],
-    }
+    values = (
+        {"DOCUMENT": str(document), "DATA": str(made / "data.parquet")}
+        | {"OUT": str(document.parent / "next"), "SLICES": str(document.parent / "slices.yaml")}
+        | {"SLICE": slices[0], "OTHER": slices[1]}
+    )
     return [values.get(one, one) for one in COMMANDS[command][0]]
 
 
-def hostile(made: Path, folder: Path, named: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+def hostile(made, folder, named):
     shutil.copytree(made / "out", folder)
     document = folder / "changelist.json"
     content = json.loads(document.read_text())
@@ -221,21 +186,14 @@ def hostile(made: Path, folder: Path, named: dict[str, Any]) -> tuple[Path, dict
     return document, content
 
 
-@pytest.mark.parametrize(
-    "command",
-    [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS],
-)
+@pytest.mark.parametrize("command", [one if one in QUICK else slow(one) for one in COMMANDS])
 def test_what_a_command_would_use_is_refused_and_the_rest_has_no_effect(
-    command: str,
-    request: pytest.FixtureRequest,
-    traps: Traps,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+    command, request, traps, tmp_path, capfd
+):
     refuses = COMMANDS[command][1]
     # Words need a discovery; that one has no encoder, and the documents below have a hostile one.
     of = "discovered" if command.startswith("attribute") else "made"
-    made: Path = request.getfixturevalue(of)
+    made = request.getfixturevalue(of)
     for name in sorted(refuses):
         value = traps.options[name]
         document, content = hostile(made, tmp_path / name, {name: value})
@@ -260,7 +218,7 @@ def test_what_a_command_would_use_is_refused_and_the_rest_has_no_effect(
     assert traps.sprung() == []
 
 
-def test_every_command_is_here() -> None:
+def test_every_command_is_here():
     known = {name: one for name, one in table.COMMANDS.items() if name not in SUBCOMMANDS}
     for name, within in SUBCOMMANDS.items():
         known |= {f"{name} {one}": found for one, found in within.items()}
@@ -276,9 +234,7 @@ OF_SHIFTS = {"api": "--api", "model": "--model"}
 
 
 @pytest.mark.parametrize("name", OF_SHIFTS)
-def test_the_document_of_a_shift_that_is_run(
-    name: str, made: Path, traps: Traps, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_document_of_a_shift_that_is_run(name, made, traps, tmp_path, capfd):
     options = ["--data", str(made / "data.parquet"), "--label", "y", "--old-prediction", "p"]
     more = ["--replay-prediction", "p", "--budget", "40", "--quiet"]
     assert run(["shift", *options, *more, "--output", str(tmp_path / "out")]) == 0
@@ -301,30 +257,16 @@ OF_DISCOVERIES = {
     "edit merge": ["edit", "merge", *MERGED, "--name", "m"],
     "edit split": ["edit", "split", "--slice", "SLICE", "--where", "id < 300"],
     "attribute sample": ["attribute", "sample", *WORDS, "--budget", "10"],
-    "attribute run": [
-        *("attribute", "run", *WORDS, "--budget", "10"),
-        *("--labels", "loss_new", "--positive", "1.0"),
-    ],
-}
+    "attribute run": [*("attribute", "run", *WORDS, "--budget", "10"), *("--labels", "loss_new", "--positive", "1.0")],
+}  # fmt: skip
 # A member is found by its components, which embeddings tell: all ask the encoder.
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "check",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in OF_DISCOVERIES if one != "check"),
-    ],
+    "command", ["check", *(slow(one) for one in OF_DISCOVERIES if one != "check")]
 )
 @pytest.mark.parametrize("kind", ["module", "url"])
-def test_the_encoder_of_a_discovery(
-    command: str,
-    kind: str,
-    discovered: Path,
-    traps: Traps,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_the_encoder_of_a_discovery(command, kind, discovered, traps, tmp_path, capfd):
     encoder = traps.module if kind == "module" else traps.url
     shutil.copytree(discovered / "out", tmp_path / "theirs")
     document = tmp_path / "theirs" / "changelist.json"
@@ -333,9 +275,7 @@ def test_the_encoder_of_a_discovery(
     document.write_text(json.dumps(content))
     (tmp_path / "labels.csv").write_text("id,label\n1,yes\n2,no\n3,yes\n4,no\n")
     slices = [one["slice_id"] for one in content["slices"]]
-    values = {
-        "DATA": content["dataset"]["uri"][0],
-        "OUT": str(tmp_path / "next"),
+    values = {"DATA": content["dataset"]["uri"][0], "OUT": str(tmp_path / "next")} | {
         "LABELS": str(tmp_path / "labels.csv"),
         "SLICE": slices[0],
         "OTHER": slices[-1],
@@ -348,9 +288,7 @@ def test_the_encoder_of_a_discovery(
     assert traps.sprung() == []
 
 
-def test_a_run_that_is_resumed_takes_nothing_from_its_work_folder(
-    made: Path, traps: Traps, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_resumed_takes_nothing_from_its_work_folder(made, traps, tmp_path, capfd):
     """Options of the folder are compared with the user's, never used."""
     work = tmp_path / "work"
     base = ["search", "--data", str(made / "data.parquet"), "--label", "y", "--prediction", "p"]

@@ -1,10 +1,7 @@
 """``slicebeam define`` and ``slicebeam edit``: the commands, with stand-ins for what counts."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -32,7 +29,6 @@ from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.define.text_filter import default_threshold, text_filter
 from tests.edited_documents import (
     ROWS,
-    Measured,
     discovered,
     embedded,
     embeddings,
@@ -42,21 +38,16 @@ from tests.edited_documents import (
     stand_in,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-
 FRAME = examples()
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(tmp_path_factory):
     return searched(tmp_path_factory.mktemp("searched"))
 
 
 @pytest.fixture
-def out(original: Path, tmp_path: Path) -> Path:
+def out(original, tmp_path):
     """A folder with the document alone, which tells of embeddings."""
     shutil.copy(original, tmp_path / "changelist.json")
     discovered(tmp_path / "changelist.json")
@@ -64,32 +55,32 @@ def out(original: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
+def measured(monkeypatch):
     return stand_in(monkeypatch, FRAME)
 
 
-def define(out: Path, *arguments: str, name: str = "new") -> None:
+def define(out, *arguments, name="new"):
     words = ["define", f"--changelist={out}", f"--name={name}", *arguments]
     program().main(words, standalone_mode=False, obj=Invocation())
 
 
-def edit(op: str, out: Path, *arguments: str) -> None:
+def edit(op, out, *arguments):
     words = ["edit", op, f"--changelist={out}", *arguments]
     program().main(words, standalone_mode=False, obj=Invocation())
 
 
-def last(out: Path) -> SearchChangeList:
+def last(out):
     return read_search(rev.base_of(str(out)), "--changelist")
 
 
-def refused(message: str, out: Path, *arguments: str, name: str = "new") -> None:
+def refused(message, out, *arguments, name="new"):
     with pytest.raises(InputError, match=message) as found:
         define(out, *arguments, name=name)
     assert len(str(found.value).splitlines()) <= 2
     assert rev.revisions(out) == []
 
 
-def test_where(out: Path, measured: Measured, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where(out, measured, capsys):
     define(out, "--where", "age in [20, 40) & sex = Female", name="women of 20 to 39")
     document = last(out)
     new = document.slices[-1]
@@ -110,7 +101,7 @@ def test_where(out: Path, measured: Measured, capsys: pytest.CaptureFixture[str]
     assert printed.err == ""
 
 
-def test_columns_that_are_no_features_and_such_that_discovery_added(out: Path) -> None:
+def test_columns_that_are_no_features_and_such_that_discovery_added(out):
     path = out / "changelist.json"
     told = json.loads(path.read_text())
     domain = {**told["dataset"]["domains"][0], "name": "cluster@25"}
@@ -126,40 +117,30 @@ def test_columns_that_are_no_features_and_such_that_discovery_added(out: Path) -
     assert last(out).slices[-1].size.n == (FRAME["prediction"] == 1).sum()
 
 
-def test_columns_of_csv(tmp_path: Path) -> None:
+def test_columns_of_csv(tmp_path):
     path = searched(tmp_path, suffix="csv")
     document = read_search(str(path), "--changelist")
     types = column_types(str(path), document, document.dataset.uri)
-    assert {name: str(kind) for name, kind in types.items()} == {
-        "id": "string",
-        "age": "int64",
-        "topic": "string",
-        "sex": "string",
-        "label": "int64",
-        "prediction": "int64",
-        "text": "string",
-    }
+    kinds = dict.fromkeys(("id", "topic", "sex", "text"), "string")
+    kinds |= dict.fromkeys(("age", "label", "prediction"), "int64")
+    assert {name: str(kind) for name, kind in types.items()} == kinds
 
 
-def test_wrong_predicates(out: Path) -> None:
+def test_wrong_predicates(out):
     refused("--where: unknown column 'agee'; did you mean 'age'", out, "--where", "agee < 3")
     refused("--where: .*op '<' is for numbers", out, "--where", "sex < 3")
     refused("--where: .*is not a condition", out, "--where", "")
-    refused(
-        "slice d70e8b377ddea9df, 'topic = food', has the same definition",
-        out,
-        "--where",
-        "topic = food",
-    )
+    same = "slice d70e8b377ddea9df, 'topic = food', has the same definition"
+    refused(same, out, "--where", "topic = food")
     refused("'new' would have no examples", out, "--where", "age < 3")
     refused("no such file", out, "--where", "age < 30", f"--data={out}/none.parquet")
 
 
-def test_name_that_is_taken(out: Path) -> None:
+def test_name_that_is_taken(out):
     refused("--name 'age < 24': slice .* has this name", out, "--where", "age < 3", name="age < 24")
 
 
-def test_text_filter(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_filter(out, capsys):
     define(out, "--text-filter", "food", "--threshold", "0.7")
     new = last(out).slices[-1]
     vectors = embeddings(FRAME).astype(float)
@@ -171,7 +152,7 @@ def test_text_filter(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert share in capsys.readouterr().err
 
 
-def test_default_threshold() -> None:
+def test_default_threshold():
     random = np.random.default_rng(3)
     values = random.normal(0.1, 0.05, 100_000).astype(np.float32)
     assert default_threshold(values) == pytest.approx(0.2, abs=0.002)
@@ -183,35 +164,29 @@ def test_default_threshold() -> None:
         assert matched == pytest.approx(share if share <= 0.2 else 0.0)
 
 
-def test_default_threshold_is_used_and_told() -> None:
+def test_default_threshold_is_used_and_told():
     values = np.random.default_rng(4).normal(size=1000).astype(np.float32) / 9
 
     class Similar:
-        def similarity(self, queries: list[str]) -> np.ndarray:
+        def similarity(self, queries):
             return values[None] if queries == ["words"] else values[None, :0]
 
-    population: Any = Similar()
+    population = Similar()
     definition, (note,) = text_filter(population, "e1", "words", None)
     least = values.mean() + 2 * values.std()
     assert definition.threshold == pytest.approx(least, rel=1e-6)
     matched = int((values >= least).sum())
-    assert note.startswith(
-        f"{matched} of 1,000 examples ({matched / 1000:.1%}) have a similarity of "
-    )
+    share = f"{matched} of 1,000 examples ({matched / 1000:.1%})"
+    assert note.startswith(f"{share} have a similarity of ")
     assert "(mean + 2 sd)" in note
 
 
-def test_wrong_text_filters(out: Path) -> None:
+def test_wrong_text_filters(out):
     refused("--text-filter is empty", out, "--text-filter", " ")
     refused("every example is as similar", out, "--text-filter", "xyz")
     refused("--threshold 1.5: a cosine is", out, "--text-filter", "food", "--threshold=1.5")
-    refused(
-        "give a lower --threshold: the highest similarity is 0.99",
-        out,
-        "--text-filter",
-        "food",
-        "--threshold=1",
-    )
+    lower = "give a lower --threshold: the highest similarity is 0.99"
+    refused(lower, out, "--text-filter", "food", "--threshold=1")
     told = json.loads((out / "changelist.json").read_text())
     del told["discovery"]
     (out / "changelist.json").write_text(json.dumps(told))
@@ -219,16 +194,13 @@ def test_wrong_text_filters(out: Path) -> None:
     refused("--classifier needs embeddings", out, "--classifier", "none.csv")
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("ids.txt", "n3\nn5\n\n  n500 \n"),
-        ("ids.csv", "id,why\nn3,a\nn5,b\nn500,\n"),
-        ("ids.csv", "\ufeffwhich\r\nn3\r\nn5\r\nn500\r\n"),
-        ("ids.jsonl", '"n3"\n{"id": "n5", "x": 1}\n\n"n500"\n'),
-    ],
-)
-def test_ids(out: Path, file: str, content: str) -> None:
+@pytest.mark.parametrize(("file", "content"), [
+    ("ids.txt", "n3\nn5\n\n  n500 \n"),
+    ("ids.csv", "id,why\nn3,a\nn5,b\nn500,\n"),
+    ("ids.csv", "\ufeffwhich\r\nn3\r\nn5\r\nn500\r\n"),
+    ("ids.jsonl", '"n3"\n{"id": "n5", "x": 1}\n\n"n500"\n'),
+])  # fmt: skip
+def test_ids(out, file, content):
     (out / file).write_text(content)
     define(out, "--ids", str(out / file))
     new = last(out).slices[-1]
@@ -236,42 +208,39 @@ def test_ids(out: Path, file: str, content: str) -> None:
     assert (new.size.n, new.origin.method) == (3, "manual")
 
 
-def test_repeated_ids_count_once(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_repeated_ids_count_once(out, capsys):
     (out / "ids").write_text("n5\nn3\nn5\nn5\n")
     define(out, "--ids", str(out / "ids"))
     assert last(out).slices[-1].definition == MembershipDefinition(ids=("n5", "n3"))
     assert "note: 1 id is listed more than once" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "reason"),
-    [
-        ("ids", "n1\nm1\nm2\nm1\n", r"'m1', 'm2': not in the data"),
-        ("ids", "\n".join(f"m{at}" for at in range(9)), "'m4' and 4 more: not in the data"),
-        ("ids", "", "contains no ids"),
-        ("ids", b"\xff\xfe1", "not UTF-8 text"),
-        ("ids.csv", "a,b\nn1,2\n", "there is no column 'id'; columns: a, b"),
-        ("ids.csv", "id,b\nn1\n", "row 1: 1 cells under a header of 2"),
-        ("ids.csv", 'id\n"n1\n', "not readable as CSV"),
-        ("ids.csv", "", "is empty"),
-        ("ids.jsonl", "n1\n", "line 1: not JSON"),
-        ("ids.jsonl", '{"key": "n1"}\n', "line 1: there is no 'id'"),
-        ("ids.jsonl", "17\n", "id 1: 17 is not an id; ids of the data are texts"),
-        ("ids.jsonl", "null\n", "id 1: None is not an id"),
-    ],
-)
-def test_wrong_ids(out: Path, file: str, content: Any, reason: str) -> None:
+@pytest.mark.parametrize(("file", "content", "reason"), [
+    ("ids", "n1\nm1\nm2\nm1\n", r"'m1', 'm2': not in the data"),
+    ("ids", "\n".join(f"m{at}" for at in range(9)), "'m4' and 4 more: not in the data"),
+    ("ids", "", "contains no ids"),
+    ("ids", b"\xff\xfe1", "not UTF-8 text"),
+    ("ids.csv", "a,b\nn1,2\n", "there is no column 'id'; columns: a, b"),
+    ("ids.csv", "id,b\nn1\n", "row 1: 1 cells under a header of 2"),
+    ("ids.csv", 'id\n"n1\n', "not readable as CSV"),
+    ("ids.csv", "", "is empty"),
+    ("ids.jsonl", "n1\n", "line 1: not JSON"),
+    ("ids.jsonl", '{"key": "n1"}\n', "line 1: there is no 'id'"),
+    ("ids.jsonl", "17\n", "id 1: 17 is not an id; ids of the data are texts"),
+    ("ids.jsonl", "null\n", "id 1: None is not an id"),
+])  # fmt: skip
+def test_wrong_ids(out, file, content, reason):
     (out / file).write_bytes(content if isinstance(content, bytes) else content.encode())
     refused(reason, out, "--ids", str(out / file))
 
 
-def test_files_that_are_not_there(out: Path) -> None:
+def test_files_that_are_not_there(out):
     refused("--ids .*none: no such file", out, "--ids", str(out / "none"))
     refused("--ids .* is a folder", out, "--ids", str(out))
     refused("--classifier .*none: no such file", out, "--classifier", str(out / "none"))
 
 
-def test_ids_that_are_numbers(tmp_path: Path) -> None:
+def test_ids_that_are_numbers(tmp_path):
     known = pa.array([3, -5, 2**62])
     (tmp_path / "ids").write_text(f"-5\n{2**62}\n")
     assert id_list(str(tmp_path / "ids"), known, "id")[0].ids == (-5, 2**62)
@@ -284,39 +253,27 @@ def test_ids_that_are_numbers(tmp_path: Path) -> None:
         id_list(str(tmp_path / "ids.jsonl"), known, "id")
 
 
-def test_ids_need_a_column_of_ids(out: Path) -> None:
+def test_ids_need_a_column_of_ids(out):
     told = json.loads((out / "changelist.json").read_text())
     del told["dataset"]["id_field"]
     (out / "changelist.json").write_text(json.dumps(told))
     refused("--ids needs ids, .* run the search again with --example-id", out, "--ids", "ids")
 
 
-def labels(out: Path, frame: pd.DataFrame) -> str:
-    frame.to_csv(out / "labels.csv", index=False)
-    return str(out / "labels.csv")
-
-
-def test_classifier(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_classifier(out, capsys):
     some = FRAME.sample(60, random_state=1)
-    told = pd.DataFrame(
-        {
-            "id": some["id"],
-            "label": np.where(some["topic"] == "food", "Yes", "no"),
-            "note": "x",
-        }
-    )
-    unsure = pd.DataFrame({"id": ["n0"], "label": ["unsure"], "note": ""})
-    empty = pd.DataFrame({"id": ["n1"], "label": [""], "note": ""})
-    told = told[~told["id"].isin(["n0", "n1"])]
-    define(out, "--classifier", labels(out, pd.concat([told, unsure, empty])))
+    some = some[~some["id"].isin(["n0", "n1"])]
+    is_food = np.where(some["topic"] == "food", "Yes", "no")
+    told = pd.DataFrame({"id": some["id"], "label": is_food, "note": "x"})
+    others = pd.DataFrame({"id": ["n0", "n1"], "label": ["unsure", ""], "note": ""})
+    pd.concat([told, others]).to_csv(out / "labels.csv", index=False)
+    define(out, "--classifier", str(out / "labels.csv"))
     new = last(out).slices[-1]
     definition = new.definition
     assert isinstance(definition, ClassifierDefinition)
-    some = FRAME[FRAME["id"].isin(told["id"])]
     vectors = embeddings(FRAME)
-    oracle = LogisticRegression(class_weight="balanced", C=1.0, tol=1e-8).fit(
-        vectors[some.index].astype(float), some["topic"] == "food"
-    )
+    oracle = LogisticRegression(class_weight="balanced", C=1.0, tol=1e-8)
+    oracle.fit(vectors[some.index].astype(float), some["topic"] == "food")
     np.testing.assert_allclose(definition.coefficients, oracle.coef_[0], atol=1e-3)
     assert definition.intercept == pytest.approx(oracle.intercept_[0], abs=1e-3)
     assert (definition.encoder, definition.threshold) == ("e1", 0.5)
@@ -324,29 +281,25 @@ def test_classifier(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # What it was to find.
     assert abs(new.size.n - (FRAME["topic"] == "food").sum()) < 10
     assert new.origin.method == "classifier"
-    assert (
-        f"{len(some[some['topic'] == 'food'])} examples with label yes" in capsys.readouterr().err
-    )
+    number = (some["topic"] == "food").sum()
+    assert f"{number} examples with label yes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("id,label\nn1,yes\n", "no example has the label no"),
-        ("id,label\nn1,no\n", "no example has the label yes"),
-        ("id,label\nn1,perhaps so\n", "id 'n1': label 'perhaps so' is not valid; write yes, no"),
-        ("id,label\nn1,yes\nn1,no\n", "id 'n1' has both labels"),
-        ("id,label\nn1,yes\nm1,no\n", "'m1': not in the data"),
-        ("id,lable\nn1,yes\n", "there is no column 'label'"),
-        ("", "is empty"),
-    ],
-)
-def test_wrong_labels(out: Path, content: str, reason: str) -> None:
+@pytest.mark.parametrize(("content", "reason"), [
+    ("id,label\nn1,yes\n", "no example has the label no"),
+    ("id,label\nn1,no\n", "no example has the label yes"),
+    ("id,label\nn1,perhaps so\n", "id 'n1': label 'perhaps so' is not valid; write yes, no"),
+    ("id,label\nn1,yes\nn1,no\n", "id 'n1' has both labels"),
+    ("id,label\nn1,yes\nm1,no\n", "'m1': not in the data"),
+    ("id,lable\nn1,yes\n", "there is no column 'label'"),
+    ("", "is empty"),
+])  # fmt: skip
+def test_wrong_labels(out, content, reason):
     (out / "labels.csv").write_text(content)
     refused(reason, out, "--classifier", str(out / "labels.csv"))
 
 
-def test_one_way_to_define(out: Path) -> None:
+def test_one_way_to_define(out):
     refused("one of --text-filter, --where, --ids, .*; none of them is given", out)
     refused("not --where and --ids", out, "--where=age < 3", "--ids=x")
     refused("--threshold goes with --text-filter, not", out, "--where=age < 3", "--threshold=0")
@@ -355,7 +308,7 @@ def test_one_way_to_define(out: Path) -> None:
     refused("--llm-filter needs --budget", out, "--llm-filter={text}?", "--llm=llm.yaml")
 
 
-def test_json_and_quiet(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_quiet(out, capsys):
     define(out, "--where=age < 30", "--json")
     told = json.loads(capsys.readouterr().out)
     assert (told["revision"], told["op"]) == (1, "add_slice")
@@ -366,27 +319,23 @@ def test_json_and_quiet(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_earlier_revision_is_noted(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_earlier_revision_is_noted(out, capsys):
     define(out, "--where=age < 30")
     capsys.readouterr()
     define(out / "changelist.json", "--where=age < 31")
-    said = capsys.readouterr().err
-    assert (
-        said
-        == "note: changelist.r1.json is a later revision; this command started from revision 0\n"
-    )
+    later = "changelist.r1.json is a later revision; this command started from revision 0"
+    assert capsys.readouterr().err == f"note: {later}\n"
     assert last(out).revision == 2
 
 
-def test_merge(out: Path) -> None:
+def test_merge(out):
     edit("merge", out, "--slice=age < 24", "--slice=d6100", "--name=younger")
     document = last(out)
     assert [one.name for one in document.slices] == ["topic = food", "younger"]
     young = document.slices[1]
     assert young.size.n == (FRAME["age"] < 31).sum()
-    assert young.definition == AnyOfDefinition(
-        of=(predicate("age", "<", 24), predicate("age", "between", [24, 31]))
-    )
+    both = (predicate("age", "<", 24), predicate("age", "between", [24, 31]))
+    assert young.definition == AnyOfDefinition(of=both)
     # A name that only the merged ones have may be the new one's.
     edit("undo", out)
     edit("merge", out, "--slice=age < 24", "--slice=d6100", "--name=age < 24")
@@ -396,15 +345,11 @@ def test_merge(out: Path) -> None:
             edit("merge", out, *wrong, "--name=x")
 
 
-def test_split(out: Path) -> None:
+def test_split(out):
     edit("split", out, "--slice=topic = food", "--where=sex = Female")
     document = last(out)
-    assert [one.name for one in document.slices] == [
-        "topic = food & sex = Female",
-        "topic = food & not (sex = Female)",
-        "age < 24",
-        "age in [24, 31)",
-    ]
+    parts = ["topic = food & sex = Female", "topic = food & not (sex = Female)"]
+    assert [one.name for one in document.slices] == [*parts, "age < 24", "age in [24, 31)"]
     food, women = FRAME["topic"] == "food", FRAME["sex"] == "Female"
     first, second = document.slices[:2]
     assert (first.size.n, second.size.n) == ((food & women).sum(), (food & ~women).sum())
@@ -421,14 +366,14 @@ def test_split(out: Path) -> None:
         edit("split", out, "--slice=teens", "--where=age < 18", "--name=a", "--name=a")
 
 
-def test_edit_alone_helps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_edit_alone_helps(capsys):
     assert run(["edit"]) == 0
     said = capsys.readouterr().out
     assert "Change the slices of a ChangeList" in said
     assert "undo" in said
 
 
-def test_edits_and_their_log(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_edits_and_their_log(out, capsys):
     edit("rename", out, "--slice=age < 24", "--name=Young")
     edit("describe", out, "--slice=Young", "--text=below 24")
     edit("annotate", out, "--slice=Young", "--note=ask Ada")
@@ -439,19 +384,16 @@ def test_edits_and_their_log(out: Path, capsys: pytest.CaptureFixture[str]) -> N
     capsys.readouterr()
     edit("log", out)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(maxsplit=4)[3] for line in lines] == [
-        "rename",
-        "describe",
-        "annotate",
-        "remove_slice",
-        "undo",
-        "merge",
-    ]
-    for line, word in zip(
-        lines,
-        ("'Young'", "'below 24'", "'ask Ada'", "(undone)", "undoes edit 4", "'both'"),
-        strict=True,
-    ):
+    expected = {
+        "rename": "'Young'",
+        "describe": "'below 24'",
+        "annotate": "'ask Ada'",
+        "remove_slice": "(undone)",
+        "undo": "undoes edit 4",
+        "merge": "'both'",
+    }
+    assert [line.split(maxsplit=4)[3] for line in lines] == list(expected)
+    for line, word in zip(lines, expected.values(), strict=True):
         assert word in line
     edit("log", out, "--json")
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -1,21 +1,12 @@
 """``slicebeam define --llm-filter``: what is asked, paid and kept, against a paid API."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.define.llm_filter import llm_filter
-from slicebeam.transforms.http import calls as http_calls
-from tests.paid_api import PaidApi, paid_api
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
+pytestmark = pytest.mark.usefixtures("quick_calls")
 PROMPT = 'Is it food? Yes or no.\n{"weather": no}\n{text} is'
 TEXTS = ["bread", "rain", "bread", None, "soup", "rain {text}", "???", "soup"]
 IDS = pa.array([f"n{at}" for at in range(len(TEXTS))])
@@ -29,39 +20,27 @@ ANSWERS = {
 TEMPLATE = {"id": "{prompt}", "text": "{prompt}"}
 
 
-def filled(text: str) -> str:
+def filled(text):
     return PROMPT.replace("{text}", text)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
-    with paid_api(tmp_path_factory.mktemp("api")) as api:
-        yield api
-
-
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("API_KEY", "a secret")
-    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
-
-
-def plan(server: PaidApi, folder: Path, **changes: Any) -> PaidApi:
+def plan(paid_server, folder, **changes):
     answers = {filled(text): answer for text, answer in ANSWERS.items()}
-    return server.anew(folder, answers=answers, default="no", **changes)
+    return paid_server.anew(folder, answers=answers, default="no", **changes)
 
 
-def ask(folder: Path, api: PaidApi, *, budget: int = 5, **changes: Any) -> Any:
+def ask(folder, api, *, budget=5, **changes):
     told = {"ids": IDS, "texts": pa.array(TEXTS), "prompt": PROMPT, **changes}
     file = api.file(json=TEMPLATE) if "llm" not in told else told["llm"]
-    said: list[str] = []
+    said = []
     found = llm_filter(
         told["prompt"], file, told["ids"], told["texts"], folder, budget, said.append
     )
     return *found, said
 
 
-def test_members_are_those_of_which_it_says_yes(server: PaidApi, tmp_path: Path) -> None:
-    api = plan(server, tmp_path / "api")
+def test_members_are_those_of_which_it_says_yes(paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api")
     definition, notes, said = ask(tmp_path, api)
     assert definition.ids == ("n0", "n2", "n4", "n7")
     assert (definition.prompt, definition.model) == (PROMPT, api.file(json=TEMPLATE))
@@ -77,8 +56,8 @@ def test_members_are_those_of_which_it_says_yes(server: PaidApi, tmp_path: Path)
     assert ledger.is_dir()
 
 
-def test_nothing_is_paid_twice(server: PaidApi, tmp_path: Path) -> None:
-    api = plan(server, tmp_path / "api")
+def test_nothing_is_paid_twice(paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api")
     first = ask(tmp_path, api)[0]
     definition, _, said = ask(tmp_path, api)
     assert definition == first
@@ -97,10 +76,8 @@ def test_nothing_is_paid_twice(server: PaidApi, tmp_path: Path) -> None:
     assert len(api.charged) == 7
 
 
-def test_budget_is_held_against_all_calls_before_any_is_made(
-    server: PaidApi, tmp_path: Path
-) -> None:
-    api = plan(server, tmp_path / "api")
+def test_budget_is_held_against_all_calls_before_any_is_made(paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api")
     with pytest.raises(InputError, match=r"5 more calls are needed, 0 are paid; give --budget 5"):
         ask(tmp_path, api, budget=4)
     assert api.requests == []
@@ -111,20 +88,20 @@ def test_budget_is_held_against_all_calls_before_any_is_made(
         ask(tmp_path, api, budget=0)
 
 
-def test_goes_on_after_a_failure(server: PaidApi, tmp_path: Path) -> None:
-    api = plan(server, tmp_path / "api", always={filled("soup"): "500"})
+def test_goes_on_after_a_failure(paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api", always={filled("soup"): "500"})
     with pytest.raises(EngineError):
         ask(tmp_path, api, llm=api.file(json=TEMPLATE, retries=1))
     assert filled("soup") not in api.charged
-    again = plan(server, tmp_path / "again")
+    again = plan(paid_server, tmp_path / "again")
     definition, _, _ = ask(tmp_path, again, llm=again.file(json=TEMPLATE, retries=1))
     assert definition.ids == ("n0", "n2", "n4", "n7")
     # Together each was paid once.
     assert sorted(api.charged + again.charged) == sorted(filled(text) for text in ANSWERS)
 
 
-def test_lost_calls_that_count(server: PaidApi, tmp_path: Path) -> None:
-    api = plan(server, tmp_path / "api", always={filled("soup"): "drop-after"})
+def test_lost_calls_that_count(paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api", always={filled("soup"): "drop-after"})
     file = api.file(json=TEMPLATE, lost_calls="count")
     definition, notes, _ = ask(tmp_path, api, llm=file)
     assert definition.ids == ("n0", "n2")
@@ -136,8 +113,8 @@ def test_lost_calls_that_count(server: PaidApi, tmp_path: Path) -> None:
     assert len(api.charged) == 5
 
 
-def test_labels_of_the_file(server: PaidApi, tmp_path: Path) -> None:
-    api = server.anew(
+def test_labels_of_the_file(paid_server, tmp_path):
+    api = paid_server.anew(
         tmp_path / "api", answers={filled("bread"): "edible", filled("rain"): "inedible"}
     )
     file = api.file(json=TEMPLATE, labels={"edible": "yes", "inedible": "no"})
@@ -145,47 +122,35 @@ def test_labels_of_the_file(server: PaidApi, tmp_path: Path) -> None:
     assert ask(tmp_path, api, llm=file, texts=texts, ids=ids)[0].ids == (8,)
 
 
-def test_price_is_told(server: PaidApi, tmp_path: Path) -> None:
-    api = plan(server, tmp_path / "api")
+def test_price_is_told(paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api")
     said = ask(tmp_path, api, llm=api.file(json=TEMPLATE, price=0.5))[2]
     assert said == ["asking about 5 of 5 different texts, for about 2.50 USD"]
 
 
-@pytest.mark.parametrize(
-    ("template", "reason"),
-    [
-        (
-            {"id": "1", "text": "{prompt} {topic}"},
-            "there is no column 'topic' here; write {prompt}",
-        ),
-        ({"id": "1", "text": "x"}, "it has no place for the prompt; write {prompt}"),
-    ],
-)
-def test_wrong_files(server: PaidApi, tmp_path: Path, template: Any, reason: str) -> None:
-    api = plan(server, tmp_path / "api")
+@pytest.mark.parametrize(("template", "reason"), [
+    ({"id": "1", "text": "{prompt} {topic}"}, "there is no column 'topic' here; write {prompt}"),
+    ({"id": "1", "text": "x"}, "it has no place for the prompt; write {prompt}"),
+])  # fmt: skip
+def test_wrong_files(paid_server, tmp_path, template, reason):
+    api = plan(paid_server, tmp_path / "api")
     with pytest.raises(InputError, match=reason):
         ask(tmp_path, api, llm=api.file(json=template))
     assert api.requests == []
 
 
-def test_wrong_prompt_and_missing_file(server: PaidApi, tmp_path: Path) -> None:
-    api = plan(server, tmp_path / "api")
+def test_wrong_prompt_and_missing_file(paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api")
     with pytest.raises(InputError, match=r"the prompt has no {text}"):
         ask(tmp_path, api, prompt="Is it food?")
     with pytest.raises(InputError, match=r"none\.yaml: no such file"):
         ask(tmp_path, api, llm=str(tmp_path / "none.yaml"))
 
 
-def test_model_that_never_answers_yes_or_no_is_stopped(server: PaidApi, tmp_path: Path) -> None:
-    api = server.anew(tmp_path / "api", default="I would rather not say")
+def test_model_that_never_answers_yes_or_no_is_stopped(paid_server, tmp_path):
+    api = paid_server.anew(tmp_path / "api", default="I would rather not say")
     texts = pa.array([f"text {at}" for at in range(50)])
+    llm = api.file(json=TEMPLATE, stop_after=3)
     with pytest.raises(InputError):
-        ask(
-            tmp_path,
-            api,
-            llm=api.file(json=TEMPLATE, stop_after=3),
-            texts=texts,
-            ids=pa.array(range(50)),
-            budget=50,
-        )
+        ask(tmp_path, api, llm=llm, texts=texts, ids=pa.array(range(50)), budget=50)
     assert len(api.charged) == 3

@@ -1,7 +1,5 @@
 """What discovery has to find, and what it must not: the bars, on data of our own making."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,23 +11,15 @@ from tests.discovered import COLUMNS, planted_table
 pytestmark = pytest.mark.slow
 
 # As large as the published benchmark's sets: 10 planted slices of 100 points, 10 decoys.
-LARGE = {
-    "rows": 5000,
-    "dimensions": 64,
-    "planted": 10,
-    "size": 100,
-    "background": 20,
-    "decoys": 10,
-    "apart": 1.5,
-}
+LARGE = {"rows": 5000, "dimensions": 64, "planted": 10, "size": 100, "background": 20}
+LARGE |= {"decoys": 10, "apart": 1.5}
 
 
-def precision_at_ten(table: pa.Table, loss_weight: float) -> tuple[float, list[float]]:
+def precision_at_ten(table, loss_weight):
     """Mean over planted slices of the best share among shown examples; planted share of each slice."""
     planted = table["planted"].to_numpy()
-    document = discover(
-        table.drop_columns(["planted"]), **COLUMNS, components=50, loss_weight=loss_weight
-    ).changelist
+    how = {"components": 50, "loss_weight": loss_weight}
+    document = discover(table.drop_columns(["planted"]), **COLUMNS, **how).changelist
     shown = [
         np.array([e.row for e in one.found.examples if e.role == "representative"])
         for one in document.slices[:10]
@@ -40,7 +30,7 @@ def precision_at_ten(table: pa.Table, loss_weight: float) -> tuple[float, list[f
 
 
 @pytest.mark.parametrize(("loss_weight", "least"), [(0.0, 0.92), (1.0, 0.85)])
-def test_planted_slices_are_found(loss_weight: float, least: float) -> None:
+def test_planted_slices_are_found(loss_weight, least):
     found = [precision_at_ten(planted_table(**LARGE, seed=seed), loss_weight) for seed in range(4)]
     assert np.mean([precision for precision, _ in found]) >= least
     shares = np.array([share for _, some in found for share in some])
@@ -49,7 +39,7 @@ def test_planted_slices_are_found(loss_weight: float, least: float) -> None:
 
 
 @pytest.mark.parametrize("loss_weight", [0.0, 1.0, 10.0])
-def test_nothing_is_found_where_losses_are_permuted(loss_weight: float) -> None:
+def test_nothing_is_found_where_losses_are_permuted(loss_weight):
     """At most 5 of 50 data sets: level-wise correction at 0.05 expects 2.5 of them."""
     false = 0
     for seed in range(50):
@@ -58,12 +48,7 @@ def test_nothing_is_found_where_losses_are_permuted(loss_weight: float) -> None:
         for name in ("loss_old", "loss_new"):
             at = table.schema.get_field_index(name)
             table = table.set_column(at, name, table[name].take(order))
-        report = discover(
-            table.drop_columns(["planted"]),
-            **COLUMNS,
-            components=20,
-            loss_weight=loss_weight,
-            slices=0,
-        )
+        how = {"components": 20, "loss_weight": loss_weight, "slices": 0}
+        report = discover(table.drop_columns(["planted"]), **COLUMNS, **how)
         false += bool(report.changelist.testing.significant)
     assert false <= 5

@@ -1,9 +1,5 @@
 """Phrases that a language model names: what it is shown, what is paid, and what becomes of answers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,34 +9,15 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.discovery.llm_phrases import phrases_of_model
 from slicebeam.pipelines.show.discovery import found_lines
-from slicebeam.transforms.http import calls
-from tests.paid_api import PaidApi, paid_api
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
+pytestmark = pytest.mark.usefixtures("quick_calls")
 TEMPLATE = {"id": "{prompt}", "text": "{prompt}"}
 ANSWER = '1. sour soup\n- "fresh bread"\n\n* rain of the north\n' + "word " * 9 + "\n" + "x" * 81
 GROUPS = [(["soup", "more\nsoup"], ["rain"]), (["rain"], ["soup"]), ([], ["soup"])]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidApi]:
-    with paid_api(tmp_path_factory.mktemp("api")) as api:
-        yield api
-
-
-@pytest.fixture(autouse=True)
-def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("API_KEY", "a secret")
-    monkeypatch.setattr(calls, "_FIRST_WAIT", 0.01)
-
-
-def test_a_list_of_any_kind_is_read_and_each_group_is_asked_about_once(
-    server: PaidApi, tmp_path: Path
-) -> None:
-    api = server.anew(tmp_path / "api", default=ANSWER)
+def test_a_list_of_any_kind_is_read_and_each_group_is_asked_about_once(paid_server, tmp_path):
+    api = paid_server.anew(tmp_path / "api", default=ANSWER)
     file = api.file(json=TEMPLATE)
     found = phrases_of_model(file, GROUPS, tmp_path)
     # What is longer than a phrase is none.
@@ -52,23 +29,18 @@ def test_a_list_of_any_kind_is_read_and_each_group_is_asked_about_once(
     assert len(api.charged) == 2
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"json": {"text": "{text}"}}, r"write \{prompt\} where"),
-        ({"json": TEMPLATE, "labels": {"a": 1}}, "answers are phrases; leave 'labels' out"),
-    ],
-)
-def test_files_that_ask_otherwise(
-    server: PaidApi, tmp_path: Path, changes: dict[str, object], message: str
-) -> None:
-    api = server.anew(tmp_path / "api")
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"json": {"text": "{text}"}}, r"write \{prompt\} where"),
+    ({"json": TEMPLATE, "labels": {"a": 1}}, "answers are phrases; leave 'labels' out"),
+])  # fmt: skip
+def test_files_that_ask_otherwise(paid_server, tmp_path, changes, message):
+    api = paid_server.anew(tmp_path / "api")
     with pytest.raises(InputError, match=message):
         phrases_of_model(api.file(**changes), GROUPS, tmp_path)
     assert api.requests == []
 
 
-def test_they_describe_slices_and_the_user_is_shown_them(server: PaidApi, tmp_path: Path) -> None:
+def test_they_describe_slices_and_the_user_is_shown_them(paid_server, tmp_path):
     """The model that answers in this test always says the same; the scores tell whom it fits."""
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, 3, 600)
@@ -78,18 +50,11 @@ def test_they_describe_slices_and_the_user_is_shown_them(server: PaidApi, tmp_pa
     new = rng.random(600) < np.where(kinds == 0, 0.9, 0.3)
     data = tmp_path / "data.parquet"
     pq.write_table(pa.table({"t": texts, "old": old * 1.0, "new": new * 1.0}), data)
-    api = server.anew(tmp_path / "api", default="sour soup\nheavy rain")
-    report = discover(
-        str(data),
-        text="t",
-        loss="new",
-        baseline_loss="old",
-        components=3,
-        phrases=api.file(json=TEMPLATE),
-        output=str(tmp_path / "out"),
-    )
+    api = paid_server.anew(tmp_path / "api", default="sour soup\nheavy rain")
+    how = {"text": "t", "loss": "new", "baseline_loss": "old", "components": 3}
+    out, file = str(tmp_path / "out"), api.file(json=TEMPLATE)
+    report = discover(str(data), phrases=file, output=out, **how)
     first = report.changelist.slices[0]
-    assert first.found is not None
     assert [(one.text, one.source) for one in first.found.phrases] == [("sour soup", "llm")]
     assert len(api.charged) == len(report.changelist.slices)
     assert list((tmp_path / "out").glob("phrases-*"))

@@ -1,9 +1,6 @@
 """Discovery, revisions and checks whose data and output are in object storage."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,15 +10,10 @@ from tests.conftest import google_first
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.running import names_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.object_stores import Bucket
-
 
 @google_first
 @pytest.mark.slow
-def test_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
+def test_as_on_a_disk(bucket, tmp_path):
     local = planted_file(tmp_path / "data.parquet")
     data = bucket.upload(tmp_path / "data.parquet", "data/data.parquet")
     options = {**COLUMNS, "components": (8,), "chunk_rows": 250}
@@ -51,22 +43,16 @@ def test_as_on_a_disk(bucket: Bucket, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @google_first
-def test_work_folder_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+def test_work_folder_in_a_bucket(bucket, tmp_path):
     """What is unfinished may be there too; a run with workers reads it from there."""
     local = planted_file(tmp_path / "data.parquet", row_groups=2)
     options = {**COLUMNS, "components": (8,), "chunk_rows": 250}
     alone = discovery(tmp_path / "alone", data=(local,), **options)
     for engine in ("direct", "direct_multi"):
         output = tmp_path / engine
-        found = discovery(
-            output,
-            data=(local,),
-            work_dir=f"{bucket.uri}/work",
-            runner_config=engine,
-            **options,
-        )
+        how = {"work_dir": f"{bucket.uri}/work", "runner_config": engine}
+        found = discovery(output, data=(local,), **how, **options)
         assert found.slices_bytes == alone.slices_bytes
-        assert (output / "mixture.npz").read_bytes() == (
-            tmp_path / "alone" / "mixture.npz"
-        ).read_bytes()
+        mixture = (tmp_path / "alone" / "mixture.npz").read_bytes()
+        assert (output / "mixture.npz").read_bytes() == mixture
         assert bucket.keys() == []

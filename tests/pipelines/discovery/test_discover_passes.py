@@ -1,9 +1,6 @@
 """Mixtures that a discovery fits by passes over files are those of EM on all examples in memory."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,16 +15,6 @@ from slicebeam.transforms.discovery import mixture_passes
 from tests.discover_runs import discover, embeddings, examples, written
 from tests.running import names_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pyarrow as pa
-
-    from slicebeam.metrics.discovery.mixture import Mixture
-    from slicebeam.pipelines.run.engine import Engine
-    from tests.discover_runs import Discovered
-
 SEED = 9
 CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
@@ -35,19 +22,19 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
 @pytest.fixture
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_groups(monkeypatch):
     """Let little data be in several groups of files, of which each is work for an engine."""
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 150)
     monkeypatch.setattr(fitting, "_LEAST_JOB_SECONDS", 0.0)
 
 
-def counting(jobs: list[str]) -> Callable[[Engine], None]:
+def counting(jobs):
     """Return what makes an engine of this process take passes for work, and notes its jobs."""
 
-    def prepare(engine: Engine) -> None:
+    def prepare(engine):
         run = engine.run
 
-        def noted(build: Any, stage: str, *rest: Any, **more: Any) -> Any:
+        def noted(build, stage, *rest, **more):
             jobs.append(stage)
             return run(build, stage, *rest, **more)
 
@@ -57,33 +44,15 @@ def counting(jobs: list[str]) -> Callable[[Engine], None]:
     return prepare
 
 
-def ran(
-    output: Path,
-    table: pa.Table,
-    data: tuple[str, ...],
-    *,
-    components: tuple[int, ...] = (5,),
-    engine_seen: Callable[[Engine], None] | None = None,
-    **options: Any,
-) -> tuple[Discovered, np.ndarray]:
+def ran(output, table, data, *, components=(5,), engine_seen=None, **options):
     """Return what a run published, and which examples shaped its mixtures."""
-    found = discover(
-        output,
-        engine_seen=engine_seen,
-        data=data,
-        embedding="z",
-        example_id="id",
-        components=components,
-        seed=SEED,
-        **options,
-    )
+    options |= {"components": components, "embedding": "z", "example_id": "id", "seed": SEED}
+    found = discover(output, engine_seen=engine_seen, data=data, **options)
     split = found.membership.drop_duplicates("id").set_index("id")["split"].astype(str)
     return found, (split[table.column("id").to_pylist()] != "evaluation").to_numpy()
 
 
-def in_memory(
-    table: pa.Table, shaping: np.ndarray, options: dict[str, Any], K: int, *, dimensions: int = 128
-) -> tuple[Mixture, int]:
+def in_memory(table, shaping, options, K, *, dimensions=128):
     """Return the mixture that `fit` makes of the same examples, and its number of iterations."""
     z = embeddings(table).astype(np.float32)[shaping]
     if dimensions < z.shape[1]:
@@ -92,24 +61,17 @@ def in_memory(
     is_zero_one = "label" in options
     if options.get("loss_weight"):
         names = ["new", "old"] if is_zero_one else ["loss_new", "loss_old"]
-        losses = [
-            (frame[name] != frame["label"]).to_numpy(float) if is_zero_one else frame[name]
-            for name in names
-        ]
-    start = initial(
-        z,
-        losses,
-        components=K,
-        seed=SEED,
-        classes=[2 if is_zero_one else None] * len(losses),
-        loss_weight=options.get("loss_weight", 0.0),
-    )
+        losses = [frame[name] for name in names]
+        if is_zero_one:
+            losses = [(answers != frame["label"]).to_numpy(float) for answers in losses]
+    how = {"classes": [2 if is_zero_one else None] * len(losses), "components": K, "seed": SEED}
+    start = initial(z, losses, loss_weight=options.get("loss_weight", 0.0), **how)
     found = fit(z, losses, start)
     assert found.converged
     return found.mixture, len(found.mean_log_likelihoods)
 
 
-def assert_same(found: Discovered, wanted: Mixture, iterations: int, K: int) -> None:
+def assert_same(found, wanted, iterations, K):
     """Check that a run published a mixture."""
     field, arrays = f"cluster@{K}", found.mixture
     for name in ("weights", "means", "variances"):
@@ -127,48 +89,32 @@ def assert_same(found: Discovered, wanted: Mixture, iterations: int, K: int) -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("outcome", "loss_weight"),
-    [
-        pytest.param(CLASSES, 10.0, id="classes, 10", marks=pytest.mark.slow),
-        pytest.param(LOSSES, 1.0, id="losses, 1"),
-        pytest.param(CLASSES, 0.0, id="classes, 0", marks=pytest.mark.slow),
-        pytest.param(CLASSES, 1.0, id="classes, 1", marks=pytest.mark.slow),
-        pytest.param(LOSSES, 0.0, id="losses, 0", marks=pytest.mark.slow),
-        pytest.param(LOSSES, 10.0, id="losses, 10", marks=pytest.mark.slow),
-    ],
-)
-def test_passes_of_an_engine_are_em(
-    tmp_path: Path, small_groups: None, outcome: dict[str, Any], loss_weight: float
-) -> None:
+@pytest.mark.parametrize(("outcome", "loss_weight"), [
+    pytest.param(CLASSES, 10.0, id="classes, 10", marks=pytest.mark.slow),
+    pytest.param(LOSSES, 1.0, id="losses, 1"),
+    pytest.param(CLASSES, 0.0, id="classes, 0", marks=pytest.mark.slow),
+    pytest.param(CLASSES, 1.0, id="classes, 1", marks=pytest.mark.slow),
+    pytest.param(LOSSES, 0.0, id="losses, 0", marks=pytest.mark.slow),
+    pytest.param(LOSSES, 10.0, id="losses, 10", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_passes_of_an_engine_are_em(tmp_path, small_groups, outcome, loss_weight):
     table = examples(4, n=300, apart=1.5)
     told = {**outcome, "loss_weight": loss_weight}
-    jobs: list[str] = []
-    found, shaping = ran(
-        tmp_path / "out",
-        table,
-        (written(tmp_path / "data.parquet", table),),
-        chunk_rows=75,
-        engine_seen=counting(jobs),
-        **told,
-    )
+    jobs = []
+    data = (written(tmp_path / "data.parquet", table),)
+    how = {"chunk_rows": 75, "engine_seen": counting(jobs)}
+    found, shaping = ran(tmp_path / "out", table, data, **how, **told)
     mixture, iterations = in_memory(table, shaping, told, 5)
     assert_same(found, mixture, iterations, 5)
-    assert [job for job in jobs if job.startswith("em-")] == [
-        f"em-{number}" for number in range(iterations)
-    ]
+    passes = [f"em-{number}" for number in range(iterations)]
+    assert [job for job in jobs if job.startswith("em-")] == passes
     assert shaping.all() == (loss_weight == 0)
 
 
-LAYOUTS = [
-    "chunks of 1",
-    "row groups of 33",
-    "files",
-    *(pytest.param(one, marks=pytest.mark.slow) for one in ("chunks of 7", "one chunk")),
-]
+LAYOUTS = ["chunks of 1", "row groups of 33", "files", "chunks of 7", "one chunk"]
 
 
-def laid_out(folder: Path, table: pa.Table, layout: str) -> tuple[tuple[str, ...], int]:
+def laid_out(folder, table, layout):
     """Store a table, and return its files and how many rows are read at a time."""
     n = table.num_rows
     folder.mkdir(exist_ok=True)
@@ -188,7 +134,7 @@ def laid_out(folder: Path, table: pa.Table, layout: str) -> tuple[tuple[str, ...
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.slow
-def test_how_data_is_cut_changes_nothing(tmp_path: Path, small_groups: None, layout: str) -> None:
+def test_how_data_is_cut_changes_nothing(tmp_path, small_groups, layout):
     table = examples(6, n=90 if layout == "chunks of 1" else 300, apart=0.9)
     told = {**LOSSES, "loss_weight": 1.0, "discovery_share": 0.6}
     files, chunk_rows = laid_out(tmp_path, table, layout)
@@ -198,45 +144,32 @@ def test_how_data_is_cut_changes_nothing(tmp_path: Path, small_groups: None, lay
 
 
 @pytest.mark.slow
-def test_how_data_is_cut_changes_no_byte_of_what_is_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_data_is_cut_changes_no_byte_of_what_is_published(tmp_path, monkeypatch):
     # Several groups of several blocks, whose ends are not those of files.
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 512)
     monkeypatch.setattr(mixture_passes, "_BLOCK", 128)
     table = examples(6, n=1300, dimensions=9, apart=0.9)
     told = {**LOSSES, "loss_weight": 1.0, "discovery_share": 0.6, "dimensions": 7}
-    wanted: dict[str, bytes] = {}
+    wanted = {}
     for layout in ("one chunk", "files"):
         files, chunk_rows = laid_out(tmp_path / layout, table, layout)
         found, _ = ran(tmp_path / layout / "out", table, files, chunk_rows=chunk_rows, **told)
         members = found.membership
-        values = {
-            name: members[name].to_numpy().tobytes() for name in ("responsibility", "log_odds")
-        }
-        arrays = {name: one.tobytes() for name, one in found.mixture.items()}
-        wanted = wanted or {**values, **arrays}
-        assert {**values, **arrays} == wanted
+        columns = {name: members[name].to_numpy() for name in ("responsibility", "log_odds")}
+        stored = {name: one.tobytes() for name, one in {**found.mixture, **columns}.items()}
+        wanted = wanted or stored
+        assert stored == wanted
     assert members["log_odds"].nunique() > 1290
 
 
 @pytest.mark.slow
-def test_several_resolutions_and_principal_components_in_one_pass(
-    tmp_path: Path, small_groups: None
-) -> None:
+def test_several_resolutions_and_principal_components_in_one_pass(tmp_path, small_groups):
     table = examples(5, n=300, dimensions=9, apart=0.8)
     told = {**CLASSES, "loss_weight": 1.0}
-    jobs: list[str] = []
-    found, shaping = ran(
-        tmp_path / "out",
-        table,
-        (written(tmp_path / "data.parquet", table),),
-        components=(3, 6),
-        chunk_rows=60,
-        engine_seen=counting(jobs),
-        dimensions=4,
-        **told,
-    )
+    jobs = []
+    data = (written(tmp_path / "data.parquet", table),)
+    how = {"components": (3, 6), "chunk_rows": 60, "dimensions": 4}
+    found, shaping = ran(tmp_path / "out", table, data, engine_seen=counting(jobs), **how, **told)
     both = {K: in_memory(table, shaping, told, K, dimensions=4) for K in (3, 6)}
     for K, (mixture, iterations) in both.items():
         assert_same(found, mixture, iterations, K)
@@ -247,38 +180,26 @@ def test_several_resolutions_and_principal_components_in_one_pass(
     assert [job for job in jobs if job in passes or job.startswith("em-")] == passes
 
 
-def test_without_losses_it_is_the_mixture_of_scikit_learn(
-    tmp_path: Path, small_groups: None
-) -> None:
+def test_without_losses_it_is_the_mixture_of_scikit_learn(tmp_path, small_groups):
     table = examples(7, n=500, apart=0.7)
-    found, _ = ran(
-        tmp_path / "out",
-        table,
-        (written(tmp_path / "data.parquet", table),),
-        chunk_rows=90,
-        **CLASSES,
-    )
+    data = (written(tmp_path / "data.parquet", table),)
+    found, _ = ran(tmp_path / "out", table, data, chunk_rows=90, **CLASSES)
     z = embeddings(table).astype(np.float32)
     start = initial(z, components=5, seed=SEED)
     own = found.resolutions["cluster@5"]
-    theirs = GaussianMixture(
-        5,
-        covariance_type="diag",
-        reg_covar=1e-6,
-        tol=0,
-        max_iter=own["iterations"],
-        weights_init=start.weights / start.weights.sum(),
-        means_init=start.means,
-        precisions_init=1 / start.variances,
-    )
+    begun = {"means_init": start.means, "precisions_init": 1 / start.variances}
+    begun["weights_init"] = start.weights / start.weights.sum()
+    how = {"covariance_type": "diag", "reg_covar": 1e-6, "tol": 0, "max_iter": own["iterations"]}
+    theirs = GaussianMixture(5, **how, **begun)
     with pytest.warns(ConvergenceWarning):
         theirs.fit(z.astype(np.float64))
     arrays = found.mixture
-    for name, wanted in (
-        ("weights", theirs.weights_),
-        ("means", theirs.means_),
-        ("variances", theirs.covariances_),
+    for name, own_name in (
+        ("weights", "weights_"),
+        ("means", "means_"),
+        ("variances", "covariances_"),
     ):
+        wanted = getattr(theirs, own_name)
         np.testing.assert_allclose(arrays[f"cluster@5/{name}"], wanted, rtol=1e-9, atol=1e-9)
     assert own["mean_log_likelihood"] == pytest.approx(theirs.lower_bound_, rel=1e-11)
     # It also stops where theirs does.
@@ -290,7 +211,7 @@ def test_without_losses_it_is_the_mixture_of_scikit_learn(
         assert table_of[f"cluster@5 = {component}"] == n
 
 
-def published(found: Discovered) -> dict[str, bytes]:
+def published(found):
     """The files besides the document, by name."""
     return {
         path.name: path.read_bytes()
@@ -299,33 +220,19 @@ def published(found: Discovered) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        pytest.param({**LOSSES, "dimensions": 4}, id="losses"),
-        pytest.param(
-            {**CLASSES, "loss_weight": 1.0, "discovery_share": 0.4},
-            id="classes",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param({**LOSSES, "group": "author"}, id="groups", marks=pytest.mark.slow),
-        pytest.param(
-            {**CLASSES, "loss_weight": 10.0, "discovery_share": 0.4, "features": ("source",)},
-            id="features",
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
+@pytest.mark.parametrize("told", [
+    pytest.param({**LOSSES, "dimensions": 4}, id="losses"),
+    pytest.param({**CLASSES, "loss_weight": 1.0, "discovery_share": 0.4}, id="classes", marks=pytest.mark.slow),
+    pytest.param({**LOSSES, "group": "author"}, id="groups", marks=pytest.mark.slow),
+    pytest.param({**CLASSES, "loss_weight": 10.0, "discovery_share": 0.4, "features": ("source",)}, id="features", marks=pytest.mark.slow),
+])  # fmt: skip
 @pytest.mark.slow
-def test_worker_processes_publish_the_same_bytes(
-    tmp_path: Path, small_groups: None, told: dict[str, Any]
-) -> None:
+def test_worker_processes_publish_the_same_bytes(tmp_path, small_groups, told):
     table = examples(3, n=500, apart=2.0)
     data = (written(tmp_path / "data.parquet", table),)
-    one, _ = ran(tmp_path / "one", table, data, chunk_rows=125, **told)
-    several, _ = ran(
-        tmp_path / "several", table, data, chunk_rows=125, runner_config="direct_multi", **told
-    )
+    told = {**told, "chunk_rows": 125}
+    one, _ = ran(tmp_path / "one", table, data, **told)
+    several, _ = ran(tmp_path / "several", table, data, runner_config="direct_multi", **told)
     assert several.document["provenance"]["runner"] == "direct, 2 processes"
     assert several.timeless() == one.timeless()
     assert published(several) == published(one)

@@ -1,9 +1,5 @@
 """A mixture that is told of losses: what shapes it is not tested, and what is tested shapes nothing."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,49 +9,40 @@ from slicebeam.metrics.errors import InputError
 from tests.discover_runs import discover, embeddings, examples, written
 from tests.oracles import discover_oracle as oracle
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
-
-    from tests.discover_runs import Discovered
-
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
 CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
 TOLD = {"embedding": "z", "components": (5,), "loss_weight": 1.0, "seed": 4}
 
 
-def ran(folder: Path, name: str, table: pa.Table, **options: Any) -> Discovered:
+def ran(folder, name, table, **options):
     """Run a discovery whose mixture is told of losses."""
     data = (written(folder / f"{name}.parquet", table),)
     told = {"example_id": "id", **(LOSSES if "label" not in options else {}), **TOLD, **options}
     return discover(folder / name, data=data, **told)
 
 
-def split_of(found: Discovered) -> pd.Series:
+def split_of(found):
     """Return the part that each id is in."""
     of_id = found.membership.groupby("id")["split"]
     assert (of_id.nunique() == 1).all()
     return of_id.first().astype(str)
 
 
-def changed(table: pa.Table, column: str, values: np.ndarray) -> pa.Table:
+def changed(table, column, values):
     return table.set_column(table.schema.get_field_index(column), column, pa.array(values))
 
 
 @pytest.fixture(scope="module")
-def table() -> pa.Table:
+def table():
     return examples(2, n=600, apart=1.5)
 
 
 @pytest.fixture(scope="module")
-def found(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Discovered:
+def found(table, tmp_path_factory):
     return ran(tmp_path_factory.mktemp("split"), "out", table, features=("source",))
 
 
-def test_what_shaped_the_mixture_is_not_counted_or_shown(
-    table: pa.Table, found: Discovered
-) -> None:
+def test_what_shaped_the_mixture_is_not_counted_or_shown(table, found):
     told, split = found.document["discovery"], split_of(found)
     ids = table.column("id").to_pylist()
     evaluated = (split[ids] == "evaluation").to_numpy()
@@ -90,7 +77,7 @@ def test_what_shaped_the_mixture_is_not_counted_or_shown(
         assert n == each["size"]["n"] == counted[each["name"]]
 
 
-def test_split_is_a_hash_of_the_id(table: pa.Table, found: Discovered, tmp_path: Path) -> None:
+def test_split_is_a_hash_of_the_id(table, found, tmp_path):
     wanted = split_of(found)
     share = (wanted == "discovery").mean()
     # Of a binomial with n = 600.
@@ -113,9 +100,7 @@ def test_split_is_a_hash_of_the_id(table: pa.Table, found: Discovered, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_larger_share_only_adds_to_what_shapes(
-    table: pa.Table, found: Discovered, tmp_path: Path
-) -> None:
+def test_a_larger_share_only_adds_to_what_shapes(table, found, tmp_path):
     less = split_of(ran(tmp_path, "less", table, discovery_share=0.4))
     wanted = split_of(found)
     shaping = set(less.index[less == "discovery"])
@@ -124,9 +109,7 @@ def test_a_larger_share_only_adds_to_what_shapes(
 
 
 @pytest.mark.parametrize("grouped", [False, True], ids=["ids", "groups"])
-def test_what_goes_together_is_on_one_side(
-    table: pa.Table, tmp_path: Path, *, grouped: bool
-) -> None:
+def test_what_goes_together_is_on_one_side(table, tmp_path, *, grouped):
     group = table.column("author").to_numpy()
     if grouped:
         found = ran(tmp_path, "groups", table, group="author")
@@ -143,16 +126,14 @@ def test_what_goes_together_is_on_one_side(
 
 
 @pytest.mark.slow
-def test_without_ids_positions_decide(table: pa.Table, tmp_path: Path) -> None:
+def test_without_ids_positions_decide(table, tmp_path):
     one = ran(tmp_path, "one", table, example_id=None)
     cut = ran(tmp_path, "cut", table, example_id=None, chunk_rows=71)
     assert split_of(one).equals(split_of(cut))
     assert one.membership["id"].tolist() == list(range(table.num_rows))
 
 
-def test_losses_of_tested_examples_shape_nothing(
-    table: pa.Table, found: Discovered, tmp_path: Path
-) -> None:
+def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     evaluated = (split_of(found)[table.column("id").to_pylist()] == "evaluation").to_numpy()
     rng = np.random.default_rng(1)
     other = table
@@ -172,12 +153,11 @@ def test_losses_of_tested_examples_shape_nothing(
     values = table.column("loss_new").to_numpy().copy()
     values[~evaluated] = rng.permutation(values[~evaluated])
     shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
-    assert not np.array_equal(
-        shaped.mixture["cluster@5/loss_means0"], found.mixture["cluster@5/loss_means0"]
-    )
+    means = "cluster@5/loss_means0"
+    assert not np.array_equal(shaped.mixture[means], found.mixture[means])
 
 
-def test_members_are_told_from_embeddings_alone(tmp_path: Path) -> None:
+def test_members_are_told_from_embeddings_alone(tmp_path):
     table = examples(5, n=500, apart=0.7)
     found = ran(tmp_path, "out", table, **CLASSES, loss_weight=10.0)
     arrays = found.mixture
@@ -198,20 +178,15 @@ def test_members_are_told_from_embeddings_alone(tmp_path: Path) -> None:
     assert sorted(of_slice) == sorted(np.bincount(joint.argmax(axis=1)))
 
 
-def test_on_noise_nothing_is_found(tmp_path: Path) -> None:
+def test_on_noise_nothing_is_found(tmp_path):
     """Losses that have nothing to do with embeddings: with γ = 10 half of the slices would be found
     on the examples that shaped them.
     """
     rng = np.random.default_rng(0)
     n = 1500
-    table = pa.table(
-        {
-            "id": np.arange(n),
-            "z": pa.array(list(rng.standard_normal((n, 4)))),
-            "loss_new": rng.integers(2, size=n).astype(float),
-            "loss_old": rng.integers(2, size=n).astype(float),
-        }
-    )
+    columns = {"id": np.arange(n), "z": pa.array(list(rng.standard_normal((n, 4))))}
+    columns |= {loss: rng.integers(2, size=n).astype(float) for loss in ("loss_new", "loss_old")}
+    table = pa.table(columns)
     found = ran(tmp_path, "out", table, loss_weight=10.0, components=(8,), discovery_share=0.5)
     assert found.document["testing"]["significant"] == 0
     (resolution,) = found.document["discovery"]["resolutions"]
@@ -221,11 +196,8 @@ def test_on_noise_nothing_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "words"),
-    [(1e-9, "raise --discovery-share"), (1 - 1e-9, "lower --discovery-share")],
+    ("share", "words"), [(1e-9, "raise --discovery-share"), (1 - 1e-9, "lower --discovery-share")]
 )
-def test_an_empty_part_is_refused(
-    table: pa.Table, tmp_path: Path, share: float, words: str
-) -> None:
+def test_an_empty_part_is_refused(table, tmp_path, share, words):
     with pytest.raises(InputError, match=words):
         ran(tmp_path, "out", table, discovery_share=share)

@@ -1,10 +1,7 @@
 """What is wrong where discovered slices are checked, changed or read is said in a line or two."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,60 +16,46 @@ from slicebeam.pipelines.discovery.model import DiscoveryModel
 from tests.discover_runs import embeddings, examples
 from tests.running import own_file, refused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    # What a run wrote on stderr, after its exit code was checked.
-    Refuse = Callable[..., str]
-
+NO_ENCODER = "words need the encoder that made column 'z', which no option names; run the discovery again with --encoder"
 ROWS = 120
 TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory):
     """A discovery that found something, with the data beside it."""
     folder = tmp_path_factory.mktemp("kept")
     loss = np.where(embeddings(TABLE)[:, 0] > 3, 0.9, 0.2) + 0.001 * np.arange(ROWS)
     table = TABLE.append_column("row", [range(ROWS)])
     at = table.schema.get_field_index("loss_new")
     pq.write_table(table.set_column(at, "loss_new", [loss]), folder / "e.parquet")
-    discover(
-        str(folder / "e.parquet"),
-        **{
-            "embedding": "z",
-            "components": 3,
-            "example_id": "row",
-            "output": folder / "out",
-            **LOSSES,
-        },
-    )
+    options = {"embedding": "z", "components": 3, "example_id": "row", **LOSSES}
+    discover(str(folder / "e.parquet"), output=folder / "out", **options)
     return folder
 
 
 @pytest.fixture
-def found(kept: Path, tmp_path: Path) -> Path:
+def found(kept, tmp_path):
     """A copy of it."""
     shutil.copytree(kept / "out", tmp_path / "out")
     shutil.copy(kept / "e.parquet", tmp_path / "e.parquet")
     return tmp_path
 
 
-def files(folder: Path) -> list[str]:
+def files(folder):
     return sorted(str(path) for path in folder.rglob("*") if path.is_file())
 
 
-def names(found: Path, document: str = "changelist.json") -> list[str]:
+def names(found, document="changelist.json"):
     return [one["name"] for one in json.loads((found / "out" / document).read_text())["slices"]]
 
 
 @pytest.fixture
-def fails(found: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
+def fails(found, capsys):
     """Run a command about the discovery that must fail, and return what it says."""
 
-    def run_it(command: str, *flags: Any, code: int = 2) -> str:
+    def run_it(command, *flags, code=2):
         before = files(found / "out")
         uri = found / "out" / "changelist.json"
         arguments = [*command.split(), "--changelist", str(uri), *map(str, flags)]
@@ -83,30 +66,16 @@ def fails(found: Path, capsys: pytest.CaptureFixture[str]) -> Refuse:
     return run_it
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda path: path.unlink(),
-            "no such file; it belongs next to the ChangeList of a discovery",
-        ),
-        (lambda path: (path.unlink(), path.mkdir()), "no such file; it belongs next to"),
-        (
-            lambda path: path.write_bytes(b"PK"),
-            " is damaged: its content has changed; run the",
-        ),
-        (lambda path: path.write_bytes(path.read_bytes()[:600]), " is damaged: its content"),
-        (lambda path: np.savez(path, other=np.ones(3)), " is damaged: its content"),
-        (lambda path: np.savez(path, other=np.array([{}])), " is damaged: its content"),
-        (
-            np.savez,
-            " belongs to another run than the ChangeList next to it; keep the two",
-        ),
-    ],
-)
-def test_mixtures_that_are_not_those_of_the_document(
-    change: Callable[[Path], Any], message: str, found: Path, fails: Refuse
-) -> None:
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda path: path.unlink(), "no such file; it belongs next to the ChangeList of a discovery"),
+    (lambda path: (path.unlink(), path.mkdir()), "no such file; it belongs next to"),
+    (lambda path: path.write_bytes(b"PK"), " is damaged: its content has changed; run the"),
+    (lambda path: path.write_bytes(path.read_bytes()[:600]), " is damaged: its content"),
+    (lambda path: np.savez(path, other=np.ones(3)), " is damaged: its content"),
+    (lambda path: np.savez(path, other=np.array([{}])), " is damaged: its content"),
+    (np.savez, " belongs to another run than the ChangeList next to it; keep the two"),
+])  # fmt: skip
+def test_mixtures_that_are_not_those_of_the_document(change, message, found, fails):
     # Where the document's own is missing, the one of the well-known name would do.
     (found / "out" / "mixture.npz").unlink()
     change(own_file(found / "out", "mixture.npz"))
@@ -115,18 +84,17 @@ def test_mixtures_that_are_not_those_of_the_document(
     assert message in said
 
 
-def test_mixtures_of_another_discovery(found: Path, fails: Refuse) -> None:
+def test_mixtures_of_another_discovery(found, fails):
     options = {"embedding": "z", "components": 4, "output": found / "other", **LOSSES}
     discover(str(found / "e.parquet"), **options)
     own_file(found / "out", "mixture.npz").unlink()
     shutil.copy(found / "other" / "mixture.npz", found / "out" / "mixture.npz")
     said = fails("check", "--data", found / "e.parquet", "--output", found / "new")
-    assert said == (
-        "DIR/out/mixture.npz belongs to another run than the ChangeList next to it; keep the two together"
-    )
+    other = "belongs to another run than the ChangeList next to it; keep the two together"
+    assert said == f"DIR/out/mixture.npz {other}"
 
 
-def test_mixtures_of_which_bytes_changed(found: Path) -> None:
+def test_mixtures_of_which_bytes_changed(found):
     """Every change of a byte is noticed, unless it changes no parameter."""
     path = found / "out" / "mixture.npz"
     content = path.read_bytes()
@@ -135,9 +103,8 @@ def test_mixtures_of_which_bytes_changed(found: Path) -> None:
     rng = np.random.default_rng(1)
     noticed = 0
     for at in rng.integers(len(content), size=300):
-        path.write_bytes(
-            content[:at] + bytes([content[at] ^ rng.integers(1, 256)]) + content[at + 1 :]
-        )
+        other = bytes([content[at] ^ rng.integers(1, 256)])
+        path.write_bytes(content[:at] + other + content[at + 1 :])
         try:
             assert DiscoveryModel.read(path, fingerprint).fingerprint == fingerprint
         except InputError as error:
@@ -146,7 +113,7 @@ def test_mixtures_of_which_bytes_changed(found: Path) -> None:
     assert noticed > 150
 
 
-NEW: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
+NEW = {
     "other dimensions": (
         lambda table: table.set_column(1, "z", pa.array([[1.0, 2.0]] * ROWS)),
         "embeddings of the data have 2 dimensions, but those of the discovery had 4; use the same",
@@ -155,33 +122,25 @@ NEW: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
         lambda table: table.drop_columns(["z"]),
         "slices of DIR/out/changelist.json are defined by embeddings of a column: unknown column 'z'; columns:",
     ),
-    "no loss": (
-        lambda table: table.drop_columns(["loss_new"]),
-        "--loss: unknown column 'loss_new'",
-    ),
+    "no loss": (lambda table: table.drop_columns(["loss_new"]), "--loss: unknown column 'loss_new'"),
     "no id": (lambda table: table.drop_columns(["row"]), "--example-id: unknown column 'row'"),
-    "no example": (
-        lambda table: table.slice(0, 0),
-        "--data DIR/new.parquet: there are no examples in it",
-    ),
+    "no example": (lambda table: table.slice(0, 0), "--data DIR/new.parquet: there are no examples in it"),
     "column of components": (
         lambda table: table.append_column("cluster@3", [["x"] * ROWS]),
         "the data has a column 'cluster@3', the name of the components; rename it",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", NEW)
-def test_new_data_that_do_not_fit(what: str, found: Path, fails: Refuse) -> None:
+def test_new_data_that_do_not_fit(what, found, fails):
     change, message = NEW[what]
     pq.write_table(change(pq.read_table(found / "e.parquet")), found / "new.parquet")
     said = fails("check", "--data", found / "new.parquet", "--output", found / "new")
     assert said.startswith(message)
 
 
-def test_documents_where_another_is_needed(
-    found: Path, fails: Refuse, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_documents_where_another_is_needed(found, fails, capsys):
     document, data = found / "out" / "changelist.json", found / "e.parquet"
     check = ["check", "--data", str(data), "--output", str(found / "checked")]
     assert run([*check, "--changelist", str(document), "--quiet"]) == 0
@@ -190,10 +149,8 @@ def test_documents_where_another_is_needed(
         "DIR/checked/changelist.json is not the document of a discovery, so the encoder is "
         "unknown; name the document of slicebeam discover"
     )
-    said = fails(
-        *("shift", "--data", data, "--label", "label", "--old-prediction", "old"),
-        *("--replay-prediction", "new", "--budget", 50, "--output", found / "shift"),
-    )
+    shift = f"shift --data {data} --label label --old-prediction old --replay-prediction new"
+    said = fails(shift, "--budget", 50, "--output", found / "shift")
     assert said.startswith("--changelist DIR/out/changelist.json, slice 'cluster@3 = ")
     assert said.endswith(
         "': it is defined by embeddings, ids or other slices, which only slicebeam check "
@@ -213,36 +170,27 @@ def test_documents_where_another_is_needed(
     )
 
 
-def test_edits_and_definitions(found: Path, fails: Refuse) -> None:
+def test_edits_and_definitions(found, fails):
     name = names(found)[0]
     (found / "ids.csv").write_text("id\n1\n2\n")
-    edit = "--slice: unknown slice 'nope'; slices: cluster@3 = "
-    assert fails("edit rename", "--slice", "nope", "--name", "x").startswith(edit)
-    assert fails("edit merge", "--slice", "nope", "--slice", name, "--name", "x").startswith(edit)
-    assert fails("edit merge", "--slice", name, "--name", "x").startswith(
-        "--slice names 1 of 1 slices"
-    )
-    split = "edit split"
-    assert fails(split, "--slice", name, "--where", "nope = 1").startswith(
-        "--where: unknown column 'nope'"
-    )
-    assert fails(split, "--slice", name, "--where", "cluster@9 = 1").startswith(
-        "--where: unknown column 'cluster@9'; did you mean 'cluster@3'?"
-    )
-    assert fails(split, "--slice", name, "--where", "source = fax").endswith(
-        "would have no examples; change its definition"
-    )
-    assert fails("edit rename", "--slice", name, "--name", "\x1b[31m").startswith(
-        "--name '\\x1b[31m' is no"
-    )
-    assert fails("edit undo").startswith("there is nothing to undo")
+    unknown = "--slice: unknown slice 'nope'; slices: cluster@3 = "
+    for command, flags, begins in (
+        ("edit rename", ("--slice", "nope", "--name", "x"), unknown),
+        ("edit merge", ("--slice", "nope", "--slice", name, "--name", "x"), unknown),
+        ("edit merge", ("--slice", name, "--name", "x"), "--slice names 1 of 1 slices"),
+        ("edit split", ("--slice", name, "--where", "nope = 1"), "--where: unknown column 'nope'"),
+        ("edit split", ("--slice", name, "--where", "cluster@9 = 1"), "--where: unknown column 'cluster@9'; did you mean 'cluster@3'?"),
+        ("edit rename", ("--slice", name, "--name", "\x1b[31m"), "--name '\\x1b[31m' is no"),
+        ("edit undo", (), "there is nothing to undo"),
+    ):  # fmt: skip
+        assert fails(command, *flags).startswith(begins)
+    said = fails("edit split", "--slice", name, "--where", "source = fax")
+    assert said.endswith("would have no examples; change its definition")
     for way in (
         ["define", "--name", "x", "--text-filter", "film"],
         ["attribute sample", "--slice", name, "--text", "x", "--budget", 20],
     ):
-        assert fails(*way) == (
-            "words need the encoder that made column 'z', which no option names; run the discovery again with --encoder"
-        )
+        assert fails(*way) == NO_ENCODER
     # Ids have to tell examples apart where they are what a slice is made of.
     table = pq.read_table(found / "e.parquet")
     twice = table.set_column(table.schema.get_field_index("row"), "row", [[1, 1, *range(2, ROWS)]])
@@ -254,7 +202,7 @@ def test_edits_and_definitions(found: Path, fails: Refuse) -> None:
     assert said == unique
 
 
-def test_a_folder_without_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_document(tmp_path, capsys):
     for folder, message in {
         "": "--changelist DIR: there is no changelist.json in this folder",
         "no": "--changelist DIR/no: no such file",
@@ -269,36 +217,31 @@ def test_a_folder_without_a_document(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert refused([*command, *where], capsys, folder=tmp_path) == message
 
 
-def test_run_files(found: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_files(found, capsys):
     good = {"command": "discover", "data": [str(found / "e.parquet")], "embedding": "z", **LOSSES}
     good |= {"output": str(found / "new")}
-    for change, message in {
-        (("components", 3.5),): "DIR/run.yaml, components: 3.5 is not a whole number",
-        (("components", True),): "DIR/run.yaml, components: True is not a whole number",
-        (
-            ("components", None),
-        ): "DIR/run.yaml, components: the key has no value; give one or leave the key",
-        (("componnts", 3),): "DIR/run.yaml: unknown key 'componnts'; did you mean 'components'?",
-        (("loss_weight", "x"),): "--loss-weight 'x': it must be a valid number",
-        (("since", "x"),): "--since is for a search, not for discovery; leave it out",
-        (("domains", "x"),): "--domains is for a search, not for discovery; leave it out",
-    }.items():
-        (found / "run.yaml").write_text(yaml.safe_dump({**good, **dict(change)}))
+    for key, value, message in (
+        ("components", 3.5, "DIR/run.yaml, components: 3.5 is not a whole number"),
+        ("components", True, "DIR/run.yaml, components: True is not a whole number"),
+        ("components", None, "DIR/run.yaml, components: the key has no value; give one or leave the key"),
+        ("componnts", 3, "DIR/run.yaml: unknown key 'componnts'; did you mean 'components'?"),
+        ("loss_weight", "x", "--loss-weight 'x': it must be a valid number"),
+        ("since", "x", "--since is for a search, not for discovery; leave it out"),
+        ("domains", "x", "--domains is for a search, not for discovery; leave it out"),
+    ):  # fmt: skip
+        (found / "run.yaml").write_text(yaml.safe_dump({**good, key: value}))
         said = refused(["run", str(found / "run.yaml")], capsys, folder=found)
         assert said.startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"componets": 3}, "unknown option 'componets'; did you mean 'components'?"),
-        ({"components": True}, "components: True is not a whole number"),
-        ({"components": 4.0}, "components: 4.0 is not a whole number"),
-        ({"since": "x"}, "--since is for a search, not for discovery"),
-        ({"resume": True}, "a run continues in the output where it began; give it as output="),
-    ],
-)
-def test_from_python(options: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("options", "message"), [
+    ({"componets": 3}, "unknown option 'componets'; did you mean 'components'?"),
+    ({"components": True}, "components: True is not a whole number"),
+    ({"components": 4.0}, "components: 4.0 is not a whole number"),
+    ({"since": "x"}, "--since is for a search, not for discovery"),
+    ({"resume": True}, "a run continues in the output where it began; give it as output="),
+])  # fmt: skip
+def test_from_python(options, message):
     with pytest.raises(InputError) as error:
         discover(TABLE, **{"embedding": "z", **LOSSES, **options})
     assert str(error.value).startswith(message)

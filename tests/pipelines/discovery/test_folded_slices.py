@@ -1,39 +1,29 @@
 """Two resolutions of one mixture: the report has the same examples once."""
 
-from __future__ import annotations
-
 import pytest
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.show.worst_slices import worst_slices
-from tests.discover_runs import Discovered, discover, examples, written
+from tests.discover_runs import discover, examples, written
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Discovered:
+def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("folded")
-    return discover(
-        folder / "out",
-        data=(written(folder / "data.parquet", examples(8, n=2000, apart=2.0)),),
-        label="label",
-        prediction="new",
-        embedding="z",
-        components=(8, 20),
-        slices=4,
-    )
+    data = (written(folder / "data.parquet", examples(8, n=2000, apart=2.0)),)
+    roles = {"label": "label", "prediction": "new", "embedding": "z"}
+    return discover(folder / "out", data=data, components=(8, 20), slices=4, **roles)
 
 
 @pytest.fixture(scope="module")
-def members(found: Discovered) -> dict[str, set[int]]:
+def members(found):
     """The examples of each slice; each is in one slice of each mixture."""
     return {key: set(own) for key, own in found.membership.groupby("slice_id")["id"]}
 
 
-def test_slices_mostly_in_one_above_are_left_out(
-    found: Discovered, members: dict[str, set[int]]
-) -> None:
+def test_slices_mostly_in_one_above_are_left_out(found, members):
     (shown,) = worst_slices(SearchChangeList.model_validate(found.document))
-    kept: list[str] = []
+    kept = []
     folded = 0
     slices = [one["slice_id"] for one in found.document["slices"]]
     for one in slices:
@@ -48,7 +38,7 @@ def test_slices_mostly_in_one_above_are_left_out(
     assert shown.rest == len(slices) - len(kept) - folded
 
 
-def test_findings_do_not_repeat_examples(found: Discovered, members: dict[str, set[int]]) -> None:
+def test_findings_do_not_repeat_examples(found, members):
     for side in ("worse", "better"):
         findings = [one for one in found.document["findings"] if one["direction"] == side]
         held = [members[one["slice_id"]] for one in findings]
@@ -58,7 +48,7 @@ def test_findings_do_not_repeat_examples(found: Discovered, members: dict[str, s
             assert max(shares, default=0.0) <= 0.5
 
 
-def test_findings_are_described_before_the_others(found: Discovered) -> None:
+def test_findings_are_described_before_the_others(found):
     """What tables begin with has examples, also where others changed more."""
     slices = found.document["slices"]
     described = {one["slice_id"] for one in slices if one["found"]["examples"]}

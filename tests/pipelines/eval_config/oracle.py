@@ -1,19 +1,10 @@
 """Every number of TFMA's own evaluator, against those of a check by the same EvalConfig."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest import mock
+from typing import NamedTuple
 
 from slicebeam.pipelines.eval_config.plan import eval_plan
-from tests.pipelines.eval_config.tfma_runs import Key, ours
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import pandas as pd
+from tests.pipelines.eval_config.tfma_runs import key_of, ours, tfma_results
 
 # TFMA sums in 10,000 thresholds, which tie scores that are nearer than this.
 OF_BUCKETS = 1e-3
@@ -38,29 +29,13 @@ class Number(NamedTuple):
     name: str
 
 
-Numbers = dict[Key, dict[Number, float]]
-
-
-def their_numbers(frame: pd.DataFrame, config: str, folder: Path) -> tuple[Numbers, Any, Any]:
+def their_numbers(frame, config, folder):
     """Return all numbers of TFMA, what it validates, and its result."""
-    import tensorflow_model_analysis as tfma
-    from google.protobuf import text_format
-    from tensorflow_model_analysis.api import model_eval_lib
-    from tensorflow_model_analysis.proto import config_pb2
-    from tensorflow_model_analysis.utils import config_util
-
-    message = text_format.Parse(config, config_pb2.EvalConfig())
-    output = str(folder / "tfma")
-    models = {spec.name: "before" if spec.is_baseline else "after" for spec in message.model_specs}
-
-    def with_baseline(given: Any, *_: Any, **__: Any) -> Any:
-        return config_util.update_eval_config_with_defaults(given, has_baseline=len(models) > 1)
-
-    with mock.patch.object(model_eval_lib, "_update_eval_config_with_defaults", with_baseline):
-        tfma.analyze_raw_data(frame, message, output_path=output)
-    numbers: Numbers = {}
-    for model, side in models.items():
-        result = tfma.load_eval_result(output, model_name=model if len(models) > 1 else None)
+    results, validation, message = tfma_results(frame, config, folder)
+    baselines = [spec.name for spec in message.model_specs if spec.is_baseline]
+    numbers = {}
+    for model, result in results.items():
+        side = "before" if model in baselines else "after"
         for key, by_output in result.slicing_metrics:
             for name_of_output, by_sub_key in by_output.items():
                 for of, metrics in by_sub_key.items():
@@ -73,10 +48,10 @@ def their_numbers(frame: pd.DataFrame, config: str, folder: Path) -> tuple[Numbe
                         own = Number("delta" if is_diff else side, name_of_output, of, "")
                         for part, number in _flat(name.removesuffix("_diff"), value):
                             numbers.setdefault(key, {})[own._replace(name=part)] = number
-    return numbers, tfma.load_validation_result(output), result
+    return numbers, validation, result
 
 
-def _flat(name: str, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
+def _flat(name, value):
     if "boundedValue" in value:
         yield name, float(value["boundedValue"]["value"])
     elif "doubleValue" in value:
@@ -107,7 +82,7 @@ def _flat(name: str, value: dict[str, Any]) -> Iterator[tuple[str, float]]:
         raise TypeError(f"{name}: {value}")
 
 
-def our_numbers(document: dict[str, Any], config: str, folder: Path) -> Numbers:
+def our_numbers(document, config, folder):
     """Return all numbers of a check by TFMA's names."""
     path = folder / "of_oracle.pbtxt"
     path.write_text(config)
@@ -115,12 +90,10 @@ def our_numbers(document: dict[str, Any], config: str, folder: Path) -> Numbers:
     plan = eval_plan(str(path), has_baseline=compares)
     true = f"mean:{plan.options.get('label')}"
     predicted = f"mean:{plan.options.get('score', plan.options.get('prediction'))}"
-    found: Numbers = {(): {}}
-    ids: dict[str, Key] = {}
+    found = {(): {}}
+    ids = {}
     for one in document["slices"]:
-        conditions = one["definition"]["predicate"]["all"]
-        key = tuple(sorted((each["field"], each["value"]) for each in conditions))
-        ids[one["slice_id"]] = key
+        ids[one["slice_id"]] = key = key_of(one)
         found[key] = {}
     for key, size, changes in [
         ((), document["dataset"]["n"], document["global"]),
@@ -161,9 +134,7 @@ def our_numbers(document: dict[str, Any], config: str, folder: Path) -> Numbers:
     return found
 
 
-def compare_all(
-    frame: pd.DataFrame, config: str, folder: Path, *options: str
-) -> tuple[int, dict[str, Any]]:
+def compare_all(frame, config, folder, *options):
     """Hold every number of TFMA against ours, and return how many there were and our document."""
     theirs, _, _ = their_numbers(frame, config, folder)
     code, document = ours(frame, config, folder / "ours", "--replicates=2", *options)

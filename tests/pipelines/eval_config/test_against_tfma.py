@@ -1,18 +1,11 @@
 """Values and failed thresholds of a check equal those of TFMA's own evaluator."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.conftest import ADULT
-from tests.pipelines.eval_config.tfma_runs import ours, slice_values, tfma_values
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.pipelines.eval_config.tfma_runs import key_of, ours, slice_values, tfma_values
 
 pytestmark = pytest.mark.tfma
 
@@ -42,7 +35,7 @@ slicing_specs { feature_keys: "sex" feature_values { key: "age" value: "30" } }
 """
 
 
-def adult() -> pd.DataFrame:
+def adult():
     frame = pd.read_parquet(ADULT).iloc[:3000].reset_index(drop=True)
     frame["label"] = frame["income"].astype(np.int64)
     assert 0.2 < frame["label"].mean() < 0.3
@@ -53,7 +46,7 @@ def adult() -> pd.DataFrame:
     return frame[columns]
 
 
-def digits() -> pd.DataFrame:
+def digits():
     """Three classes, predicted as classes."""
     rng = np.random.default_rng(4)
     label = rng.integers(0, 3, 900)
@@ -68,7 +61,7 @@ def digits() -> pd.DataFrame:
     )
 
 
-def prices() -> pd.DataFrame:
+def prices():
     rng = np.random.default_rng(5)
     label = rng.gamma(3.0, 2.0, 800)
     return pd.DataFrame(
@@ -82,24 +75,18 @@ def prices() -> pd.DataFrame:
     )
 
 
-def metrics(*names: str, each: str = "") -> str:
+def metrics(*names, each=""):
     listed = " ".join(f'metrics {{ class_name: "{name}" {each} }}' for name in names)
     return f"metrics_specs {{ {listed} }}"
 
 
-def snake(name: str) -> str:
+def snake(name):
     from slicebeam.pipelines.eval_config.native_metrics import configured_metric
 
     return configured_metric("here", name, "", "").key
 
 
-def compare(
-    theirs: dict[Any, Any],
-    document: dict[str, Any],
-    names: dict[str, str],
-    prediction: str,
-    models: tuple[str, ...] = ("",),
-) -> int:
+def compare(theirs, document, names, prediction, models=("",)):
     """Hold all values against each other, and return how many there were."""
     found = slice_values(document)
     assert set(found) == set(theirs)
@@ -120,7 +107,7 @@ def compare(
     return compared
 
 
-def test_binary_metrics_of_adult(tmp_path: Path) -> None:
+def test_binary_metrics_of_adult(tmp_path):
     names = {**BINARY, **MEANS}
     config = f"""model_specs {{ label_key: "label" prediction_key: "score" }}
     {metrics("ExampleCount", *names)} {SLICES}"""
@@ -133,7 +120,7 @@ def test_binary_metrics_of_adult(tmp_path: Path) -> None:
     assert sorted(counts.values()) == sorted(sizes)
 
 
-def test_weighted_metrics_of_two_models(tmp_path: Path) -> None:
+def test_weighted_metrics_of_two_models(tmp_path):
     names = {name: own for name, own in BINARY.items() if name != "AUC"}
     config = f"""
     model_specs {{ name: "new" label_key: "label" prediction_key: "score" example_weight_key: "weight" }}
@@ -146,7 +133,7 @@ def test_weighted_metrics_of_two_models(tmp_path: Path) -> None:
     assert compare(theirs, document, names, "score", ("new", "old")) > 400
 
 
-def test_another_threshold(tmp_path: Path) -> None:
+def test_another_threshold(tmp_path):
     names = {"BinaryAccuracy": "accuracy", "Precision": "precision", "Recall": "recall"}
     specs = """metrics_specs {
       metrics { class_name: "BinaryAccuracy" config: '"threshold": 0.3' }
@@ -159,7 +146,7 @@ def test_another_threshold(tmp_path: Path) -> None:
     assert compare(theirs, document, names, "score") > 50
 
 
-def test_an_example_with_several_values_is_in_several_slices(tmp_path: Path) -> None:
+def test_an_example_with_several_values_is_in_several_slices(tmp_path):
     frame = adult()[["label", "score", "sex"]]
     tags = [["a"], ["a", "b"], ["b", "c"], [], ["c"]]
     frame["tag"] = [tags[at % 5] for at in range(len(frame))]
@@ -171,7 +158,7 @@ def test_an_example_with_several_values_is_in_several_slices(tmp_path: Path) -> 
     assert compare(theirs, document, {"BinaryAccuracy": "accuracy"}, "score") == 7
 
 
-def test_classes(tmp_path: Path) -> None:
+def test_classes(tmp_path):
     config = f"""model_specs {{ label_key: "label" prediction_key: "class" }}
     {metrics("Accuracy")} slicing_specs {{}} slicing_specs {{ feature_keys: ["pen", "page"] }}"""
     theirs, _ = tfma_values(digits(), config, tmp_path)
@@ -180,7 +167,7 @@ def test_classes(tmp_path: Path) -> None:
     assert compare(theirs, document, {"Accuracy": "accuracy"}, "class") == 9
 
 
-def test_regression_of_one_and_of_two_models(tmp_path: Path) -> None:
+def test_regression_of_one_and_of_two_models(tmp_path):
     slices = """slicing_specs {} slicing_specs { feature_keys: "town" }
     slicing_specs { feature_keys: "town" feature_values { key: "rooms" value: "2" } }"""
     losses = {"MeanSquaredError": "mse", "MeanAbsoluteError": "mae"}
@@ -208,13 +195,13 @@ BY_RACE = (
 LOWER = "threshold { value_threshold { lower_bound { value: 0.86 } } }"
 
 
-def change(direction: str, kind: str, size: float) -> str:
+def change(direction, kind, size):
     return (
         f"threshold {{ change_threshold {{ direction: {direction} {kind} {{ value: {size} }} }} }}"
     )
 
 
-def of_slices(*thresholds: str) -> str:
+def of_slices(*thresholds):
     return " ".join(
         f'per_slice_thresholds {{ slicing_specs {{ feature_keys: "sex" }} {one} }}'
         for one in thresholds
@@ -229,38 +216,28 @@ OF_CROSS = """cross_slice_thresholds { cross_slicing_specs { baseline_spec {}
   lower_bound { value: -0.02 } upper_bound { value: 0.02 } } } }"""
 THRESHOLDS = {
     "value": f"{ONE_MODEL} {metrics('BinaryAccuracy', each=LOWER)} {BY_RACE}",
-    "all pass": f"{ONE_MODEL} {metrics('Recall', each=LOWER.replace('0.86', '0.01'))} "
-    'slicing_specs { feature_keys: "sex" }',
+    "all pass": f"{ONE_MODEL} {metrics('Recall', each=LOWER.replace('0.86', '0.01'))} " 'slicing_specs { feature_keys: "sex" }',
     "per slice": f"{ONE_MODEL} {metrics('AUC', 'F1Score', each=of_slices(LOWER))} {BY_RACE}",
-    "a slice that does not occur": f"{ONE_MODEL} "
-    f"{metrics('AUC', each=of_slices(LOWER).replace('sex', 'age'))} {BY_RACE}",
-    "undefined": f"{ONE_MODEL} {metrics('Precision', each=LOWER)} "
-    'slicing_specs { feature_keys: ["race", "relationship"] }',
-    "small": f"{ONE_MODEL} {metrics('BinaryAccuracy', each=of_slices(LOWER))} {BY_RACE} "
-    "options { min_slice_size { value: 100 } }",
+    "a slice that does not occur": f"{ONE_MODEL} {metrics('AUC', each=of_slices(LOWER).replace('sex', 'age'))} {BY_RACE}",
+    "undefined": f"{ONE_MODEL} {metrics('Precision', each=LOWER)} " 'slicing_specs { feature_keys: ["race", "relationship"] }',
+    "small": f"{ONE_MODEL} {metrics('BinaryAccuracy', each=of_slices(LOWER))} {BY_RACE} options {{ min_slice_size {{ value: 100 }} }}",
     "cross": f"{ONE_MODEL} {metrics('BinaryAccuracy', each=OF_CROSS)} {BY_RACE} {CROSS}",
-    "higher, absolute": f"{TWO_MODELS} "
-    f"{metrics('BinaryAccuracy', each=change('HIGHER_IS_BETTER', 'absolute', 0.0))} {BY_RACE}",
-    "lower, absolute": f"{TWO_MODELS} "
-    f"{metrics('MeanSquaredError', each=change('LOWER_IS_BETTER', 'absolute', -0.002))} "
-    f"{metrics('AUC')} {BY_RACE}",
-    "higher, relative": f"{TWO_MODELS} "
-    f"{metrics('F1Score', each=change('HIGHER_IS_BETTER', 'relative', 0.01))} {BY_RACE}",
-    "lower, relative, per slice": f"{TWO_MODELS} "
-    f"{metrics('FallOut', each=of_slices(change('LOWER_IS_BETTER', 'relative', -0.01)))} {BY_RACE}",
+    "higher, absolute": f"{TWO_MODELS} {metrics('BinaryAccuracy', each=change('HIGHER_IS_BETTER', 'absolute', 0.0))} {BY_RACE}",
+    "lower, absolute": f"{TWO_MODELS} {metrics('MeanSquaredError', each=change('LOWER_IS_BETTER', 'absolute', -0.002))} {metrics('AUC')} {BY_RACE}",
+    "higher, relative": f"{TWO_MODELS} {metrics('F1Score', each=change('HIGHER_IS_BETTER', 'relative', 0.01))} {BY_RACE}",
+    "lower, relative, per slice": f"{TWO_MODELS} {metrics('FallOut', each=of_slices(change('LOWER_IS_BETTER', 'relative', -0.01)))} {BY_RACE}",
     "computed by TFMA": f"{ONE_MODEL} "
     f"{metrics('BinaryAccuracy')} {metrics('Hinge', each=LOWER)} {BY_RACE} "
     "options { min_slice_size { value: 100 } }",
-    "computed by TFMA, change": f"{TWO_MODELS} "
-    f"{metrics('Poisson', each=change('LOWER_IS_BETTER', 'absolute', -0.05))} {BY_RACE}",
+    "computed by TFMA, change": f"{TWO_MODELS} {metrics('Poisson', each=change('LOWER_IS_BETTER', 'absolute', -0.05))} {BY_RACE}",
     "cross, computed by TFMA": f"{ONE_MODEL} {metrics('Hinge', each=OF_CROSS)} {BY_RACE} {CROSS}",
     "cross, change": f"{TWO_MODELS} "
     f"{metrics('BinaryAccuracy', each=OF_CROSS.replace('value_threshold', 'change_threshold').replace('lower_bound { value: -0.02 } upper_bound { value: 0.02 }', 'direction: HIGHER_IS_BETTER absolute { value: 0.001 }'))} {BY_RACE} {CROSS}",
-}
+}  # fmt: skip
 
 
-def their_failures(validation: Any) -> list[tuple[Any, ...]]:
-    def key(one: Any) -> tuple[tuple[str, Any], ...]:
+def their_failures(validation):
+    def key(one):
         return tuple(
             (
                 each.column,
@@ -281,29 +258,18 @@ def their_failures(validation: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", THRESHOLDS)
-def test_the_same_slices_fail(name: str, tmp_path: Path) -> None:
+def test_the_same_slices_fail(name, tmp_path):
     _, validation = tfma_values(adult(), THRESHOLDS[name], tmp_path)
     options = ["--replicates=2"] if "by TFMA" in name else []
     code, document = ours(adult(), THRESHOLDS[name], tmp_path / "ours", *options)
     own = document["validation"]
-    slices = {"all examples": ()} | {
-        one["name"]: tuple(
-            sorted((each["field"], each["value"]) for each in one["definition"]["predicate"]["all"])
-        )
-        for one in document["slices"]
-    }
-    failures = sorted(
-        (
-            (
-                slices[one["slice"]],
-                slices[one["compared_with"]] if one.get("compared_with") else None,
-                one["metric"],
-            )
-            for one in own["failures"]
-        ),
-        key=str,
-    )
-    assert failures == their_failures(validation)
+    slices = {None: None, "all examples": ()}
+    slices |= {one["name"]: key_of(one) for one in document["slices"]}
+    failures = [
+        (slices[one["slice"]], slices[one.get("compared_with") or None], one["metric"])
+        for one in own["failures"]
+    ]
+    assert sorted(failures, key=str) == their_failures(validation)
     assert len(own["missing_slices"]) == len(validation.missing_slices)
     passed = validation.validation_ok
     if name.startswith("cross"):
@@ -312,7 +278,4 @@ def test_the_same_slices_fail(name: str, tmp_path: Path) -> None:
         passed = not failures
     assert own["passed"] == passed
     assert code == (0 if passed else 1)
-    if name == "all pass":
-        assert validation.validation_ok
-    else:
-        assert not validation.validation_ok
+    assert validation.validation_ok == (name == "all pass")

@@ -1,9 +1,6 @@
 """Metrics of an EvalConfig that TFMA computes for a check: values equal its evaluator's."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,10 +9,7 @@ import pytest
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.check import check_config
 from tests.pipelines.eval_config.test_against_tfma import ONE_MODEL, TWO_MODELS, adult
-from tests.pipelines.eval_config.tfma_runs import ours, tfma_values
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.pipelines.eval_config.tfma_runs import key_of, ours, tfma_values
 
 pytestmark = pytest.mark.tfma
 BY_SEX = 'slicing_specs {} slicing_specs { feature_keys: "sex" }'
@@ -31,29 +25,28 @@ metrics_specs {
 }"""
 
 
-def ranked() -> pd.DataFrame:
+OWN = "--tfma-module=tests.own_tfma_metric"
+
+
+def ranked():
     frame = adult().iloc[:1000].reset_index(drop=True)
     frame["query"] = np.arange(len(frame)) % 83
     frame["gain"] = frame["label"] * 2.0 + (frame["age"] > 40)
     return frame
 
 
-def found_values(document: dict[str, Any], name: str, side: str) -> dict[Any, float]:
+def found_values(document, name, side):
     """Return a number by TFMA's slice; side is ``after`` or ``before``."""
     (entry,) = [one for one in document["tfma_metrics"] if one["name"] == name]
-    conditions = {one["slice_id"]: one["definition"]["predicate"] for one in document["slices"]}
+    keys = {one["slice_id"]: key_of(one) for one in document["slices"]}
     whole = entry["overall" if side == "after" else "overall_before"]["value"]
-    found = {(): whole}
-    for one in entry["slices"]:
-        key = tuple(sorted((c["field"], c["value"]) for c in conditions[one["slice_id"]]["all"]))
-        found[key] = one[side]["value"]
-    return found
+    return {(): whole} | {keys[one["slice_id"]]: one[side]["value"] for one in entry["slices"]}
 
 
-def test_two_models(tmp_path: Path) -> None:
+def test_two_models(tmp_path):
     config = f"{TWO_MODELS} {OF_TFMA} {BY_SEX}"
     theirs, _ = tfma_values(ranked(), config, tmp_path)
-    code, document = ours(ranked(), config, tmp_path / "ours", "--replicates", "4")
+    code, document = ours(ranked(), config, tmp_path / "ours", "--replicates=4", OWN)
     assert code == 0
     assert [one["key"] for one in document["metrics"]] == ["accuracy"]
     for name in ("auc_pr", "mean_label", "mean_gap"):
@@ -72,22 +65,24 @@ def test_two_models(tmp_path: Path) -> None:
     assert "ndcg@topK:3" in changes
 
 
-def test_the_document_repeats_the_run(tmp_path: Path) -> None:
-    code, document = ours(ranked(), f"{ONE_MODEL} {OF_TFMA} {BY_SEX}", tmp_path, "--replicates=3")
+def test_the_document_repeats_the_run(tmp_path):
+    code, document = ours(
+        ranked(), f"{ONE_MODEL} {OF_TFMA} {BY_SEX}", tmp_path, "--replicates=3", OWN
+    )
     assert code == 0
     again = tmp_path / "again"
     first = str(tmp_path / "out" / "changelist.json")
-    assert run(["run", first, "--output", str(again), "--quiet"]) == 0
+    assert run(["run", first, "--output", str(again), "--quiet", OWN]) == 0
     repeated = json.loads((again / "changelist.json").read_text())
     assert repeated["tfma_metrics"] == document["tfma_metrics"] != []
     assert repeated["metrics"] == document["metrics"]
 
 
-def test_the_viewer_reads_what_tfma_computed(tmp_path: Path) -> None:
+def test_the_viewer_reads_what_tfma_computed(tmp_path):
     import tensorflow_model_analysis as tfma
 
     config = f"{TWO_MODELS} {OF_TFMA} {BY_SEX}"
-    _, document = ours(ranked(), config, tmp_path, "--replicates=3")
+    _, document = ours(ranked(), config, tmp_path, "--replicates=3", OWN)
     folder = str(tmp_path / "viewer")
     assert run(["export", "tfma", str(tmp_path / "out"), "--to", folder, "--quiet"]) == 0
     for side, model in (("after", "candidate"), ("before", "baseline")):
@@ -99,7 +94,7 @@ def test_the_viewer_reads_what_tfma_computed(tmp_path: Path) -> None:
             assert own["lowerBound"] < value < own["upperBound"]
 
 
-def test_a_score_for_each_class(tmp_path: Path) -> None:
+def test_a_score_for_each_class(tmp_path):
     rng = np.random.default_rng(1)
     scores = rng.dirichlet([1.0, 1.0, 1.0], 300)
     frame = pd.DataFrame({"label": rng.integers(0, 3, 300), "side": ["a", "b"] * 150})
@@ -126,7 +121,7 @@ def test_a_score_for_each_class(tmp_path: Path) -> None:
     assert compared >= 15
 
 
-def by_class(frame: pd.DataFrame, config: str) -> dict[Any, Any]:
+def by_class(frame, config):
     """Return the values of TFMA's own evaluator by slice, class and metric."""
     import tensorflow_model_analysis as tfma
     from google.protobuf import text_format
@@ -137,7 +132,7 @@ def by_class(frame: pd.DataFrame, config: str) -> dict[Any, Any]:
     return {key: found[""] for key, found in result.slicing_metrics}
 
 
-def test_metrics_of_tfma_join_the_users(tmp_path: Path) -> None:
+def test_metrics_of_tfma_join_the_users(tmp_path):
     path = tmp_path / "eval.pbtxt"
     path.write_text(f'{ONE_MODEL} metrics_specs {{ metrics {{ class_name: "Hinge" }} }}')
     base = {"data": ("d",), "output": "o", "eval_config": str(path)}

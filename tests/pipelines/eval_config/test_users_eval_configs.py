@@ -1,9 +1,5 @@
 """EvalConfigs as users of TFMA have them: every number equals that of TFMA's evaluator."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,9 +7,6 @@ import pytest
 from tests.pipelines.eval_config.oracle import compare_all, our_numbers, their_numbers
 from tests.pipelines.eval_config.test_against_tfma import ONE_MODEL, TWO_MODELS, adult, prices
 from tests.pipelines.eval_config.tfma_runs import ours
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.tfma
 BY_SEX = 'slicing_specs {} slicing_specs { feature_keys: "sex" }'
@@ -23,14 +16,14 @@ WEIGHTED = (
 CLASSES = 'model_specs { label_key: "label" prediction_key: "probabilities" }'
 
 
-def ranked() -> pd.DataFrame:
+def ranked():
     frame = adult().iloc[:600].reset_index(drop=True)
     frame["query"] = np.arange(len(frame)) % 83
     frame["gain"] = frame["label"] * 2.0 + (frame["age"] > 40)
     return frame
 
 
-def classes() -> pd.DataFrame:
+def classes():
     rng = np.random.default_rng(1)
     scores = rng.dirichlet([1.0, 1.0, 1.0], 300)
     frame = pd.DataFrame({"label": rng.integers(0, 3, 300), "sex": ["a", "b"] * 150})
@@ -39,14 +32,14 @@ def classes() -> pd.DataFrame:
     return frame
 
 
-def two_heads() -> pd.DataFrame:
+def two_heads():
     frame = adult()[["label", "score", "sex", "age"]]
     frame["is_old"] = (frame["age"] > 45).astype(np.int64)
     frame["old_score"] = np.clip(frame["age"] / 90, 0, 1)
     return frame.drop(columns="age")
 
 
-def specs(*names: str, more: str = "") -> str:
+def specs(*names, more=""):
     listed = " ".join(
         f'metrics {{ class_name: "{name.partition("|")[0]}" '
         + (f"config: '{name.partition('|')[2]}'" if "|" in name else "")
@@ -77,7 +70,7 @@ CONFIGS = {
         + """metrics_specs { metrics { class_name: "MeanGap" module: "tests.own_tfma_metric"
                config: '{"power": 2}' } example_weights { unweighted: true } }"""
         + BY_SEX,
-        (),
+        ("--tfma-module=tests.own_tfma_metric",),
         30,
     ),
     "ranking, two models": (
@@ -167,7 +160,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_number_is_tfmas(name: str, tmp_path: Path) -> None:
+def test_every_number_is_tfmas(name, tmp_path):
     frame, config, options, at_least = CONFIGS[name]
     compared, _ = compare_all(frame(), config, tmp_path, *options)
     assert compared >= at_least
@@ -183,7 +176,7 @@ AVERAGE = """aggregate { macro_average: true class_weights { key: 0 value: 1.0 }
   class_weights { key: 1 value: 1.0 } class_weights { key: 2 value: 1.0 } }"""
 
 
-def test_thresholds_hold_of_each_class_and_average(tmp_path: Path) -> None:
+def test_thresholds_hold_of_each_class_and_average(tmp_path):
     config = f"""{CLASSES}
     metrics_specs {{
       metrics {{ class_name: "Precision" {BOUNDS} {OF_SLICE} {OF_CROSS} }}
@@ -218,12 +211,12 @@ def test_thresholds_hold_of_each_class_and_average(tmp_path: Path) -> None:
         assert one[3] == pytest.approx(other[3], abs=1e-6)
 
 
-def _shown(key: Any) -> str:
+def _shown(key):
     parts = [f"{one.column} = {one.bytes_value.decode()}" for one in key.single_slice_keys]
     return " & ".join(parts) or "all examples"
 
 
-def test_each_output_is_as_a_model_of_its_own(tmp_path: Path) -> None:
+def test_each_output_is_as_a_model_of_its_own(tmp_path):
     metrics = {"income": ("BinaryAccuracy", "AUC"), "old": ("BinaryAccuracy", "MeanLabel")}
     columns = {"income": ("label", "score"), "old": ("is_old", "old_score")}
     keys, listed = "", ""

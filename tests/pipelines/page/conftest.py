@@ -1,9 +1,5 @@
 """The results that pages are made of, once for all tests of the page."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from slicebeam.pipelines.cli import run
@@ -17,12 +13,9 @@ from tests.pipelines.page.results import (
     shift_result,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory: pytest.TempPathFactory, days: Path) -> dict[str, Path]:
+def results(tmp_path_factory, days):
     """Folders of results, each with its page."""
     folder = tmp_path_factory.mktemp("results")
     found = {

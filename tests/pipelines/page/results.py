@@ -1,9 +1,6 @@
 """Results that pages are made of."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,67 +9,44 @@ import pyarrow.parquet as pq
 from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 HOSTILE = """<img src=x onerror="alert(1)"></script><script>alert(2)</script><!--"""
 FORMULA = "=cmd|' /C calc'!A0"
 _NO_FEATURES = "row_id,fnlwgt,score,score_old,prediction_old"
 # What steers the page, or is an id that other parts refer to, or a date or hash by its pattern.
 _KEPT = {
-    *("schema_version", "changelist_id", "created_at", "fingerprint", "slices_fingerprint", "kind"),
-    *(
-        "op",
-        "metric",
-        "key",
-        "role",
-        "slice_id",
-        "parent",
-        "label",
-        "direction",
-        "strategy",
-        "stop",
-    ),
-    *("stopped", "saved_slices", "correction", "alternative", "tool", "command", "method", "after"),
-    *("before", "sha256", "config", "data", "content", "looks_like", "same_examples_as"),
-}
+    "schema_version", "changelist_id", "created_at", "fingerprint", "slices_fingerprint", "kind",
+    "op", "metric", "key", "role", "slice_id", "parent", "label", "direction", "strategy", "stop",
+    "stopped", "saved_slices", "correction", "alternative", "tool", "command", "method", "after",
+    "before", "sha256", "config", "data", "content", "looks_like", "same_examples_as",
+}  # fmt: skip
 
 
-def search_result(folder: Path, *, baseline: bool = False, metric: str = "accuracy") -> Path:
-    """Search the census data, and return the output's folder."""
-    output = folder / ("baseline" if baseline else "overall")
-    excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
-    old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
-    command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
-    command += [
-        "--metric",
-        metric,
-        *old,
-        "--exclude-features",
-        excluded,
-        "--max-cross-size",
-        "2",
-        "--quiet",
-    ]
-    assert run([*command, "--output", str(output)]) == 0
+def search(data, output, *flags):
+    roles = ("--label", "label", "--prediction", "prediction")
+    command = ["search", "--data", str(data), *roles, "--quiet", "--output", str(output), *flags]
+    assert run(command) == 0
     return output
 
 
-def next_night(folder: Path, days: Path) -> Path:
+def search_result(folder, *, baseline=False, metric="accuracy"):
+    """Search the census data, and return the output's folder."""
+    excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
+    old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
+    flags = ("--label", "income", "--metric", metric, "--exclude-features", excluded, *old)
+    output = folder / ("baseline" if baseline else "overall")
+    return search(ADULT, output, *flags, "--max-cross-size", "2")
+
+
+def next_night(folder, days):
     """Search two of the scheduled days, the second against the first, and return its folder."""
-    outputs = []
-    for day in ("2026-11-18", "2026-11-19"):
-        data = str(days / f"date={day}" / "*.parquet")
-        command = ["search", "--data", data, "--label", "income", "--prediction", "prediction"]
-        command += ["--exclude-features", "prediction_old", "--max-cross-size", "2", "--quiet"]
-        if outputs:
-            command += ["--since", str(outputs[-1] / "changelist.json")]
-        outputs.append(folder / day)
-        assert run([*command, "--output", str(outputs[-1])]) == 0
-    return outputs[-1]
+    flags = ("--label", "income", "--exclude-features", "prediction_old", "--max-cross-size", "2")
+    first, second = (days / f"date=2026-11-{day}" / "*.parquet" for day in (18, 19))
+    earlier = search(first, folder / "2026-11-18", *flags)
+    since = ("--since", str(earlier / "changelist.json"))
+    return search(second, folder / "2026-11-19", *flags, *since)
 
 
-def discovery_result(folder: Path) -> Path:
+def discovery_result(folder):
     """Group short reviews by their words, and return the output's folder."""
     rng = np.random.default_rng(5)
     topics = {
@@ -91,31 +65,19 @@ def discovery_result(folder: Path) -> Path:
         rows.append({"id": at, "text": f"{text} {at % 7}", "label": label, "new": new, "old": old})
     data, output = folder / "reviews.parquet", folder / "discovery"
     pq.write_table(pa.Table.from_pylist(rows), data)
-    command = [
-        "discover",
-        "--data",
-        str(data),
-        "--text",
-        "text",
-        "--label",
-        "label",
-        "--example-id",
-        "id",
-    ]
-    command += [
-        "--prediction",
-        "new",
-        "--baseline-prediction",
-        "old",
-        "--components",
-        "3",
-        "--quiet",
-    ]
+    roles = {
+        "label": "label",
+        "example-id": "id",
+        "prediction": "new",
+        "baseline-prediction": "old",
+    }
+    command = ["discover", f"--data={data}", "--text=text", "--components=3", "--quiet"]
+    command += [f"--{role}={column}" for role, column in roles.items()]
     assert run([*command, "--output", str(output)]) == 0
     return output
 
 
-def shift_result(folder: Path) -> Path:
+def shift_result(folder):
     """Estimate the shift of an API whose answers are in a column, and return the output's folder."""
     rng = np.random.default_rng(6)
     label = rng.integers(0, 2, 4_000)
@@ -131,20 +93,17 @@ def shift_result(folder: Path) -> Path:
     return output
 
 
-def nothing_found(folder: Path) -> Path:
+def nothing_found(folder):
     """Search data in which errors have nothing to do with the features, and return the output's folder."""
     rng = np.random.default_rng(8)
     label = rng.integers(0, 2, 1_000)
     columns = {"a": rng.choice(["x", "y", "z"], 1_000), "b": rng.choice(["u", "v"], 1_000)}
     columns |= {"label": label, "prediction": np.where(rng.random(1_000) < 0.2, 1 - label, label)}
-    data, output = folder / "nothing.parquet", folder / "nothing"
-    pq.write_table(pa.table(columns), data)
-    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
-    assert run([*command, "--quiet", "--output", str(output)]) == 0
-    return output
+    pq.write_table(pa.table(columns), folder / "nothing.parquet")
+    return search(folder / "nothing.parquet", folder / "nothing")
 
 
-def long_values(folder: Path) -> Path:
+def long_values(folder):
     """Search data whose values begin with the same hundred letters, and return the output's folder."""
     rng = np.random.default_rng(9)
     n = 2_000
@@ -152,14 +111,11 @@ def long_values(folder: Path) -> Path:
     label = rng.integers(0, 2, n)
     wrong = rng.random(n) < np.where(np.char.endswith(url, "a"), 0.5, 0.1)
     columns = {"url": url, "label": label, "prediction": np.where(wrong, 1 - label, label)}
-    data, output = folder / "long.parquet", folder / "long"
-    pq.write_table(pa.table(columns), data)
-    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
-    assert run([*command, "--quiet", "--output", str(output)]) == 0
-    return output
+    pq.write_table(pa.table(columns), folder / "long.parquet")
+    return search(folder / "long.parquet", folder / "long")
 
 
-def hostile_data(folder: Path) -> Path:
+def hostile_data(folder):
     """Search data whose columns and values are markup and formulas, and return the output's folder."""
     rng = np.random.default_rng(7)
     n = 2_000
@@ -167,20 +123,13 @@ def hostile_data(folder: Path) -> Path:
     sex = rng.choice(["+1", "-1"], n)
     label = rng.integers(0, 2, n)
     wrong = rng.random(n) < np.where(place == "plain", 0.05, np.where(sex == "+1", 0.5, 0.3))
-    table = {
-        HOSTILE: place,
-        "@sex": sex,
-        "label": label,
-        "prediction": np.where(wrong, 1 - label, label),
-    }
-    data, output = folder / "hostile.parquet", folder / "hostile_data"
-    pq.write_table(pa.table(table), data)
-    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
-    assert run([*command, "--quiet", "--output", str(output)]) == 0
-    return output
+    columns = {HOSTILE: place, "@sex": sex, "label": label}
+    columns["prediction"] = np.where(wrong, 1 - label, label)
+    pq.write_table(pa.table(columns), folder / "hostile.parquet")
+    return search(folder / "hostile.parquet", folder / "hostile_data")
 
 
-def hostile_document(folder: Path) -> None:
+def hostile_document(folder):
     """Put markup into every text of a document that a data set, a person or a tool can fill."""
     path = folder / "changelist.json"
     document = json.loads(path.read_text())
@@ -195,7 +144,7 @@ def hostile_document(folder: Path) -> None:
     path.write_text(json.dumps(document))
 
 
-def _hostile(part: Any, name: str = "") -> Any:
+def _hostile(part, name=""):
     if isinstance(part, dict):
         return {key: _hostile(value, key) for key, value in part.items()}
     if isinstance(part, list):

@@ -1,9 +1,6 @@
 """Examples in the page; without a browser."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,11 +11,8 @@ from slicebeam.pipelines.page.examples import examples_of
 from tests.conftest import ADULT
 from tests.pipelines.page.results import discovery_result, search_result
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_examples_are_in_the_slice_and_wrong_ones_come_first(tmp_path: Path) -> None:
+def test_examples_are_in_the_slice_and_wrong_ones_come_first(tmp_path):
     uri = str(search_result(tmp_path) / "changelist.json")
     document = read_search(uri, "")
     found = examples_of(uri, document, (), 4)
@@ -30,21 +24,16 @@ def test_examples_are_in_the_slice_and_wrong_ones_come_first(tmp_path: Path) -> 
             # The models are wrong on far more than four examples of each finding.
             assert example["role"] == "wrong"
             assert fields["income"] != fields["prediction"]
-            matching = [
-                row
-                for row in rows
-                if all(str(row[name]) == value for name, value in fields.items())
-            ]
-            assert matching
-            for part in one.definition.predicate.all:  # type: ignore[union-attr]
-                value = matching[0][part.field]
+            row = next(row for row in rows if all(str(row[key]) == fields[key] for key in fields))
+            for part in one.definition.predicate.all:
+                value = row[part.field]
                 low_high = part.value if part.op == "between" else (part.value, None)
                 inside = value == part.value if part.op == "==" else value >= low_high[0]
                 assert inside or part.op not in ("==", "between", ">=")
     assert found == examples_of(uri, document, (), 4)
 
 
-def test_other_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_data_is_refused(tmp_path, capsys):
     result = search_result(tmp_path)
     other = tmp_path / "other.parquet"
     pq.write_table(pq.read_table(ADULT).slice(0, 5_000), other)
@@ -59,7 +48,7 @@ def test_other_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_a_discovery_has_its_examples_in_the_document(tmp_path: Path) -> None:
+def test_a_discovery_has_its_examples_in_the_document(tmp_path):
     result = discovery_result(tmp_path)
     (tmp_path / "reviews.parquet").unlink()
     uri = str(result / "changelist.json")

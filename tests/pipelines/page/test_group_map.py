@@ -1,16 +1,13 @@
 """The map of a discovery's groups."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
 from slicebeam.pipelines.page.group_map import centres
 
 
-def mixture(components: int, dimensions: int) -> Any:
+def mixture(components, dimensions):
     rng = np.random.default_rng(4)
     return SimpleNamespace(
         weights=rng.random(components),
@@ -19,7 +16,7 @@ def mixture(components: int, dimensions: int) -> Any:
     )
 
 
-def test_centres_lie_along_the_axes_that_hold_most() -> None:
+def test_centres_lie_along_the_axes_that_hold_most():
     given = mixture(12, 5)
     places, shown = centres(given)
     # Examples drawn from the mixture have the variance that the share is of.
@@ -34,7 +31,7 @@ def test_centres_lie_along_the_axes_that_hold_most() -> None:
     assert np.allclose(own, np.diag(values[:2]), atol=1e-9)
 
 
-def test_a_map_of_one_dimension_is_a_line() -> None:
+def test_a_map_of_one_dimension_is_a_line():
     places, shown = centres(mixture(4, 1))
     assert places.shape == (4, 2)
     assert not places[:, 1].any()

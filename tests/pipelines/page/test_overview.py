@@ -1,11 +1,8 @@
 """The first view of the page, in chromium, from a file: what is seen, reached and asked for."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,23 +14,17 @@ from slicebeam.pipelines.python.python_runs import Report
 from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import HOSTILE
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.sync_api import Browser
-
 pytestmark = pytest.mark.browser
 
 VIEWS = [(width, scheme) for width in (400, 1280) for scheme in ("light", "dark")]
 
 
-def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, Path]) -> None:
+def test_the_worst_is_seen_without_a_click(browser, results):
     document = json.loads((results["overall"] / "changelist.json").read_text())
     first = document["findings"][0]
     with opened(browser, results["overall"]) as page:
         worst = page.locator(".worst")
         box = worst.bounding_box()
-        assert box is not None
         assert box["y"] + box["height"] < 800
         chips = worst.locator(".chip").all_inner_texts()
         (slice_,) = [one for one in document["slices"] if one["slice_id"] == first["slice_id"]]
@@ -45,7 +36,6 @@ def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, 
         assert f"of all errors in {100 * slice_['size']['share']:.0f}% of the examples" in text
         assert "Label\nincome" in page.locator("main").inner_text()
         size = page.locator(".axis text").first.bounding_box()
-        assert size is not None
         assert size["height"] >= 11
         verdict = page.locator("header").inner_text()
         tests = document["testing"]["metrics"][0]
@@ -57,18 +47,14 @@ def test_the_worst_is_seen_without_a_click(browser: Browser, results: dict[str, 
         assert page.locator("button").count() <= 3
 
 
-def test_examples_of_a_finding_are_those_that_the_metric_counts(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_examples_of_a_finding_are_those_that_the_metric_counts(browser, results):
     document = json.loads((results["precision"] / "changelist.json").read_text())
     with opened(browser, results["precision"]) as page:
         text = page.locator(".worst").inner_text()
         assert f"{document['findings'][0]['n']:,} examples predicted positive" in text
 
 
-def test_every_finding_has_a_bar_with_its_interval(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_every_finding_has_a_bar_with_its_interval(browser, results):
     for name in ("overall", "baseline"):
         document = json.loads((results[name] / "changelist.json").read_text())
         with opened(browser, results[name]) as page:
@@ -79,17 +65,13 @@ def test_every_finding_has_a_bar_with_its_interval(
             assert page.locator(".bars .whisker").count() == bars.count()
             assert page.locator(".bars .expected").count() == bars.count()
             # A bar ends at the value, and says so in words.
-            labels = [
-                one.get_attribute("aria-label") for one in page.locator(".bars [role=img]").all()
-            ]
-            assert all("difference" in (label or "") for label in labels)
+            for one in page.locator(".bars [role=img]").all():
+                assert "difference" in one.get_attribute("aria-label")
 
 
 @pytest.mark.parametrize("name", ["overall", "baseline", "since", "hostile"])
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
-def test_axe_finds_nothing(
-    browser: Browser, results: dict[str, Path], name: str, width: int, scheme: str
-) -> None:
+def test_axe_finds_nothing(browser, results, name, width, scheme):
     with opened(browser, results[name], width, scheme) as page:
         for one in page.locator("summary").all():
             one.click()
@@ -98,7 +80,7 @@ def test_axe_finds_nothing(
         assert wide <= width
 
 
-def test_the_keyboard_reaches_everything(browser: Browser, results: dict[str, Path]) -> None:
+def test_the_keyboard_reaches_everything(browser, results):
     with opened(browser, results["overall"]) as page:
         reached = []
         for _ in range(24):
@@ -113,7 +95,7 @@ def test_the_keyboard_reaches_everything(browser: Browser, results: dict[str, Pa
         assert any("more finding" in one for one in reached)
 
 
-def test_which_findings_hold_the_same_examples(browser: Browser, results: dict[str, Path]) -> None:
+def test_which_findings_hold_the_same_examples(browser, results):
     document = json.loads((results["overall"] / "changelist.json").read_text())
     (model,) = document["finding_models"]
     with opened(browser, results["overall"]) as page:
@@ -134,7 +116,7 @@ def test_which_findings_hold_the_same_examples(browser: Browser, results: dict[s
         assert page.locator(".upset tbody tr").count() == len(held)
 
 
-def test_the_overview_is_copied_as_text(browser: Browser, results: dict[str, Path]) -> None:
+def test_the_overview_is_copied_as_text(browser, results):
     document = json.loads((results["overall"] / "changelist.json").read_text())
     with opened(browser, results["overall"]) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -149,7 +131,7 @@ def test_the_overview_is_copied_as_text(browser: Browser, results: dict[str, Pat
         assert page.locator("textarea").input_value() == text
 
 
-def test_no_markup_of_a_stranger_runs(browser: Browser, results: dict[str, Path]) -> None:
+def test_no_markup_of_a_stranger_runs(browser, results):
     with opened(browser, results["hostile"]) as page:
         for one in page.locator("summary").all():
             one.click()
@@ -158,7 +140,7 @@ def test_no_markup_of_a_stranger_runs(browser: Browser, results: dict[str, Path]
         assert page.locator("img, script[src], main script").count() == 0
 
 
-def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str, Path]) -> None:
+def test_what_changed_since_the_earlier_run(browser, results):
     since = json.loads((results["since"] / "changelist.json").read_text())["since"]
     with opened(browser, results["since"]) as page:
         (counts,) = since["metrics"]
@@ -169,10 +151,7 @@ def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str,
         changed = [one for one in since["slices"] if kind_of(one)]
         shown = 0
         for number, kinds in enumerate((("worse", "better"), ("new", "gone"))):
-            own = sorted(
-                (one for one in changed if kind_of(one) in kinds),
-                key=lambda one: kinds.index(kind_of(one)),
-            )
+            own = [one for kind in kinds for one in changed if kind_of(one) == kind]
             part = page.locator(".since details").nth(number)
             part.locator("summary").click()
             assert part.locator("summary").inner_text().startswith(f"{len(own)} slice")
@@ -218,7 +197,7 @@ def test_what_changed_since_the_earlier_run(browser: Browser, results: dict[str,
         page.get_by_text("The document says nothing of this slice").wait_for()
 
 
-def kind_of(one: dict[str, Any]) -> str:
+def kind_of(one):
     """Return what the page lists a slice as; nothing where it did not change."""
     own = one["value_change"]
     tested = one if one["significant"] else own
@@ -227,22 +206,19 @@ def kind_of(one: dict[str, Any]) -> str:
     return one["status"] if one["status"] in ("new", "gone") else ""
 
 
-def test_every_kind_of_change_has_its_place(results: dict[str, Path]) -> None:
+def test_every_kind_of_change_has_its_place(results):
     document = read_search(str(results["since"] / "changelist.json"), "")
-    assert document.since is not None
     one = document.since.slices[0].model_copy(
         update={"significant": False, "value_change": None, "status": "stays", "direction": "none"}
     )
-    kinds: dict[str, dict[str, Any]] = {
-        "worse": {"significant": True, "direction": "degraded"},
-        "better": {"significant": True, "direction": "improved"},
-        "new": {"status": "new"},
-        "gone": {"status": "gone"},
+    kinds = {
+        "worse": (90, {"significant": True, "direction": "degraded"}),
+        "new": (60, {"status": "new"}),
+        "gone": (10, {"status": "gone"}),
+        "better": (30, {"significant": True, "direction": "improved"}),
     }
     slices = tuple(
-        one.model_copy(update=kinds[kind])
-        for kind, number in (("worse", 90), ("new", 60), ("gone", 10), ("better", 30))
-        for _ in range(number)
+        one.model_copy(update=update) for number, update in kinds.values() for _ in range(number)
     )
     since = document.since.model_copy(update={"slices": slices})
     content = overview_of(document.model_copy(update={"since": since}), [])["since"]
@@ -251,10 +227,16 @@ def test_every_kind_of_change_has_its_place(results: dict[str, Path]) -> None:
     assert content["more"] == {"worse": 50, "better": 5, "new": 35, "gone": 0}
 
 
+def ticks_apart(axis):
+    """Check that no two ticks of an axis touch, and return how many there are."""
+    boxes = [tick.bounding_box() for tick in axis.locator("text").all()]
+    places = sorted((box["x"], box["x"] + box["width"]) for box in boxes if box)
+    assert all(end < begin for (_, end), (begin, _) in pairwise(places))
+    return len(places)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_without_findings_each_direction_has_its_own_slices(
-    browser: Browser, results: dict[str, Path], tmp_path: Path, scheme: str
-) -> None:
+def test_without_findings_each_direction_has_its_own_slices(browser, results, tmp_path, scheme):
     document = read_search(str(results["baseline"] / "changelist.json"), "")
     slices = pq.read_table(results["baseline"] / "slices.parquet")
     direction = {one.slice_id: one.changes[0].direction for one in document.slices}
@@ -269,28 +251,16 @@ def test_without_findings_each_direction_has_its_own_slices(
         assert "most certainly better" in better.inner_text()
         # Ticks of an axis stand apart, and none lies where no value can.
         for axis in page.locator(".bars .axis").all():
-            boxes = sorted(
-                (box["x"], box["x"] + box["width"])
-                for tick in axis.locator("text").all()
-                if (box := tick.bounding_box())
-            )
-            assert len(boxes) > 2
-            assert all(end < begin for (_, end), (begin, _) in pairwise(boxes))
-            assert all(
-                0 <= float(one.rstrip("%")) <= 100
-                for one in axis.locator("text").all_text_contents()
-            )
+            assert ticks_apart(axis) > 2
+            texts = axis.locator("text").all_text_contents()
+            assert all(0 <= float(text.rstrip("%")) <= 100 for text in texts)
         assert violations(page) == []
     with opened(browser, results["baseline"]) as page:
         for axis in page.locator(".bars .axis").all():
-            ticks = [tick.bounding_box() for tick in axis.locator("text").all()]
-            places = sorted((one["x"], one["x"] + one["width"]) for one in ticks if one)
-            assert all(end < begin for (_, end), (begin, _) in pairwise(places))
+            ticks_apart(axis)
 
 
-def test_what_was_not_looked_for_is_a_click_away(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_what_was_not_looked_for_is_a_click_away(browser, results):
     rows = pq.read_table(results["overall"] / "slices.parquet")
     better = [one for one in rows["delta"].to_pylist() if one is not None and one > 0]
     with opened(browser, results["overall"]) as page:
@@ -303,14 +273,12 @@ def test_what_was_not_looked_for_is_a_click_away(
 
 
 @pytest.mark.parametrize("name", ["overall", "hostile"])
-def test_a_notebook_shows_the_page_in_a_frame(
-    browser: Browser, results: dict[str, Path], name: str
-) -> None:
+def test_a_notebook_shows_the_page_in_a_frame(browser, results, name):
     document = read_search(str(results[name] / "changelist.json"), "")
     slices = pq.read_table(results[name] / "slices.parquet")
     shown = Report(document, slices, None)._repr_html_()
     page = browser.new_page()
-    wrong: list[str] = []
+    wrong = []
     page.on("request", lambda one: wrong.append(one.url))
     page.on("dialog", lambda one: wrong.append(str(one)))
     page.on("console", lambda one: wrong.append(one.text))

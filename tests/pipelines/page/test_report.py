@@ -1,14 +1,11 @@
 """``slicebeam report`` without a browser: where the page appears, and what may stand in it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,22 +14,16 @@ from slicebeam.pipelines.page.single_file import embedded_json
 from tests.conftest import ADULT, own_stores
 from tests.pipelines.page.results import HOSTILE, hostile_document, search_result, shift_result
 
-if TYPE_CHECKING:
-    from tests.object_stores import Bucket
-
 ROOT = Path(__file__).parents[3]
 
 
-def overview(page: str) -> dict[str, object]:
+def overview(page):
     found = re.search(r'<script type="application/json" id="overview">(.*?)</script>', page)
     assert found
-    content: dict[str, object] = json.loads(found[1])
-    return content
+    return json.loads(found[1])
 
 
-def test_the_page_of_a_folder_and_of_a_document(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_of_a_folder_and_of_a_document(tmp_path, capsys):
     result = search_result(tmp_path)
     assert run(["report", str(result)]) == 0
     assert capsys.readouterr().out == f"{result / 'report.html'}\n"
@@ -47,7 +38,7 @@ def test_the_page_of_a_folder_and_of_a_document(
     assert [one.name for one in result.iterdir() if one.name.startswith(".")] == []
 
 
-def test_the_last_revision_of_a_folder_is_shown(tmp_path: Path) -> None:
+def test_the_last_revision_of_a_folder_is_shown(tmp_path):
     result = search_result(tmp_path)
     document = json.loads((result / "changelist.json").read_text())
     first = document["findings"][0]["slice_id"]
@@ -57,7 +48,7 @@ def test_the_last_revision_of_a_folder_is_shown(tmp_path: Path) -> None:
     assert '"name":"the worst"' in (result / "report.html").read_text()
 
 
-def test_a_run_writes_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_writes_its_page(tmp_path, capsys):
     names, output = "row_id,fnlwgt,score,score_old,prediction_old", tmp_path / "out"
     command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
     command += ["--max-cross-size", "1", "--exclude-features", names, "--output", str(output)]
@@ -75,7 +66,7 @@ def test_a_run_writes_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.slow
-def test_a_shift_writes_its_page(tmp_path: Path) -> None:
+def test_a_shift_writes_its_page(tmp_path):
     output = shift_result(tmp_path)
     command = ["shift", "--data", str(tmp_path / "pool.parquet"), "--label", "label"]
     command += ["--old-prediction", "old", "--replay-prediction", "new", "--budget", "2000"]
@@ -84,9 +75,7 @@ def test_a_shift_writes_its_page(tmp_path: Path) -> None:
     assert run([*command, "--page", "--plan", "--quiet"]) == 2
 
 
-def test_what_is_no_document_is_said_and_no_page_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_document_is_said_and_no_page_is_left(tmp_path, capsys):
     (tmp_path / "changelist.json").write_text("{}")
     assert run(["report", str(tmp_path)]) == 2
     assert "slicebeam report" in capsys.readouterr().err
@@ -94,7 +83,7 @@ def test_what_is_no_document_is_said_and_no_page_is_left(
 
 
 @own_stores
-def test_a_document_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_document_in_a_bucket(bucket, tmp_path):
     result = search_result(tmp_path)
     assert run(["report", str(result), "--quiet"]) == 0
     for name in ("changelist.json", "slices.parquet"):
@@ -103,7 +92,7 @@ def test_a_document_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
     assert bucket.read("out/report.html") == (result / "report.html").read_bytes()
 
 
-def test_no_text_ends_its_element(tmp_path: Path) -> None:
+def test_no_text_ends_its_element(tmp_path):
     result = search_result(tmp_path)
     hostile_document(result)
     assert run(["report", str(result), "--quiet"]) == 0
@@ -114,7 +103,7 @@ def test_no_text_ends_its_element(tmp_path: Path) -> None:
     assert json.loads(embedded_json([HOSTILE])) == [HOSTILE]
 
 
-def test_the_bundle_names_no_host_and_the_lock_file_no_registry() -> None:
+def test_the_bundle_names_no_host_and_the_lock_file_no_registry():
     folder = ROOT / "pipelines" / "page"
     # The namespaces that SVG and MathML are known by are names, which nothing fetches.
     for name in ("page", "served"):
@@ -125,14 +114,11 @@ def test_the_bundle_names_no_host_and_the_lock_file_no_registry() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_the_bundle(tmp_path: Path) -> None:
+def test_the_wheel_has_the_bundle(tmp_path):
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*command, str(tmp_path), "."], cwd=ROOT, check=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {
-        f"slicebeam/pipelines/page/bundle/{name}.{kind}"
-        for name in ("page", "served")
-        for kind in ("js", "css")
-    } <= set(names)
+    bundle = {f"{name}.{kind}" for name in ("page", "served") for kind in ("js", "css")}
+    assert {f"slicebeam/pipelines/page/bundle/{name}" for name in bundle} <= set(names)
     assert not [name for name in names if "node_modules" in name]

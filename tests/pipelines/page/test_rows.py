@@ -1,12 +1,9 @@
 """Which rows of a table the page keeps, and how they are packed; without a browser."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,28 +16,26 @@ from slicebeam.pipelines.page.rows import kept_rows, parts_of_file, parts_of_tab
 from slicebeam.pipelines.page.tables import packed_tables
 from tests.pipelines.page.results import search_result
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "f32": 4, "f64": 8}
 
 
-def unpacked(text: str) -> tuple[Any, bytes]:
+def unpacked(text):
     whole = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
     size = int.from_bytes(whole[:4], "little")
     return json.loads(whole[4 : 4 + size]), whole[4 + size :]
 
 
-def column(held: bytes, place: dict[str, Any]) -> np.ndarray[Any, Any]:
+def column(held, place):
     width = WIDTHS[place["type"]]
     planes = np.frombuffer(held, np.uint8, width * place["length"], place["at"])
     kind = f"<{place['type'][0]}{width}"
     return np.ascontiguousarray(planes.reshape(width, -1).T).view(kind).ravel()
 
 
-def made_table(rows: int, metrics: tuple[str, ...]) -> pa.Table:
+def made_table(rows, metrics):
     """Return rows as `slices.parquet` has them, of which few are findings and some are inherited."""
     rng = np.random.default_rng(1)
+    predicate = '{"all": [{"field": "a", "op": "==", "value": %d}]}'
     pieces = []
     for name in metrics:
         delta = rng.normal(size=rows)
@@ -50,10 +45,7 @@ def made_table(rows: int, metrics: tuple[str, ...]) -> pa.Table:
         columns = {
             "slice_id": [f"{one:016x}" for one in range(rows)],
             "slice": [f"a = {one}" for one in range(rows)],
-            "predicate": [
-                json.dumps({"all": [{"field": "a", "op": "==", "value": one}]})
-                for one in range(rows)
-            ],
+            "predicate": [predicate % one for one in range(rows)],
             "n": rng.integers(1, 10_000, rows),
             "metric": [name] * rows,
             "delta": delta,
@@ -67,7 +59,7 @@ def made_table(rows: int, metrics: tuple[str, ...]) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
-def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path: Path) -> None:
+def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path):
     table = made_table(5_000, ("accuracy",))
     kept = kept_rows(parts_of_table(table), ["accuracy"], 700)
     found = kept.tables["accuracy"]
@@ -76,7 +68,7 @@ def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path: Path) -> No
     assert kept.significant["accuracy"] == pc.sum(table["significant"]).as_py()
 
     # Sorted by Python, row by row.
-    def tier(row: dict[str, Any]) -> tuple[int, float]:
+    def tier(row):
         bound = row["ci_low"] if row["delta"] > 0 else -row["ci_high"]
         if row["finding"]:
             return 0, -bound
@@ -95,7 +87,7 @@ def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path: Path) -> No
     assert again.densities == kept.densities
 
 
-def test_metrics_share_the_rows(tmp_path: Path) -> None:
+def test_metrics_share_the_rows(tmp_path):
     names = ("accuracy", "log_loss")
     table = made_table(3_000, names)
     path = tmp_path / "slices.parquet"
@@ -111,7 +103,7 @@ def test_metrics_share_the_rows(tmp_path: Path) -> None:
         assert set(ranks) <= set(ids[0])
 
 
-def test_the_density_counts_every_slice() -> None:
+def test_the_density_counts_every_slice():
     table = made_table(4_000, ("accuracy",))
     density = kept_rows(parts_of_table(table), ["accuracy"], 10).densities["accuracy"]
     assert sum(cell[2] for cell in density["cells"]) == 4_000
@@ -119,7 +111,7 @@ def test_the_density_counts_every_slice() -> None:
     assert density["most"] == pc.max(table["n"]).as_py()
 
 
-def test_columns_come_back_as_they_were() -> None:
+def test_columns_come_back_as_they_were():
     rng = np.random.default_rng(2)
     columns = [
         rng.integers(0, 255, 100).astype(np.uint8),
@@ -135,7 +127,7 @@ def test_columns_come_back_as_they_were() -> None:
         assert np.array_equal(column(held, place), one)
 
 
-def test_the_payload_has_the_numbers_of_the_run(tmp_path: Path) -> None:
+def test_the_payload_has_the_numbers_of_the_run(tmp_path):
     result = search_result(tmp_path)
     uri = str(result / "changelist.json")
     table = pq.read_table(result / "slices.parquet")
@@ -159,7 +151,7 @@ def test_the_payload_has_the_numbers_of_the_run(tmp_path: Path) -> None:
     assert texts == table["slice"].to_pylist()
 
 
-def test_slices_of_the_document_that_the_table_has_not_are_there(tmp_path: Path) -> None:
+def test_slices_of_the_document_that_the_table_has_not_are_there(tmp_path):
     result = search_result(tmp_path)
     document = read_search(str(result / "changelist.json"), "")
     content, held = unpacked(packed_tables(document, None, {})[0])

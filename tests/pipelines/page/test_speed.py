@@ -1,9 +1,5 @@
 """The page of a large search, in chromium: its size, its first paint and its filters, with the figures."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,11 +7,6 @@ import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
@@ -40,13 +31,13 @@ TIMED = """async ([action, value]) => {
 }"""
 
 
-def credit_table(path: Path) -> None:
+def credit_table(path):
     """Write 30,000 customers with 24 features; a model is wrong where payments are late."""
     rng = np.random.default_rng(3)
     n = 30_000
     late, wealth = rng.normal(size=n), rng.normal(size=n)
     limit = np.round(np.exp(11.5 + 0.8 * wealth - 0.3 * late) / 1e4) * 1e4
-    columns: dict[str, object] = {"limit": limit}
+    columns = {"limit": limit}
     for month in range(1, 7):
         paid = np.round(late + rng.normal(scale=0.6, size=n))
         used = np.clip(0.3 + 0.25 * late + rng.normal(scale=0.2, size=n), 0, 1)
@@ -63,9 +54,7 @@ def credit_table(path: Path) -> None:
     pq.write_table(pa.table(columns), path)
 
 
-def test_a_credit_table_is_small_and_quick(
-    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_credit_table_is_small_and_quick(browser, tmp_path, capsys):
     credit_table(tmp_path / "credit.parquet")
     output = tmp_path / "out"
     command = ["search", "--data", str(tmp_path / "credit.parquet"), "--label", "default"]

@@ -1,13 +1,11 @@
 """The other views of the page, in chromium: what they show, how they are reached, what may stand in them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
+import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -17,59 +15,51 @@ from slicebeam.pipelines.cli import run
 from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import FORMULA, HOSTILE, long_values
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from playwright.sync_api import Browser, Page
-
 pytestmark = pytest.mark.browser
 
 # Of each view a result that has it; SLICE stands for the first finding's id.
 VIEWS = {
-    "overall": [
-        "#slices",
-        "#slices?significant=no&inherited=yes",
-        "#slice/SLICE",
-        "#lattice/SLICE",
-    ],
+    "overall": ["#slices", "#slices?significant=no&inherited=yes", "#slice/SLICE", "#lattice/SLICE"],
     "baseline": ["#slices", "#slice/SLICE", "#lattice/SLICE"],
     "hostile": ["#slices", "#slice/SLICE", "#lattice/SLICE"],
     "hostile data": ["#slices", "#slice/SLICE", "#lattice/SLICE"],
     "discovery": ["#clusters", "#slice/SLICE", "#slices"],
     "shift": ["#shift", "#overview"],
     "since": ["#slice/SLICE"],
-}
+}  # fmt: skip
 EVERY = [(name, view) for name, views in VIEWS.items() for view in views]
 
 
-def document(result: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads((result / "changelist.json").read_text())
-    return found
+def document(result):
+    return json.loads((result / "changelist.json").read_text())
 
 
-def first_finding(result: Path) -> str:
+def first_finding(result):
     findings = document(result)["findings"]
-    return str(findings[0]["slice_id"]) if findings else ""  # type: ignore[index]
+    return str(findings[0]["slice_id"]) if findings else ""
 
 
-def table(result: Path) -> pa.Table:
+def slice_of(result, slice_id):
+    return next(one for one in document(result)["slices"] if one["slice_id"] == slice_id)
+
+
+def table(result):
     return pq.read_table(result / "slices.parquet")
 
 
-def says_more(rows: pa.Table) -> pa.Table:
+def says_more(rows):
     """Return the rows that the view of slices begins with."""
     is_new = pc.is_in(rows["label"], pc.cast(["new", "refines"], "string"))
     return rows.filter(pc.or_(is_new, rows["finding"].is_valid()))
 
 
-def shown_count(page: Page) -> int:
+def shown_count(page):
     return int(page.locator(".found [role=status]").inner_text().split()[0].replace(",", ""))
 
 
 @pytest.mark.parametrize(("name", "view"), EVERY)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_is_accessible_and_fits(
-    browser: Browser, results: dict[str, Path], name: str, view: str, scheme: str
-) -> None:
+def test_every_view_is_accessible_and_fits(browser, results, name, view, scheme):
     address = view.replace("SLICE", first_finding(results[name]))
     with opened(browser, results[name], 1280, scheme, address) as page:
         assert violations(page) == []
@@ -81,9 +71,7 @@ def test_every_view_is_accessible_and_fits(
         assert page.locator("img, main script, iframe").count() == 0
 
 
-def test_the_table_has_the_slices_of_the_run_in_order(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_the_table_has_the_slices_of_the_run_in_order(browser, results):
     rows = says_more(table(results["overall"]))
     with opened(browser, results["overall"], view="#slices") as page:
         assert shown_count(page) == rows.num_rows > 50
@@ -93,15 +81,14 @@ def test_the_table_has_the_slices_of_the_run_in_order(
         names = body.locator(".what a").all_inner_texts()
         findings = document(results["overall"])["findings"]
         by_id = dict(zip(rows["slice_id"].to_pylist(), rows["slice"].to_pylist(), strict=True))
-        ranked = [by_id[one["slice_id"]] for one in findings]  # type: ignore[union-attr]
+        ranked = [by_id[one["slice_id"]] for one in findings]
         assert names[: len(ranked)] == ranked[: len(names)]
         page.get_by_role("button", name="n", exact=True).click()
         page.get_by_role("button", name="n", exact=True).click()
         largest = max(rows["n"].to_pylist())
         assert f"{largest:,}" in body.locator("[role=row]").first.inner_text()
-        assert (
-            page.locator("[role=columnheader][aria-sort=descending]").inner_text().startswith("n")
-        )
+        sorted_by = page.locator("[role=columnheader][aria-sort=descending]").inner_text()
+        assert sorted_by.startswith("n")
         # The last row is reached by scrolling.
         body.evaluate("one => { one.scrollTop = one.scrollHeight }")
         last = page.locator(f"[aria-rowindex='{rows.num_rows + 1}']")
@@ -109,9 +96,7 @@ def test_the_table_has_the_slices_of_the_run_in_order(
         assert f"{min(rows['n'].to_pylist()):,}" in last.inner_text()
 
 
-def test_filters_are_those_of_the_table_and_stand_in_the_address(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_filters_are_those_of_the_table_and_stand_in_the_address(browser, results):
     rows = says_more(table(results["overall"]))
     has = pc.match_substring(rows["predicate"], '"value": "Married-civ-spouse"')
     with opened(browser, results["overall"], view="#slices") as page:
@@ -142,9 +127,7 @@ def test_filters_are_those_of_the_table_and_stand_in_the_address(
         assert shown_count(page) == pc.sum(two).as_py()
 
 
-def test_a_table_without_significant_slices_does_not_open_empty(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_a_table_without_significant_slices_does_not_open_empty(browser, results):
     rows = table(results["nothing"])
     assert pc.sum(rows["significant"]).as_py() == 0
     with opened(browser, results["nothing"]) as page:
@@ -159,13 +142,12 @@ def test_a_table_without_significant_slices_does_not_open_empty(
         assert shown_count(page) == rows.num_rows
 
 
-def test_bounds_are_typed_in_points_key_by_key(browser: Browser, results: dict[str, Path]) -> None:
+def test_bounds_are_typed_in_points_key_by_key(browser, results):
     rows = says_more(table(results["overall"]))
     with opened(browser, results["overall"], view="#slices") as page:
         total = page.locator(".found [role=status]").inner_text()
-        assert (
-            f"of {pc.sum(table(results['overall'])['significant']).as_py():,} significant" in total
-        )
+        significant = pc.sum(table(results["overall"])["significant"]).as_py()
+        assert f"of {significant:,} significant" in total
         assert "are folded" in total
         page.get_by_text("Size and delta", exact=True).click()
         box = page.get_by_label("delta to, points")
@@ -181,7 +163,7 @@ def test_bounds_are_typed_in_points_key_by_key(browser: Browser, results: dict[s
         assert "high=-0.0005" in page.url
 
 
-def test_long_values_are_told_apart(browser: Browser, tmp_path: Path) -> None:
+def test_long_values_are_told_apart(browser, tmp_path):
     result = long_values(tmp_path)
     assert run(["report", str(result), "--quiet"]) == 0
     rows = table(result)
@@ -208,13 +190,26 @@ def test_long_values_are_told_apart(browser: Browser, tmp_path: Path) -> None:
         assert "…" not in page.locator("h1").inner_text()
 
 
-def test_a_rectangle_in_the_map_filters(browser: Browser, results: dict[str, Path]) -> None:
+def test_a_slice_is_found_by_what_people_call_it(browser, results, tmp_path):
+    place = Path(shutil.copytree(results["overall"], tmp_path / "called"))
+    slice_id = json.loads((place / "changelist.json").read_text())["slices"][3]["slice_id"]
+    for edit in (["rename", "--name=Night shift"], ["describe", "--text=Old scanners"]):
+        asked = [edit[0], f"--changelist={place}", f"--slice={slice_id}", edit[1], "--quiet"]
+        assert run(["edit", *asked]) == 0
+    assert run(["report", str(place)]) == 0
+    with opened(browser, place, view="#slices") as page:
+        for text in ("night SHIFT", "scanners", "shift & old"):
+            page.get_by_label("Text").fill(text)
+            assert shown_count(page) == 1
+            assert slice_id in page.locator(".what a").first.get_attribute("href")
+
+
+def test_a_rectangle_in_the_map_filters(browser, results):
     with opened(browser, results["overall"], view="#slices") as page:
         before = shown_count(page)
         chart = page.locator(".density")
         chart.scroll_into_view_if_needed()
         box = chart.bounding_box()
-        assert box is not None
         page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 10)
         page.mouse.down()
         page.mouse.move(box["x"] + 0.95 * box["width"], box["y"] + 0.8 * box["height"])
@@ -232,7 +227,7 @@ def test_a_rectangle_in_the_map_filters(browser: Browser, results: dict[str, Pat
         assert abs(shown_count(page) - sum(inside)) <= 1
 
 
-def test_the_back_button_goes_back(browser: Browser, results: dict[str, Path]) -> None:
+def test_the_back_button_goes_back(browser, results):
     with opened(browser, results["overall"]) as page:
         page.locator(".worst a").click()
         name = page.locator("h1").inner_text()
@@ -247,8 +242,11 @@ def test_the_back_button_goes_back(browser: Browser, results: dict[str, Path]) -
         assert page.locator("h1").inner_text() == name
 
 
+WHY = (" to ", "interval", "counted", "e−", "0.")
+
+
 @pytest.mark.parametrize("name", ["overall", "baseline"])
-def test_a_slice_shows_its_numbers(browser: Browser, results: dict[str, Path], name: str) -> None:
+def test_a_slice_shows_its_numbers(browser, results, name):
     slice_id = first_finding(results[name])
     rows = table(results[name]).filter(pc.equal(table(results[name])["slice_id"], slice_id))
     (row,) = rows.to_pylist()
@@ -259,20 +257,14 @@ def test_a_slice_shows_its_numbers(browser: Browser, results: dict[str, Path], n
         for number in ("delta", "ci_low", "ci_high"):
             assert f"{abs(100 * row[number]):.1f}" in text
         assert row["test"] in text
-        (change,) = next(
-            one["changes"]
-            for one in document(results[name])["slices"]  # type: ignore[attr-defined]
-            if one["slice_id"] == slice_id
-        )
+        (change,) = slice_of(results[name], slice_id)["changes"]
         assert all(each in text for each in change["inputs"])
         # Every number says its interval, or why there is none.
         for fact in page.locator("section dl dd").all()[:6]:
-            assert any(
-                word in fact.inner_text() for word in (" to ", "interval", "counted", "e−", "0.")
-            )
+            assert any(map(fact.inner_text().__contains__, WHY))
 
 
-def test_neighbours_are_those_of_the_lattice(browser: Browser, results: dict[str, Path]) -> None:
+def test_neighbours_are_those_of_the_lattice(browser, results):
     rows = table(results["overall"])
     held = {
         frozenset(json.dumps(part) for part in json.loads(predicate)["all"]): row
@@ -303,13 +295,13 @@ def test_neighbours_are_those_of_the_lattice(browser: Browser, results: dict[str
         assert page.evaluate("document.activeElement.closest('.parents') !== null")
 
 
-def downloaded(page: Page) -> str:
+def downloaded(page):
     with page.expect_download() as coming:
         page.get_by_role("button", name="Download as CSV").click()
     return Path(coming.value.path()).read_text("utf-8-sig")
 
 
-def test_the_file_for_spreadsheets_has_the_rows(browser: Browser, results: dict[str, Path]) -> None:
+def test_the_file_for_spreadsheets_has_the_rows(browser, results):
     with opened(browser, results["overall"], view="#slices?text=Bachelors") as page:
         rows = list(csv.DictReader(io.StringIO(downloaded(page))))
         assert len(rows) == shown_count(page)
@@ -324,9 +316,7 @@ def test_the_file_for_spreadsheets_has_the_rows(browser: Browser, results: dict[
             assert float(row[name]) == pytest.approx(own[name], rel=1e-4)
 
 
-def test_no_spreadsheet_runs_what_a_stranger_wrote(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_no_spreadsheet_runs_what_a_stranger_wrote(browser, results):
     with opened(browser, results["hostile data"], view="#slices") as page:
         text = downloaded(page)
         rows = list(csv.DictReader(io.StringIO(text)))
@@ -340,17 +330,11 @@ def test_no_spreadsheet_runs_what_a_stranger_wrote(
 
 
 @pytest.mark.parametrize("name", ["hostile", "hostile data"])
-def test_no_view_runs_what_a_stranger_wrote(
-    browser: Browser, results: dict[str, Path], name: str
-) -> None:
+def test_no_view_runs_what_a_stranger_wrote(browser, results, name):
     slice_id = first_finding(results[name])
     with opened(browser, results[name]) as page:
-        for view in (
-            "#slices",
-            f"#slice/{slice_id}",
-            f"#lattice/{slice_id}",
-            "#slices?text=<img src=x>",
-        ):
+        own = (f"#slice/{slice_id}", f"#lattice/{slice_id}")
+        for view in ("#slices", *own, "#slices?text=<img src=x>"):
             page.evaluate("one => { location.hash = one }", view)
             page.wait_for_timeout(50)
             assert page.locator("img, main script, main style").count() == 0
@@ -361,7 +345,7 @@ def test_no_view_runs_what_a_stranger_wrote(
         page.get_by_text("does not contain the slice").wait_for()
 
 
-def test_the_policy_refuses_what_is_not_its_own(browser: Browser, results: dict[str, Path]) -> None:
+def test_the_policy_refuses_what_is_not_its_own(browser, results):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -375,7 +359,7 @@ def test_the_policy_refuses_what_is_not_its_own(browser: Browser, results: dict[
     assert kinds <= set(refused)
 
 
-def _tried(browser: Browser, result: Path, port: int) -> tuple[list[str], bool]:
+def _tried(browser, result, port):
     """Do in a page what a stranger's markup would, and return what was refused, and if anything ran."""
     page = browser.new_page()
     page.goto((result / "report.html").as_uri())
@@ -402,12 +386,8 @@ def _tried(browser: Browser, result: Path, port: int) -> tuple[list[str], bool]:
     return refused, ran
 
 
-def test_a_discovery_shows_its_groups(browser: Browser, results: dict[str, Path]) -> None:
-    described = [
-        one
-        for one in document(results["discovery"])["slices"]  # type: ignore[attr-defined]
-        if "found" in one
-    ]
+def test_a_discovery_shows_its_groups(browser, results):
+    described = [one for one in document(results["discovery"])["slices"] if "found" in one]
     with opened(browser, results["discovery"], view="#clusters") as page:
         groups = page.locator(".clusters > li")
         assert groups.count() == len(described) > 0
@@ -424,7 +404,7 @@ def test_a_discovery_shows_its_groups(browser: Browser, results: dict[str, Path]
         assert "Share of the change between the models" in page.locator("main").inner_text()
 
 
-def test_the_map_has_a_circle_for_each_group(browser: Browser, results: dict[str, Path]) -> None:
+def test_the_map_has_a_circle_for_each_group(browser, results):
     rows = table(results["discovery"]).to_pylist()
     with opened(browser, results["discovery"], view="#clusters") as page:
         circles = page.locator(".map a")
@@ -440,22 +420,22 @@ def test_the_map_has_a_circle_for_each_group(browser: Browser, results: dict[str
         page.locator("dl").first.wait_for()
 
 
-def test_a_shift_shows_its_matrices(browser: Browser, results: dict[str, Path]) -> None:
+def test_a_shift_shows_its_matrices(browser, results):
     shift = document(results["shift"])["shift"]
     with opened(browser, results["shift"]) as page:
         page.get_by_role("link", name="Shift").click()
         matrices = page.locator(".matrix")
         assert matrices.locator("caption").all_inner_texts() == ["New minus old", "Old", "New"]
         new = matrices.nth(2).locator("tbody td").all_inner_texts()
-        flat = [one for row in shift["new_matrix"] for one in row]  # type: ignore[index]
+        flat = [one for row in shift["new_matrix"] for one in row]
         assert [text.split("%")[0] for text in new] == [f"{100 * one:.1f}" for one in flat]
         changed = page.locator("td.changed")
-        assert changed.count() == len(shift["changed"]) > 0  # type: ignore[index]
+        assert changed.count() == len(shift["changed"]) > 0
         assert all("changed" in text for text in changed.all_inner_texts())
         said = page.locator("main").inner_text()
         assert "The budget was spent." in said
         # What the error means stands in a sentence, and each word of the field is explained.
-        bound = 100 * shift["frobenius_bound"]  # type: ignore[index]
+        bound = 100 * shift["frobenius_bound"]
         assert f"each cell of the new matrix is within {bound:.2g} points" in said
         for word in ("Frobenius error", "confusion matrix"):
             term = page.locator("dfn", has_text=word)
@@ -463,17 +443,13 @@ def test_a_shift_shows_its_matrices(browser: Browser, results: dict[str, Path]) 
             assert page.locator(f"#{term.get_attribute('aria-describedby')}").is_visible()
 
 
-def test_examples_are_those_of_the_slice(browser: Browser, results: dict[str, Path]) -> None:
+def test_examples_are_those_of_the_slice(browser, results):
     from tests.conftest import ADULT
 
     slice_id = first_finding(results["baseline"])
     data = {str(one["row_id"]): one for one in pq.read_table(ADULT).to_pylist()}
     assert data
-    (found,) = [
-        one
-        for one in document(results["baseline"])["slices"]  # type: ignore[attr-defined]
-        if one["slice_id"] == slice_id
-    ]
+    found = slice_of(results["baseline"], slice_id)
     with opened(browser, results["baseline"], view=f"#slice/{slice_id}") as page:
         shown = page.locator(".examples li")
         assert shown.count() == 3
@@ -484,24 +460,17 @@ def test_examples_are_those_of_the_slice(browser: Browser, results: dict[str, Pa
                 if part["op"] == "==":
                     assert values[part["field"]] == str(part["value"])
             role = one.locator("b").inner_text()
-            right = values["prediction"] == values["income"]
-            was = values["prediction_old"] == values["income"]
-            assert (
-                role
-                == {
-                    (False, True): "broken",
-                    (True, False): "fixed",
-                    (False, False): "both wrong",
-                    (True, True): "both right",
-                }[right, was]
+            right, was = (
+                values[name] == values["income"] for name in ("prediction", "prediction_old")
             )
-    with opened(
-        browser, results["overall"], view=f"#slice/{first_finding(results['overall'])}"
-    ) as page:
+            roles = [["both wrong", "fixed"], ["broken", "both right"]]
+            assert role == roles[was][right]
+    view = f"#slice/{first_finding(results['overall'])}"
+    with opened(browser, results["overall"], view=view) as page:
         assert page.locator(".examples").count() == 0
 
 
-def test_a_view_that_the_page_has_not_says_so(browser: Browser, results: dict[str, Path]) -> None:
+def test_a_view_that_the_page_has_not_says_so(browser, results):
     for view in ("#shift", "#clusters", "#slice", "#lattice"):
         with opened(browser, results["overall"], view=view) as page:
             assert len(page.locator("main h1").inner_text()) > 4
@@ -510,9 +479,7 @@ def test_a_view_that_the_page_has_not_says_so(browser: Browser, results: dict[st
             page.locator(".worst").wait_for()
 
 
-def test_the_way_back_leads_to_the_row_and_the_focus_to_the_heading(
-    browser: Browser, results: dict[str, Path]
-) -> None:
+def test_the_way_back_leads_to_the_row_and_the_focus_to_the_heading(browser, results):
     with opened(browser, results["overall"], view="#slices") as page:
         body = page.locator(".virtual .body")
         body.evaluate("one => { one.scrollTop = 3200 }")
@@ -523,15 +490,12 @@ def test_the_way_back_leads_to_the_row_and_the_focus_to_the_heading(
         page.locator("dl").first.wait_for()
         page.wait_for_function("document.activeElement.matches('main h1')", timeout=5000)
         page.go_back()
-        page.wait_for_function(
-            "there => document.querySelector('.virtual .body')?.scrollTop === there",
-            arg=there,
-            timeout=5000,
-        )
+        scrolled = "there => document.querySelector('.virtual .body')?.scrollTop === there"
+        page.wait_for_function(scrolled, arg=there, timeout=5000)
         assert there > 2000
 
 
-def test_tooltips_explain_the_words(browser: Browser, results: dict[str, Path]) -> None:
+def test_tooltips_explain_the_words(browser, results):
     slice_id = first_finding(results["overall"])
     with opened(browser, results["overall"], view=f"#slice/{slice_id}") as page:
         for word in ("delta", "interval", "p", "q", "impact"):
@@ -542,7 +506,12 @@ def test_tooltips_explain_the_words(browser: Browser, results: dict[str, Path]) 
             assert len(tip.inner_text()) > 40
 
 
-def test_the_keyboard_alone_filters_and_opens(browser: Browser, results: dict[str, Path]) -> None:
+FOCUSED = (
+    "(one => one.textContent.trim() || one.closest('label')?.textContent)(document.activeElement)"
+)
+
+
+def test_the_keyboard_alone_filters_and_opens(browser, results):
     with opened(browser, results["overall"]) as page:
         for _ in range(5):
             page.keyboard.press("Tab")
@@ -553,11 +522,7 @@ def test_the_keyboard_alone_filters_and_opens(browser: Browser, results: dict[st
         reached = set()
         for _ in range(30):
             page.keyboard.press("Tab")
-            reached.add(
-                page.evaluate(
-                    "(one => one.textContent.trim() || one.closest('label')?.textContent)(document.activeElement)"
-                )
-            )
+            reached.add(page.evaluate(FOCUSED))
             if page.evaluate("document.activeElement.matches('.what a')"):
                 break
         assert {"Download as CSV", "n", "Delta", "q"} <= {(one or "").strip() for one in reached}
@@ -565,7 +530,7 @@ def test_the_keyboard_alone_filters_and_opens(browser: Browser, results: dict[st
         page.locator("dl").first.wait_for()
 
 
-def test_what_is_printed_has_no_controls(browser: Browser, results: dict[str, Path]) -> None:
+def test_what_is_printed_has_no_controls(browser, results):
     with opened(browser, results["overall"], view="#slices") as page:
         page.emulate_media(media="print")
         for one in ("nav", ".filters", ".found button"):
@@ -576,7 +541,7 @@ def test_what_is_printed_has_no_controls(browser: Browser, results: dict[str, Pa
         assert page.locator(".only-print").is_visible()
 
 
-def test_without_scripts_the_result_is_said(browser: Browser, results: dict[str, Path]) -> None:
+def test_without_scripts_the_result_is_said(browser, results):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto((results["overall"] / "report.html").as_uri())

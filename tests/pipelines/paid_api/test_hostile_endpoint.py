@@ -1,7 +1,5 @@
 """Endpoints that mean harm: what they send is bounded, never followed, and never steers a terminal."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -10,7 +8,6 @@ import tracemalloc
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -24,57 +21,37 @@ from slicebeam.transforms.encoders import embedding_calls
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Reply = Callable[[socket.socket], None]
-
 KEY = "sk-a-very-secret-key"
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-def _whole(body: bytes, head: bytes = _OK) -> Reply:
-    def reply(to: socket.socket) -> None:
+def _whole(body, head=_OK):
+    def reply(to):
         to.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     return reply
 
 
-def _endless(to: socket.socket) -> None:
-    to.sendall(_OK + b"\r\n")
-    while True:
-        to.sendall(b"x" * 65536)
+def _forever(head, piece, wait=0.0):
+    def reply(to):
+        to.sendall(head)
+        while True:
+            to.sendall(piece)
+            time.sleep(wait)
+
+    return reply
 
 
-def _endless_headers(to: socket.socket) -> None:
-    to.sendall(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        to.sendall(b"X-A: " + b"y" * 4000 + b"\r\n")
-
-
-def _drip(to: socket.socket) -> None:
-    to.sendall(_OK + b"\r\n")
-    while True:
-        to.sendall(b" ")
-        time.sleep(0.02)
-
-
-def _interim(to: socket.socket) -> None:
-    while True:
-        to.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        time.sleep(0.02)
-
-
-def _bomb() -> bytes:
+def _bomb():
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     return b"".join(packer.compress(bytes(1 << 20)) for _ in range(400)) + packer.flush()
 
 
-REPLIES: dict[str, Reply] = {
-    "endless": _endless,
-    "endless headers": _endless_headers,
-    "drip": _drip,
-    "interim": _interim,
+REPLIES = {
+    "endless": _forever(_OK + b"\r\n", b"x" * 65536),
+    "endless headers": _forever(b"HTTP/1.1 200 OK\r\n", b"X-A: " + b"y" * 4000 + b"\r\n"),
+    "drip": _forever(_OK + b"\r\n", b" ", 0.02),
+    "interim": _forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.02),
     "bomb": _whole(_bomb(), _OK + b"Content-Encoding: gzip\r\n"),
     "deep": _whole(b"[" * 200_000),
     "digits": _whole(b'{"data": [{"index": 0, "embedding": [%s]}]}' % (b"9" * 6000)),
@@ -84,11 +61,11 @@ REPLIES: dict[str, Reply] = {
 
 
 @contextmanager
-def served(reply: Reply) -> Iterator[tuple[str, list[bytes]]]:
+def served(reply):
     """Serve an address; also what was sent to it."""
-    asked: list[bytes] = []
+    asked = []
 
-    def answer(to: socket.socket) -> None:
+    def answer(to):
         with to:
             try:
                 asked.append(to.recv(1 << 16))
@@ -96,7 +73,7 @@ def served(reply: Reply) -> Iterator[tuple[str, list[bytes]]]:
             except OSError:
                 return
 
-    def serve(listener: socket.socket) -> None:
+    def serve(listener):
         while True:
             try:
                 to, _ = listener.accept()
@@ -111,7 +88,7 @@ def served(reply: Reply) -> Iterator[tuple[str, list[bytes]]]:
 
 
 @pytest.fixture(autouse=True)
-def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _hurry(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr(calls, "_FIRST_WAIT", 0.01)
     monkeypatch.setattr(embedding_calls, "_RETRIES", 0)
@@ -121,7 +98,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def bounded(most_bytes: int, seconds: float) -> Iterator[None]:
+def bounded(most_bytes, seconds):
     tracemalloc.start()
     begun = time.monotonic()
     try:
@@ -133,7 +110,7 @@ def bounded(most_bytes: int, seconds: float) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-def test_an_endpoint_of_embeddings(kind: str) -> None:
+def test_an_endpoint_of_embeddings(kind):
     with served(REPLIES[kind]) as (url, _), bounded(200 << 20, 10.0):
         with pytest.raises(SlicebeamError) as error:
             encoder(f"openai:{url}/v1", cache=None).encode(["a"])
@@ -142,22 +119,16 @@ def test_an_endpoint_of_embeddings(kind: str) -> None:
         assert KEY not in message
 
 
-def api_file(folder: Path, url: str) -> str:
+def api_file(folder, url):
     path = folder / "api.yaml"
-    content = {
-        "url": f"{url}/answer",
-        "headers": {"Authorization": "Bearer ${K}"},
-        "json": {"text": "{text}"},
-        "answer": "label",
-        "timeout": 0.5,
-        "retries": 0,
-        "lost_calls": "count",
-    }
+    content = {"url": f"{url}/answer", "headers": {"Authorization": "Bearer ${K}"}}
+    content |= {"json": {"text": "{text}"}, "answer": "label", "lost_calls": "count"}
+    content |= {"timeout": 0.5, "retries": 0}
     path.write_text(yaml.safe_dump(content))
     return str(path)
 
 
-def ask(path: str, folder: Path, text: str = "words") -> Any:
+def ask(path, folder, text="words"):
     api = ApiFile.read(path, {"K": KEY})
     told = {"api": api.identity}
     with Ledger.open(folder / "ledger", told, count_lost=True, redact=api.redact) as ledger:
@@ -167,7 +138,7 @@ def ask(path: str, folder: Path, text: str = "words") -> Any:
 
 
 @pytest.mark.parametrize("kind", REPLIES)
-def test_a_paid_api(kind: str, tmp_path: Path) -> None:
+def test_a_paid_api(kind, tmp_path):
     with served(REPLIES[kind]) as (url, _), bounded(200 << 20, 10.0):
         said, answers = "", []
         try:
@@ -185,7 +156,7 @@ def test_a_paid_api(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("caller", ["encoder", "api"])
-def test_no_redirect_gets_the_key(status: int, caller: str, tmp_path: Path) -> None:
+def test_no_redirect_gets_the_key(status, caller, tmp_path):
     """Neither another host nor another scheme or port, in whatever way it redirects."""
     with served(_whole(b"{}")) as (there, reached):
         head = f"HTTP/1.1 {status} Moved\r\nLocation: {there}/v1\r\n".encode()
@@ -199,7 +170,7 @@ def test_no_redirect_gets_the_key(status: int, caller: str, tmp_path: Path) -> N
         assert reached == []
 
 
-def test_an_item_adds_no_header(tmp_path: Path) -> None:
+def test_an_item_adds_no_header(tmp_path):
     """A column in a header, or in the URL, with line breaks in it."""
     text = "a\r\nX-Injected: 1\r\n\r\nGET /other HTTP/1.1"
     with served(_whole(json.dumps({"label": "x"}).encode())) as (url, asked):
@@ -214,8 +185,7 @@ def test_an_item_adds_no_header(tmp_path: Path) -> None:
         content["headers"]["X-Text"] = "{text}"
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "api.yaml").write_text(yaml.safe_dump(content))
-        with pytest.raises(
-            SlicebeamError, match="would contain a line break or a control character"
-        ):
+        control = "would contain a line break or a control character"
+        with pytest.raises(SlicebeamError, match=control):
             ask(str(tmp_path / "other" / "api.yaml"), tmp_path / "other", text)
         assert len(asked) == 1

@@ -1,7 +1,5 @@
 """The ledger holds what was durable when it was told, tells damage, and belongs to one run."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
@@ -9,8 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,16 +15,10 @@ from slicebeam.pipelines.paid_api import ledger as ledgers
 from slicebeam.pipelines.paid_api.calls import Answer
 from slicebeam.pipelines.paid_api.ledger import Ledger
 from slicebeam.transforms.storage import store_clients
-from slicebeam.transforms.storage.storage import ObjectPath, StoragePath, storage_path
+from slicebeam.transforms.storage.storage import ObjectPath, storage_path
 from tests.conftest import google_first, own_stores
 from tests.object_stores import ROOT, one_line
 from tests.storage_faults import Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.object_stores import Bucket
-    from tests.storage_faults import Proxy
 
 IDENTITY = {"api": "a" * 64, "data": "d"}
 # Notes calls until it is killed, and tells on stdout what is durable by then.
@@ -61,32 +51,39 @@ each_storage = pytest.mark.parametrize(
 )
 
 
-def opened(folder: StoragePath, **given: Any) -> Ledger:
+def opened(folder, **given):
     return Ledger.open(folder, IDENTITY, **given)
 
 
-def noted(ledger: Ledger, *calls: Any) -> None:
+def answered(folder, *answers):
+    """Store answers, each group in a write of its own, by a ledger that is opened for them."""
+    with opened(folder) as ledger:
+        for answer in answers:
+            ledger.answered_all([answer])
+
+
+def noted(ledger, *calls):
     """Make calls of the ledger's asynchronous part, one after the other."""
 
-    async def run() -> None:
+    async def run():
         for name, *arguments in calls:
             await getattr(ledger, name)(*arguments)
 
     asyncio.run(run())
 
 
-def segment(folder: Path) -> Path:
+def segment(folder):
     (path,) = folder.glob("segment-*.jsonl")
     return path
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
+def lines(folder):
     paths = sorted(folder.glob("segment-*.jsonl"))
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(params=["local", "gcs_server", "moto"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoragePath]:
+def folder(request, tmp_path):
     """A folder of each kind of storage."""
     if request.param == "local":
         yield tmp_path / "ledger"
@@ -101,10 +98,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoragePa
     store_clients._store.cache_clear()
 
 
-def test_what_was_noted_is_there_again(folder: StoragePath) -> None:
-    answers = [
-        Answer(*one) for one in [("a", "x"), ("b", 1.5), ("c", False), ("d", None, "HTTP 4")]
-    ]
+def test_what_was_noted_is_there_again(folder):
+    values = [("a", "x"), ("b", 1.5), ("c", False), ("d", None, "HTTP 4")]
+    answers = [Answer(*one) for one in values]
     with opened(folder) as ledger:
         assert (dict(ledger.answers), ledger.calls, dict(ledger.lost)) == ({}, 0, {})
         noted(ledger, *(("sent", one.key) for one in answers), ("sent", "lost"), ("sent", "free"))
@@ -127,7 +123,7 @@ def test_what_was_noted_is_there_again(folder: StoragePath) -> None:
         assert ledger.calls == 5
 
 
-def test_an_answer_is_not_paid_twice_and_the_first_counts(tmp_path: Path) -> None:
+def test_an_answer_is_not_paid_twice_and_the_first_counts(tmp_path):
     with opened(tmp_path) as ledger:
         ledger.answered_all([Answer("a", 1), Answer("a", 2)])
         assert ledger.answers["a"].value == 1
@@ -137,36 +133,29 @@ def test_an_answer_is_not_paid_twice_and_the_first_counts(tmp_path: Path) -> Non
         assert (ledger.answers["a"].value, ledger.calls) == (1, 1)
 
 
-def test_a_run_that_notes_nothing_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_that_notes_nothing_leaves_nothing(tmp_path):
     for _ in range(2):
         with opened(tmp_path / "new") as ledger:
             ledger.sent_all([])
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_each_run_that_notes_something_begins_a_segment(tmp_path: Path) -> None:
+def test_each_run_that_notes_something_begins_a_segment(tmp_path):
     for number in range(3):
-        with opened(tmp_path) as ledger:
-            ledger.answered_all([Answer(str(number), number)])
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        f"segment-{number:06d}.jsonl" for number in (1, 2, 3)
-    ]
+        answered(tmp_path, Answer(str(number), number))
+    names = [f"segment-{number:06d}.jsonl" for number in (1, 2, 3)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert [one["kind"] for one in lines(tmp_path)] == ["ledger", "answered"] * 3
     assert lines(tmp_path)[0]["identity"] == IDENTITY
 
 
 @each_storage
-def test_the_ledger_of_something_else(folder: StoragePath) -> None:
-    with opened(folder) as ledger:
-        ledger.answered_all([Answer("a", 1)])
+def test_the_ledger_of_something_else(folder):
+    answered(folder, Answer("a", 1))
     with pytest.raises(InputError) as error:
         Ledger.open(folder, {**IDENTITY, "api": "b" * 64})
-    one_line(
-        error,
-        str(folder),
-        "url, method, params, json or headers were different",
-        "another --ledger",
-    )
+    different = "url, method, params, json or headers were different"
+    one_line(error, str(folder), different, "another --ledger")
     with pytest.raises(InputError, match="they were requested without --example-id"):
         Ledger.open(folder, {"api": IDENTITY["api"]})
     # A run that was refused keeps nobody out.
@@ -174,14 +163,14 @@ def test_the_ledger_of_something_else(folder: StoragePath) -> None:
         assert ledger.calls == 1
 
 
-def test_a_file_is_no_ledger(tmp_path: Path) -> None:
+def test_a_file_is_no_ledger(tmp_path):
     (tmp_path / "x").write_text("")
     with pytest.raises(InputError, match=r"--ledger .*x is a file; name a folder"):
         opened(tmp_path / "x")
 
 
 @each_storage
-def test_a_second_run_is_refused_while_the_first_lives(folder: StoragePath) -> None:
+def test_a_second_run_is_refused_while_the_first_lives(folder):
     with opened(folder) as ledger:
         with pytest.raises(EngineError, match=r"another run .*; wait for it, .*another --ledger"):
             opened(folder)
@@ -191,10 +180,8 @@ def test_a_second_run_is_refused_while_the_first_lives(folder: StoragePath) -> N
 
 
 @pytest.mark.parametrize("cut", range(1, 60, 7))
-def test_a_line_that_is_cut_at_the_end_was_never_noted(tmp_path: Path, cut: int) -> None:
-    with opened(tmp_path) as ledger:
-        ledger.answered_all([Answer("a", 1)])
-        ledger.answered_all([Answer("b", 2)])
+def test_a_line_that_is_cut_at_the_end_was_never_noted(tmp_path, cut):
+    answered(tmp_path, Answer("a", 1), Answer("b", 2))
     text = segment(tmp_path).read_bytes()
     segment(tmp_path).write_bytes(text[:-cut])
     with opened(tmp_path) as ledger:
@@ -205,9 +192,8 @@ def test_a_line_that_is_cut_at_the_end_was_never_noted(tmp_path: Path, cut: int)
         assert list(ledger.answers) == ["a", "c"]
 
 
-def test_a_first_line_that_is_cut(tmp_path: Path) -> None:
-    with opened(tmp_path) as ledger:
-        ledger.answered_all([Answer("a", 1)])
+def test_a_first_line_that_is_cut(tmp_path):
+    answered(tmp_path, Answer("a", 1))
     segment(tmp_path).write_bytes(segment(tmp_path).read_bytes()[:20])
     with opened(tmp_path) as ledger:
         assert ledger.calls == 0
@@ -217,7 +203,7 @@ def test_a_first_line_that_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [1, 2, 3, 4])
-def test_damage_is_told_with_file_and_line(tmp_path: Path, line: int) -> None:
+def test_damage_is_told_with_file_and_line(tmp_path, line):
     with opened(tmp_path) as ledger:
         ledger.answered_all([Answer(key, f"value of {key}") for key in "abc"])
     written = segment(tmp_path).read_bytes().split(b"\n")
@@ -229,11 +215,9 @@ def test_damage_is_told_with_file_and_line(tmp_path: Path, line: int) -> None:
 
 
 @each_storage
-def test_a_segment_that_is_missing_is_told(folder: StoragePath) -> None:
+def test_a_segment_that_is_missing_is_told(folder):
     for number in range(3):
-        with opened(folder) as ledger:
-            ledger.answered_all([Answer(f"{number} a", 1)])
-            ledger.answered_all([Answer(f"{number} b", 1)])
+        answered(folder, Answer(f"{number} a", 1), Answer(f"{number} b", 1))
     paths = sorted(folder.glob("segment-*.jsonl"))
     assert len(paths) == (6 if isinstance(folder, ObjectPath) else 3)
     paths[1].unlink()
@@ -241,27 +225,26 @@ def test_a_segment_that_is_missing_is_told(folder: StoragePath) -> None:
         opened(folder)
 
 
-def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(ledgers, "_VERSION", 2)
-    with opened(tmp_path) as ledger:
-        ledger.answered_all([Answer("a", 1)])
+    answered(tmp_path, Answer("a", 1))
     monkeypatch.undo()
     with pytest.raises(InputError, match="another version; choose another --ledger"):
         opened(tmp_path)
 
 
-def test_many_records_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_records_are_one_write(tmp_path, monkeypatch):
     synced = []
     sync = os.fsync
     first, go = threading.Event(), threading.Event()
 
-    def slow(file: int) -> None:
+    def slow(file):
         synced.append(file)
         first.set()
         go.wait(20)
         sync(file)
 
-    async def note(ledger: Ledger) -> None:
+    async def note(ledger):
         waiting = [asyncio.create_task(ledger.sent("first"))]
         await asyncio.to_thread(first.wait, 20)
         waiting += [asyncio.create_task(ledger.sent(str(key))) for key in range(1000)]
@@ -280,18 +263,17 @@ def test_many_records_are_one_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @google_first
-def test_groups_of_records_are_objects(bucket: Bucket) -> None:
+def test_groups_of_records_are_objects(bucket):
     folder = ObjectPath(f"{bucket.uri}/ledger")
     with opened(folder) as ledger:
         ledger.sent_all([str(key) for key in range(100)])
         ledger.answered_all([Answer(str(key), key) for key in range(100)])
-    assert [path.name for path in sorted(folder.iterdir())] == [
-        f"segment-000001-{number:08d}.jsonl" for number in (1, 2)
-    ]
+    names = [f"segment-000001-{number:08d}.jsonl" for number in (1, 2)]
+    assert [path.name for path in sorted(folder.iterdir())] == names
 
 
 @google_first
-def test_an_object_that_another_run_wrote_is_not_replaced(bucket: Bucket) -> None:
+def test_an_object_that_another_run_wrote_is_not_replaced(bucket):
     folder = ObjectPath(f"{bucket.uri}/ledger")
     with opened(folder) as ledger:
         path = folder / "segment-000001-00000001.jsonl"
@@ -301,13 +283,11 @@ def test_an_object_that_another_run_wrote_is_not_replaced(bucket: Bucket) -> Non
     assert path.read_bytes() == b"other\n"
 
 
-def test_a_disk_that_is_full_ends_the_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_ends_the_calls(tmp_path, monkeypatch):
     write = os.write
     full = False
 
-    def refuse(file: int, data: Any) -> int:
+    def refuse(file, data):
         if not full:
             return write(file, data)
         if len(data) > 10:
@@ -332,7 +312,7 @@ def test_a_disk_that_is_full_ends_the_calls(
 
 
 @google_first
-def test_storage_that_fails_ends_the_calls(bucket: Bucket, proxy: Proxy) -> None:
+def test_storage_that_fails_ends_the_calls(bucket, proxy):
     with opened(storage_path(f"{bucket.uri}/ledger")) as ledger:
         ledger.sent_all(["a"])
         proxy.add(Fault("status", "PUT|POST", status=403))
@@ -347,9 +327,7 @@ def test_storage_that_fails_ends_the_calls(bucket: Bucket, proxy: Proxy) -> None
 
 
 @own_stores
-def test_a_write_whose_answer_was_lost_is_known_again(
-    bucket: Bucket, proxy: Proxy, short_waits: None
-) -> None:
+def test_a_write_whose_answer_was_lost_is_known_again(bucket, proxy, short_waits):
     with opened(storage_path(f"{bucket.uri}/ledger")) as ledger:
         lost = proxy.add(Fault("lose answer", "PUT|POST", "segment", times=1))
         ledger.answered_all([Answer("a", 1)])
@@ -359,18 +337,15 @@ def test_a_write_whose_answer_was_lost_is_known_again(
         assert list(ledger.answers) == ["a", "b"]
 
 
-def test_secrets_never_get_in(tmp_path: Path) -> None:
-    def redact(text: str) -> str:
+def test_secrets_never_get_in(tmp_path):
+    def redact(text):
         return text.replace("secret", "***")
 
     with opened(tmp_path, redact=redact) as ledger:
-        noted(
-            ledger,
-            ("sent", "a"),
-            ("failed", "a", "refused: secret"),
-            ("answered", Answer("a", "secret")),
-            ("answered", Answer("b", None, "no secret"), "x" * 1998 + "secret"),
-        )
+        long = "x" * 1998 + "secret"
+        noted(ledger, ("sent", "a"), ("failed", "a", "refused: secret"))
+        noted(ledger, ("answered", Answer("a", "secret")))
+        noted(ledger, ("answered", Answer("b", None, "no secret"), long))
         assert ledger.answers["a"].value == "***"
     text = segment(tmp_path).read_text()
     assert "secret" not in text
@@ -379,17 +354,17 @@ def test_secrets_never_get_in(tmp_path: Path) -> None:
     assert lines(tmp_path)[-1]["body"] == "x" * 1998 + "**"
 
 
-def test_kept_bodies_are_read_again(tmp_path: Path) -> None:
-    def extract(body: str) -> tuple[Any, str | None]:
+def test_kept_bodies_are_read_again(tmp_path):
+    def extract(body):
         return (body, None) if body.startswith("class") else (None, "nothing there")
 
     with opened(tmp_path) as ledger:
-        noted(
-            ledger,
-            ("answered", Answer("a", None, "nothing"), "class 1"),
-            ("answered", Answer("b", None, "nothing"), "no"),
-            ("answered", Answer("c", "class 3")),
-        )
+        for answer in (
+            (Answer("a", None, "nothing"), "class 1"),
+            (Answer("b", None, "nothing"), "no"),
+        ):
+            noted(ledger, ("answered", *answer))
+        noted(ledger, ("answered", Answer("c", "class 3")))
         asyncio.run(ledger.answered(Answer("d", None, "HTTP 422"), "class 4", mendable=False))
         assert ledger.reread(extract) == 1
         assert ledger.reread(extract) == 0
@@ -404,7 +379,7 @@ def test_kept_bodies_are_read_again(tmp_path: Path) -> None:
         assert ledger.answers["b"] == Answer("b", "now no")
 
 
-def test_the_idempotency_key_is_of_ledger_and_item(tmp_path: Path) -> None:
+def test_the_idempotency_key_is_of_ledger_and_item(tmp_path):
     with opened(tmp_path / "1") as one, opened(tmp_path / "2") as same:
         assert one.idempotency_key("a") == same.idempotency_key("a")
         assert one.idempotency_key("a") != one.idempotency_key("b")
@@ -413,7 +388,7 @@ def test_the_idempotency_key_is_of_ledger_and_item(tmp_path: Path) -> None:
         assert other.idempotency_key("a") != one.idempotency_key("a")
 
 
-def test_a_closed_ledger_takes_nothing(tmp_path: Path) -> None:
+def test_a_closed_ledger_takes_nothing(tmp_path):
     with opened(tmp_path) as ledger:
         pass
     with pytest.raises(EngineError, match="closed"):
@@ -424,11 +399,9 @@ def test_a_closed_ledger_takes_nothing(tmp_path: Path) -> None:
     "heard",
     [pytest.param(1, marks=pytest.mark.slow), 50, pytest.param(123, marks=pytest.mark.slow)],
 )
-def test_what_was_told_to_be_durable_survives_a_kill(tmp_path: Path, heard: int) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", NOTES, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert process.stdout is not None
+def test_what_was_told_to_be_durable_survives_a_kill(tmp_path, heard):
+    command = [sys.executable, "-c", NOTES, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     told = [process.stdout.readline() for _ in range(heard + 1)]
     process.kill()
     told += process.stdout.readlines()
@@ -440,6 +413,5 @@ def test_what_was_told_to_be_durable_survives_a_kill(tmp_path: Path, heard: int)
     with opened(tmp_path) as ledger:
         assert answered <= set(ledger.answers)
         assert sent <= {*ledger.answers, *ledger.lost}
-        assert all(
-            answer.value == int(key.partition("-")[2]) for key, answer in ledger.answers.items()
-        )
+        for key, answer in ledger.answers.items():
+            assert answer.value == int(key.partition("-")[2])

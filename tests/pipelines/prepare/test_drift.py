@@ -1,7 +1,5 @@
 """Whether something became more frequent, against scipy's binomial test."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +16,7 @@ from slicebeam.transforms.encode.predicates import Singleton
 
 @pytest.mark.parametrize(("examples", "before"), [(4000, 4000), (100, 5000), (10**6, 300)])
 @pytest.mark.parametrize("then", [0, 1, 40])
-def test_against_the_conditional_binomial(examples: int, before: int, then: int) -> None:
+def test_against_the_conditional_binomial(examples, before, then):
     now = np.array([0, 1, 2, 20, 45, 90])
     expected = [
         stats.binomtest(k, k + then, examples / (examples + before), "greater").pvalue
@@ -29,7 +27,7 @@ def test_against_the_conditional_binomial(examples: int, before: int, then: int)
     assert p_more_frequent(now, examples, then, before) == pytest.approx(expected, rel=1e-9)
 
 
-def test_false_alarms_stay_below_the_level() -> None:
+def test_false_alarms_stay_below_the_level():
     rng = np.random.default_rng(6)
     now, then = rng.binomial(2000, 0.02, 20_000), rng.binomial(3000, 0.02, 20_000)
     p = p_more_frequent(now, 2000, then, 3000)
@@ -39,7 +37,7 @@ def test_false_alarms_stay_below_the_level() -> None:
     assert (p <= 0.05).mean() > 0.03
 
 
-def noted(now: ColumnSummary, examples: int = 10**6) -> tuple[str, ...]:
+def noted(now, examples=10**6):
     """The lines about a column of a million examples that had 40,000 missing and 1,000 others."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = FeatureDomain(
@@ -50,7 +48,7 @@ def noted(now: ColumnSummary, examples: int = 10**6) -> tuple[str, ...]:
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
-def test_a_share_is_noted_where_it_grew_by_half_and_surely() -> None:
+def test_a_share_is_noted_where_it_grew_by_half_and_surely():
     # At a million examples a quarter more is certain, and is what any two nights differ by.
     assert float(p_more_frequent(50_000, 10**6, 40_000, 10**6)) < 1e-100
     assert noted(ColumnSummary(50_000, 1_000, 500)) == ()
@@ -70,7 +68,7 @@ AMONG = "that is one slice, so bin the column again with --top-values"
 
 
 @pytest.mark.parametrize(("other", "is_most"), [(500_000, False), (500_001, True)])
-def test_others_that_are_most_values(other: int, is_most: bool) -> None:
+def test_others_that_are_most_values(other, is_most):
     line = "x: 50.0% have other values, 0.10% in DOC"
     remedy = f"; {AMONG} instead of --domains" if is_most else ""
     assert noted(ColumnSummary(0, other, 500)) == (f"{line}{remedy}.",)
@@ -82,7 +80,7 @@ def test_others_that_are_most_values(other: int, is_most: bool) -> None:
 
 @pytest.mark.parametrize("option", ["--domains", "--since"])
 @pytest.mark.parametrize("side", ["below", "above"])
-def test_values_beyond_an_end_that_are_most(option: str, side: str) -> None:
+def test_values_beyond_an_end_that_are_most(option, side):
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
     then = FeatureDomain(
         "x", "numeric", "double", singletons, seen=ColumnSummary(0, low=-5, high=7)
@@ -98,7 +96,7 @@ def test_values_beyond_an_end_that_are_most(option: str, side: str) -> None:
         assert drift_lines(given, [replace(then, seen=seen)], 1000, 20) == (line,)
 
 
-def test_others_that_were_most_values_before_are_no_news() -> None:
+def test_others_that_were_most_values_before_are_no_news():
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = FeatureDomain("x", "categorical", "string", singletons, seen=ColumnSummary(0, 800, 5))
     given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None)

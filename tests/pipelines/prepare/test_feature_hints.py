@@ -1,11 +1,7 @@
 """Features that look like a model's output, the label or an id are noted, and can be left out."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +13,11 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.prepare.feature_hints import looks_like_output
 
 ROWS = 2000
-OPTIONS: dict[str, Any] = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
+OPTIONS = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
 FLAGS = ["--label=label", "--prediction=prediction", "--max-cross-size=1"]
 
 
-def examples() -> pa.Table:
-    """Ordinary columns, and one of each kind that is noted."""
+def examples():
     draw = np.random.default_rng(5)
     label = (draw.random(ROWS) < 0.3).astype(int)
     return pa.table(
@@ -43,39 +38,29 @@ def examples() -> pa.Table:
     )
 
 
-NOTED = {
-    "scoreOld, raw": "output",
-    "outcome": "label",
-    "margin": "label",
-    "account": "id",
-    "user_id": "id",
-}
+NOTED = {"scoreOld, raw": "output", "outcome": "label", "margin": "label"}
+NOTED |= {"account": "id", "user_id": "id"}
+
+
+LOOK_LIKE_OUTPUTS = """
+    score SCORE_OLD model-score baselineScore2 modelscore y_pred prob P(PROBA) class_probability
+    predictions predicted_class scores pred_1 y_hat logits
+"""
+LOOK_OTHERWISE = """
+    problem probation predecessor predator scotland improbable predicate spread hat capital.gain
+"""
 
 
 @pytest.mark.parametrize(
     ("name", "looks"),
-    [
-        *(
-            (name, True)
-            for name in ("score", "SCORE_OLD", "model-score", "baselineScore2", "modelscore")
-        ),
-        *(
-            (name, True)
-            for name in ("y_pred", "prob", "P(PROBA)", "class_probability", "predictions")
-        ),
-        *((name, True) for name in ("predicted_class", "scores", "pred_1", "y_hat", "logits")),
-        *(
-            (name, False)
-            for name in ("problem", "probation", "predecessor", "predator", "scotland")
-        ),
-        *((name, False) for name in ("improbable", "predicate", "spread", "hat", "capital.gain")),
-    ],
+    [(name, True) for name in LOOK_LIKE_OUTPUTS.split()]
+    + [(name, False) for name in LOOK_OTHERWISE.split()],
 )
-def test_names_of_outputs(name: str, looks: bool) -> None:
+def test_names_of_outputs(name, looks):
     assert looks_like_output(name) is looks
 
 
-def test_columns_of_each_kind_are_noted_and_stay_features() -> None:
+def test_columns_of_each_kind_are_noted_and_stay_features():
     dataset = search(examples(), **OPTIONS).changelist.dataset
     assert {hint.name: hint.looks_like for hint in dataset.hints} == NOTED
     assert set(NOTED) < {domain.name for domain in dataset.domains}
@@ -91,9 +76,7 @@ def test_columns_of_each_kind_are_noted_and_stay_features() -> None:
     )
 
 
-def test_the_flag_of_the_line_leaves_them_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_flag_of_the_line_leaves_them_out(tmp_path, capsys):
     pq.write_table(examples(), tmp_path / "data.parquet")
     command = ["search", f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out", *FLAGS]
     assert run(command) == 0
@@ -105,12 +88,11 @@ def test_the_flag_of_the_line_leaves_them_out(
     assert "--exclude-features" not in capsys.readouterr().out
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     assert document["dataset"]["hints"] == []
-    assert {one["name"] for one in document["dataset"]["domains"]} == {
-        *examples().column_names,
-    } - {*NOTED, "label", "prediction"}
+    domains = {one["name"] for one in document["dataset"]["domains"]}
+    assert domains == {*examples().column_names} - {*NOTED, "label", "prediction"}
 
 
-def test_json_and_the_log_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_the_log_have_them(tmp_path, capsys):
     pq.write_table(examples(), tmp_path / "data.parquet")
     command = ["search", f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out", *FLAGS]
     assert run([*command, "--json"]) == 0
@@ -122,7 +104,7 @@ def test_json_and_the_log_have_them(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
-def test_order_and_chunks_of_the_examples_do_not_matter(tmp_path: Path) -> None:
+def test_order_and_chunks_of_the_examples_do_not_matter(tmp_path):
     sections = []
     for order in (np.arange(ROWS), np.lexsort([examples()["label"].to_numpy()])):
         pq.write_table(examples().take(order), tmp_path / "data.parquet", row_group_size=150)
@@ -132,12 +114,12 @@ def test_order_and_chunks_of_the_examples_do_not_matter(tmp_path: Path) -> None:
     assert all(one == sections[0] for one in sections)
 
 
-def test_nothing_is_said_of_columns_that_the_user_named() -> None:
+def test_nothing_is_said_of_columns_that_the_user_named():
     found = search(examples(), features=["group", "outcome", "user_id"], **OPTIONS)
     assert found.changelist.dataset.hints == ()
 
 
-def test_where_nothing_would_be_left_no_flag_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_would_be_left_no_flag_is_given(capsys):
     table = examples().select(["label", "prediction", "scoreOld, raw"])
     search(table, **OPTIONS).show()
     printed = " ".join(capsys.readouterr().out.split())

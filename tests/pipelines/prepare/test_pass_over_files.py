@@ -1,46 +1,32 @@
 """Passes over all shards by workers: what they find is what one process finds."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from slicebeam.pipelines.prepare import shard_passes
+from tests.conftest import slow
 from tests.running import search
 
-OPTIONS: dict[str, Any] = {
-    "label": "income",
-    "prediction": "prediction",
-    "score": "score",
-    "features": ("age", "sex", "workclass"),
-    "max_cross_size": 2,
-    "chunk_rows": 1000,
-}
+OPTIONS = {"label": "income", "prediction": "prediction", "score": "score"}
+OPTIONS |= {"features": ("age", "sex", "workclass"), "max_cross_size": 2, "chunk_rows": 1000}
 
 
 @pytest.mark.parametrize(
     "options",
     [
         {"metric": ("auc",)},
-        pytest.param(
-            {"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"}, marks=pytest.mark.slow
-        ),
+        slow({"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"}),
     ],
     ids=["auc", "weighted loss"],
-)
+)  # fmt: skip
 @pytest.mark.slow
-def test_workers_find_what_one_process_finds(
-    tmp_path: Path, adult_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
+def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, options):
     given = {"data": (str(adult_path),), **OPTIONS, **options}
     alone = search(tmp_path / "alone", **given)
     passes = []
     monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
     inner = shard_passes.PassOverFiles
 
-    def noted(*arguments: Any) -> Any:
+    def noted(*arguments):
         passes.append(arguments)
         return inner(*arguments)
 

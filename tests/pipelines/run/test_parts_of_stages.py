@@ -1,14 +1,10 @@
 """A part of what a stage wrote that vanishes is missed, and named."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.search import duplicates, second_tests
+from tests.conftest import slow
 from tests.running import search
 
 
@@ -16,26 +12,14 @@ from tests.running import search
     ("module", "stage", "options"),
     [
         (duplicates, "hashes", {}),
-        pytest.param(
-            second_tests,
-            "iteration-1-resampled-groups",
-            {"group": "fnlwgt"},
-            marks=pytest.mark.slow,
-        ),
+        slow(second_tests, "iteration-1-resampled-groups", {"group": "fnlwgt"}),
     ],
     ids=["hashes", "groups"],
-)
-def test_a_part_that_vanishes_is_named(
-    tmp_path: Path,
-    adult_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    module: Any,
-    stage: str,
-    options: dict[str, Any],
-) -> None:
+)  # fmt: skip
+def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, module, stage, options):
     inner, removed = module.run_stage, []
 
-    def run_stage(work: Any, engine: Any, name: str, *arguments: Any, **keywords: Any) -> Any:
+    def run_stage(work, engine, name, *arguments, **keywords):
         noted = inner(work, engine, name, *arguments, **keywords)
         if name == stage:
             # The last of all, which no count of the others tells to be missing.
@@ -44,13 +28,7 @@ def test_a_part_that_vanishes_is_named(
         return noted
 
     monkeypatch.setattr(module, "run_stage", run_stage)
+    roles = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
     with pytest.raises(EngineError, match=r"\d{6}\.arrow"):
-        search(
-            tmp_path / "out",
-            data=(str(adult_path),),
-            label="income",
-            prediction="prediction",
-            max_cross_size=2,
-            **options,
-        )
+        search(tmp_path / "out", data=adult_path, **roles, **options)
     assert len(removed) == 1

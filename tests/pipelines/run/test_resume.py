@@ -1,11 +1,8 @@
 """What --resume does: it begins, goes on, or sees that all is published already."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,18 +11,16 @@ import pytest
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run import engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from tests.conftest import slow
 from tests.discover_runs import examples, written
 from tests.shift_runs import REPLAYED, made, saved
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Killed(BaseException):
     """The process is gone: nothing that the product knows of."""
 
 
-def table(rows: int = 400) -> pd.DataFrame:
+def table(rows=400):
     random = np.random.default_rng(5)
     job, label = random.choice(["ant", "bee", "cat"], rows), random.integers(0, 2, rows)
     wrong = random.random(rows) < np.where(job == "ant", 0.6, 0.1)
@@ -36,15 +31,12 @@ def table(rows: int = 400) -> pd.DataFrame:
 COMMANDS = ("search", "check", "discover", "shift")
 only_search = pytest.mark.parametrize("given", ["search"], indirect=True)
 every_command = pytest.mark.parametrize(
-    "given",
-    ["search", *(pytest.param(one, marks=pytest.mark.slow) for one in COMMANDS[1:])],
-    indirect=True,
+    "given", ["search", *(slow(one) for one in COMMANDS[1:])], indirect=True
 )
 
 
 @pytest.fixture
-def given(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
-    """A command whose data is ``data.parquet`` and whose output is ``out``."""
+def given(request, tmp_path):
     data, output = tmp_path / "data.parquet", f"--output={tmp_path / 'out'}"
     outcome = ["--label=label", "--prediction=new"]
     if request.param == "discover":
@@ -62,13 +54,13 @@ def given(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return [request.param, f"--data={data}", output, *more]
 
 
-def contents(output: Path) -> dict[str, bytes]:
+def contents(output):
     return {path.name: path.read_bytes() for path in output.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
-def computes_nothing(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    def computing(*_: Any, **__: Any) -> Any:
+def computes_nothing(monkeypatch):
+    def computing(*_, **__):
         raise AssertionError("something is computed again")
 
     monkeypatch.setattr(engine.Engine, "run", computing)
@@ -77,25 +69,16 @@ def computes_nothing(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @every_command
-def test_what_was_not_begun_begins(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_not_begun_begins(given, tmp_path, capsys):
     assert run([*given, "--resume"]) == 0
     said = capsys.readouterr().err
-    assert (
-        f"--resume: there is no unfinished run in {tmp_path / 'out' / '_work'}; a new one starts"
-        in said
-    )
+    folder = tmp_path / "out" / "_work"
+    assert f"--resume: there is no unfinished run in {folder}; a new one starts" in said
     assert not (tmp_path / "out" / "_work").exists()
 
 
 @every_command
-def test_what_is_published_is_not_computed_again(
-    given: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
-) -> None:
+def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, request):
     code = run([*given, "--fail-on=worse"])
     assert code == 1
     first, before = capsys.readouterr().out, contents(tmp_path / "out")
@@ -104,21 +87,26 @@ def test_what_is_published_is_not_computed_again(
     again = capsys.readouterr()
     assert f"already published: {tmp_path / 'out' / 'changelist.json'}" in again.err
     assert again.out == first
+    # The document says what the exit code says, also of another gate.
+    assert json.loads(before["changelist.json"])["gate"]["exit_code"] == code
     assert run([*given, "--resume"]) == 0
+    ungated = contents(tmp_path / "out")
+    assert "gate" not in json.loads(ungated["changelist.json"])
+    assert b'"summary": "FAIL: ' not in ungated["changelist.json"]
+    assert {**ungated, "changelist.json": before["changelist.json"]} == before
+    assert run([*given, "--fail-on=worse", "--resume"]) == code
     # What does not change what is found may be given otherwise.
-    assert run([*given, "--resume", f"--work-dir={tmp_path / 'elsewhere'}"]) == 0
+    other = ["--fail-on=worse", "--resume", f"--work-dir={tmp_path / 'elsewhere'}"]
+    assert run([*given, *other]) == code
     assert contents(tmp_path / "out") == before
     assert not (tmp_path / "elsewhere").exists()
 
 
 @every_command
 def test_a_run_that_was_killed_after_it_published_is_finished(
-    given: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
-    def killed(*_: Any, **__: Any) -> None:
+    given, tmp_path, monkeypatch, request
+):
+    def killed(*_, **__):
         raise Killed
 
     for module in ("slicebeam.pipelines.search.search", "slicebeam.pipelines.shift.run"):
@@ -143,15 +131,13 @@ def test_a_run_that_was_killed_after_it_published_is_finished(
 
 
 @only_search
-def test_a_run_that_was_killed_before_it_published_anew_goes_on(
-    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path, monkeypatch):
     """What an earlier run of the same published does not stand for it."""
     assert run(given) == 0
     document = tmp_path / "out" / "changelist.json"
     before = json.loads(document.read_text())["created_at"]
 
-    def killed(*_: Any, **__: Any) -> None:
+    def killed(*_, **__):
         raise Killed
 
     with monkeypatch.context() as patch:
@@ -162,25 +148,25 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(
     assert json.loads(document.read_text())["created_at"] > before
 
 
-def edited(path: Path) -> None:
+def edited(path):
     path.write_text(path.read_text().replace('"title": "', '"title": "My '))
 
 
-def written_anew(path: Path) -> None:
+def written_anew(path):
     os.utime(path, (1, 1))
 
 
-def of_an_earlier_version(path: Path) -> None:
+def of_an_earlier_version(path):
     content = json.loads(path.read_text())
     del content["provenance"]["run"]
     path.write_text(json.dumps(content))
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.write_bytes(path.read_bytes()[:30])
 
 
-def gone(path: Path) -> None:
+def gone(path):
     path.unlink()
 
 
@@ -190,29 +176,15 @@ def gone(path: Path) -> None:
     [
         ("data.parquet", written_anew, "changelist.json was published with different data; leave"),
         ("out/changelist.json", edited, "changelist.json has changed since it was published; l"),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in (
-                ("out/changelist.json", of_an_earlier_version, "does not record its options and"),
-                ("out/changelist.json", cut, "is not a document of this command"),
-                (
-                    "out/slices.parquet",
-                    gone,
-                    "slices.parquet has disappeared since it was published",
-                ),
-                ("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
-            )
-        ),
+        slow("out/changelist.json", of_an_earlier_version, "does not record its options and"),
+        slow("out/changelist.json", cut, "is not a document of this command"),
+        slow("out/slices.parquet", gone, "slices.parquet has disappeared since it was published"),
+        slow("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
     ],
 )
 def test_what_is_not_what_was_published_is_not_taken_for_it(
-    given: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    change: Any,
-    said: str,
-) -> None:
+    given, tmp_path, capsys, name, change, said
+):
     assert run(given) == 0
     change(tmp_path / name)
     before = contents(tmp_path / "out")
@@ -227,9 +199,7 @@ def test_what_is_not_what_was_published_is_not_taken_for_it(
 
 
 @every_command
-def test_other_options_are_refused(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_options_are_refused(given, tmp_path, capsys):
     assert run([*given, "--quiet"]) == 0
     assert run([*given, "--seed=5", "--resume"]) == 2
     document = tmp_path / "out" / "changelist.json"
@@ -237,9 +207,7 @@ def test_other_options_are_refused(
 
 
 @only_search
-def test_what_was_computed_is_not_there_to_be_explained(
-    given: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_computed_is_not_there_to_be_explained(given, capsys):
     assert run([*given, "--explain=job = ant"]) == 0
     assert run([*given, "--explain=job = ant", "--resume"]) == 2
     assert "the run is published, and its intermediate results are gone" in capsys.readouterr().err
@@ -247,9 +215,7 @@ def test_what_was_computed_is_not_there_to_be_explained(
 
 @only_search
 @pytest.mark.parametrize("content", [b'{"layout": 4, "id": "0"}', b"\xff\x00"])
-def test_a_damaged_mark_is_a_line(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
-) -> None:
+def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
     work = tmp_path / "out" / "_work"
     work.mkdir(parents=True)
     (work / "run.json").write_bytes(content)
@@ -262,12 +228,10 @@ def test_a_damaged_mark_is_a_line(
 
 
 @only_search
-def test_a_work_folder_that_stays_is_a_note(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
+def test_a_work_folder_that_stays_is_a_note(given, tmp_path, capsys, monkeypatch):
     from slicebeam.metrics.errors import EngineError
 
-    def stays(_: WorkFolder) -> None:
+    def stays(_):
         raise EngineError("cannot clear it")
 
     monkeypatch.setattr(WorkFolder, "remove", stays)

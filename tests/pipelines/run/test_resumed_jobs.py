@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -29,12 +28,9 @@ from slicebeam.pipelines.single_job.single_job import run_single_job
 from slicebeam.runner_configs.dataflow import FinishedJob
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
+from tests.conftest import slow
 from tests.discover_runs import examples, written
 from tests.shift_runs import made, saved
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class Killed(BaseException):
@@ -47,23 +43,23 @@ class KeepingEngine(InProcess):
     done: set[str] = set()  # noqa: RUF012  (of all processes of a run)
     ran: list[str] = []  # noqa: RUF012
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(DirectOptions())
         self.workers = 2
 
-    def run(self, build: Any, name: str) -> Any:
+    def run(self, build, name):
         assert name not in self.done, f"{name} is sent again"
         result = super().run(build, name)
         self.done.add(name)
         self.ran.append(name)
         return result
 
-    def attach(self, name: str) -> Any:
+    def attach(self, name):
         return FinishedJob({}) if name in self.done else None
 
 
 @pytest.fixture(autouse=True)
-def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def engine(monkeypatch):
     KeepingEngine.done.clear()
     KeepingEngine.ran.clear()
     monkeypatch.setattr(runner, "_backend", lambda _: KeepingEngine())
@@ -74,11 +70,27 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(description, "_LEAST_JOB_SECONDS", 0.0)
 
 
-def started() -> runner.Engine:
-    return runner.Engine(runner.RunnerConfig("direct", DirectOptions()))
+def driven(config_of, run):
+    """Return how a command is run from Python, as by a driver of its own."""
+
+    def once(output, resume, given):
+        with runner.Engine(runner.RunnerConfig("direct", DirectOptions())) as engine:
+            config = config_of({**given, "output": str(output)})
+            run(config, engine, Terminal(quiet=True), resume=resume)
+
+    return once
 
 
-def timeless(content: Any) -> Any:
+DRIVEN = {
+    "search": driven(search_config, run_search),
+    "check": driven(check_config, run_check),
+    "discover": driven(discover_config, run_discovery),
+    "shift": driven(shift_config, run_shift),
+    "single job": driven(search_config, run_single_job),
+}
+
+
+def timeless(content):
     """The document without times, hashes of them, and the output."""
     del content["created_at"], content["provenance"]["run"]["content"]
     content["provenance"]["config"].pop("output", None)
@@ -88,29 +100,23 @@ def timeless(content: Any) -> Any:
     return content
 
 
-def published(output: Path) -> dict[str, Any]:
+def published(output):
     """All files of an output, of which the document is without its times."""
     assert {path.name for path in output.iterdir() if path.is_dir()} <= {"ledger"}
     content = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
     return {**content, "changelist.json": timeless(json.loads(content["changelist.json"]))}
 
 
-def killed_at_each_stage(
-    run: Callable[[Path, bool], Any], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """Kill a run before the note of each stage, go on each time, and let it end.
-
-    Returns
-    -------
-    The stages, what was published, and what an undisturbed run publishes.
-    """
-    run(folder / "undisturbed", False)
+def killed_at_each_stage(command, given, folder, monkeypatch):
+    """Kill a run before the note of each stage, go on each time, and hold what it publishes."""
+    run = DRIVEN[command]
+    run(folder / "undisturbed", False, given)
     wanted = published(folder / "undisturbed")
     KeepingEngine.done.clear()
     KeepingEngine.ran.clear()
     finish, stages = WorkFolder.finish, list[str]()
 
-    def killed(work: WorkFolder, stage: str, facts: dict[str, Any]) -> None:
+    def killed(work, stage, facts):
         if stage not in stages:
             stages.append(stage)
             raise Killed
@@ -121,17 +127,18 @@ def killed_at_each_stage(
         for _ in range(100):
             before = len(stages)
             try:
-                run(folder / "out", True)
+                run(folder / "out", True, given)
             except Killed:
                 # What ends a process lets others have the folder; here it is the same process.
                 continue
             assert len(stages) == before
             break
     assert len(KeepingEngine.ran) == len(set(KeepingEngine.ran))
-    return stages, published(folder / "out"), wanted
+    assert published(folder / "out") == wanted
+    return set(stages)
 
 
-def table(rows: int = 600) -> pd.DataFrame:
+def table(rows=600):
     random = np.random.default_rng(5)
     age, job = random.integers(20, 60, rows), random.choice(["ant", "bee", "cat"], rows)
     label = random.integers(0, 2, rows)
@@ -154,16 +161,13 @@ def table(rows: int = 600) -> pd.DataFrame:
     )
 
 
-SEARCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
+SEARCHES = {
     "accuracy": (
         {"label": "label", "score": "score", "metric": ("accuracy", "auc")},
         {"parquet", "domains", "shards", "totals", "iteration-1", "iteration-1-exact"}
-        | {"findings-accuracy-worse-1"},
+        | {"findings-0-worse-1"},
     ),
-    "alike": (
-        {"label": "label", "prediction": "prediction", "features": tuple("abcdef")},
-        {"hashes"},
-    ),
+    "alike": ({"label": "label", "prediction": "prediction", "features": tuple("abcdef")}, {"hashes"}),
     "auc": (
         {"label": "label", "score": "score", "metric": ("auc",), "test": "bootstrap-rows"}
         | {"replicates": 20},
@@ -174,32 +178,19 @@ SEARCHES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"loss": "loss", "metric": ("loss",), "group": "author", "replicates": 20},
         {"sizes", "deviations", "iteration-1-resampled", "iteration-1-resampled-groups"},
     ),
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["accuracy", *(pytest.param(one, marks=pytest.mark.slow) for one in [*SEARCHES][1:])],
-)
-def test_a_search_takes_up_the_job_of_each_stage(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["accuracy", *(slow(one) for one in [*SEARCHES][1:])])
+def test_a_search_takes_up_the_job_of_each_stage(name, tmp_path, monkeypatch):
     table().to_csv(tmp_path / "data.csv", index=False)
     options, wanted_stages = SEARCHES[name]
     given = {"data": (str(tmp_path / "data.csv"),), "features": ("age", "job")}
     given |= {"max_cross_size": 2, **options}
-
-    def run(output: Path, resume: bool) -> None:
-        with started() as engine:
-            config = search_config({**given, "output": str(output)})
-            run_search(config, engine, Terminal(quiet=True), resume=resume)
-
-    stages, found, wanted = killed_at_each_stage(run, tmp_path, monkeypatch)
-    assert wanted_stages <= set(stages), stages
-    assert found == wanted
+    assert wanted_stages <= killed_at_each_stage("search", given, tmp_path, monkeypatch)
 
 
-def texts(rows: int = 400) -> pd.DataFrame:
+def texts(rows=400):
     random = np.random.default_rng(2)
     words = {"ant": "small black insect walks", "cat": "soft grey animal sleeps"}
     of = random.choice([*words], rows)
@@ -211,7 +202,7 @@ def texts(rows: int = 400) -> pd.DataFrame:
 
 
 PAIR = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
-DISCOVERIES: dict[str, tuple[dict[str, Any], set[str]]] = {
+DISCOVERIES = {
     "vectors": (
         {"embedding": "z", "dimensions": 4, "components": (4,), **PAIR},
         {"embeddings", "pca", "projecting", "projected", "em-0", "em-1", "derived", "describing"}
@@ -223,54 +214,29 @@ DISCOVERIES: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DISCOVERIES)
-def test_a_discovery_and_its_check_take_up_the_job_of_each_stage(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_discovery_and_its_check_take_up_the_job_of_each_stage(name, tmp_path, monkeypatch):
     data = str(tmp_path / "data.parquet")
     if name == "vectors":
         written(tmp_path / "data.parquet", examples(3, n=300, apart=1.2))
     else:
         texts().to_parquet(data)
     options, wanted_stages = DISCOVERIES[name]
-
-    def run(output: Path, resume: bool) -> None:
-        with started() as engine:
-            config = discover_config({"data": (data,), "output": str(output), **options})
-            run_discovery(config, engine, Terminal(quiet=True), resume=resume)
-
-    stages, found, wanted = killed_at_each_stage(run, tmp_path, monkeypatch)
-    assert wanted_stages <= set(stages), stages
-    assert found == wanted
-    document = str(tmp_path / "undisturbed" / "changelist.json")
-
-    def again(output: Path, resume: bool) -> None:
-        with started() as engine:
-            given = {"data": (data,), "output": str(output), "changelist": document}
-            run_check(check_config(given), engine, Terminal(quiet=True), resume=resume)
-
+    given = {"data": (data,), **options}
+    assert wanted_stages <= killed_at_each_stage("discover", given, tmp_path, monkeypatch)
+    given = {"data": (data,), "changelist": str(tmp_path / "undisturbed" / "changelist.json")}
     (tmp_path / "check").mkdir()
-    stages, found, wanted = killed_at_each_stage(again, tmp_path / "check", monkeypatch)
-    assert {"embeddings", "derived", "shards"} <= set(stages)
-    assert found == wanted
+    stages = killed_at_each_stage("check", given, tmp_path / "check", monkeypatch)
+    assert {"embeddings", "derived", "shards"} <= stages
+
+
+ROLES = {"label": "label", "old_prediction": "old", "budget": "100"}
 
 
 @pytest.mark.slow
-def test_a_shift_takes_up_the_job_of_each_stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = saved(made(400), tmp_path)
-
-    def run(output: Path, resume: bool) -> None:
-        with started() as engine:
-            given = {"label": "label", "old_prediction": "old", "replay_prediction": "new"}
-            config = shift_config(
-                {"data": (data,), "output": str(output), "budget": "100", **given}
-            )
-            run_shift(config, engine, Terminal(quiet=True), resume=resume)
-
-    stages, found, wanted = killed_at_each_stage(run, tmp_path, monkeypatch)
-    assert set(stages) == {"pool-values", "pool-items"}
-    assert found == wanted
+def test_a_shift_takes_up_the_job_of_each_stage(tmp_path, monkeypatch):
+    given = {"data": (saved(made(400), tmp_path),), "replay_prediction": "new", **ROLES}
+    stages = killed_at_each_stage("shift", given, tmp_path, monkeypatch)
+    assert stages == {"pool-values", "pool-items"}
 
 
 MODEL = """
@@ -289,29 +255,21 @@ class Model(ModelHandler):
 """
 
 
-def test_what_a_job_was_asked_when_the_driver_died_is_not_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_job_was_asked_when_the_driver_died_is_not_asked_again(tmp_path, monkeypatch):
     """The job goes on, and writes the answers while the driver is dead."""
     (tmp_path / "model_of_a_test.py").write_text(MODEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "model_of_a_test", raising=False)
-    data = saved(made(400), tmp_path)
-    left: list[Any] = []
+    given = {"data": (saved(made(400), tmp_path),), "model": "model_of_a_test:Model", **ROLES}
+    left = []
 
-    def run(*, resume: bool) -> None:
-        with started() as engine:
-            given = {"label": "label", "old_prediction": "old", "model": "model_of_a_test:Model"}
-            given |= {"data": (data,), "output": str(tmp_path / "out"), "budget": "100"}
-            run_shift(shift_config(given), engine, Terminal(quiet=True), resume=resume)
-
-    def sent(engine: KeepingEngine, build: Any, name: str) -> Any:
+    def sent(engine, build, name):
         if "answers" in name:
             left.append((build, name))
             raise Killed
         return inner(engine, build, name)
 
-    def waited_for(engine: KeepingEngine, name: str) -> Any:
+    def waited_for(engine, name):
         if left and name == left[0][1]:
             inner(engine, *left[0])
         return attach(engine, name)
@@ -320,39 +278,35 @@ def test_what_a_job_was_asked_when_the_driver_died_is_not_asked_again(
     with monkeypatch.context() as patch:
         patch.setattr(KeepingEngine, "run", sent)
         with pytest.raises(Killed):
-            run(resume=False)
+            DRIVEN["shift"](tmp_path / "out", False, given)
     monkeypatch.setattr(KeepingEngine, "attach", waited_for)
-    run(resume=True)
+    DRIVEN["shift"](tmp_path / "out", True, given)
     calls = (tmp_path / "calls").read_text().split()
     assert len(calls) == len(set(calls)) == 100
     assert KeepingEngine.ran.count(left[0][1]) == 1
 
 
 @pytest.mark.slow
-def test_a_single_job_with_two_workers_keeps_what_they_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_single_job_with_two_workers_keeps_what_they_counted(tmp_path, monkeypatch):
     """What the workers of an earlier part wrote is not emptied by the next part."""
     table(2000).to_parquet(tmp_path / "data.parquet")
     monkeypatch.setattr(single_job, "_SMALLEST_STAGE_SECONDS", 0.0)
     given = {"data": (str(tmp_path / "data.parquet"),), "label": "label", "score": "score"}
     given |= {"metric": ("auc",), "test": "bootstrap-rows", "replicates": 20}
     given |= {"features": ("age", "job"), "max_cross_size": 2, "strategy": "batch"}
-    emptied: list[str] = []
+    emptied = []
     empty = WorkFolder.empty
 
-    def noted(work: WorkFolder, stage: str) -> None:
+    def noted(work, stage):
         emptied.append(stage)
         empty(work, stage)
 
     monkeypatch.setattr(WorkFolder, "empty", noted)
-    for output, run in (("single", run_single_job), ("driven", run_search)):
+    for command in ("single job", "search"):
         emptied.clear()
-        with started() as engine:
-            config = search_config({**given, "output": str(tmp_path / output)})
-            run(config, engine, Terminal(quiet=True))
-        if run is run_single_job:
+        DRIVEN[command](tmp_path / command, False, given)
+        if command == "single job":
             # Findings have no part of their own: the last step counts them.
             others = {one for one in emptied if not one.startswith("findings-")}
             assert others <= {"hashes", "first-hashes"}
-    assert published(tmp_path / "single") == published(tmp_path / "driven")
+    assert published(tmp_path / "single job") == published(tmp_path / "search")

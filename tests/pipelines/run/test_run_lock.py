@@ -1,7 +1,5 @@
 """One run at a time has a work folder, and none is kept out by a run that is gone."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,7 +9,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,28 +21,22 @@ from slicebeam.pipelines.run.run_lock import RunLock
 from slicebeam.runner_configs import process_stat
 from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
-from tests.conftest import google_first, own_stores
+from tests.conftest import google_first, own_stores, slow
 from tests.storage_faults import Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.object_stores import Bucket
-    from tests.storage_faults import Proxy
 
 ROUNDS = 50
 # Takes the lock of each folder that it is told, says whether it got it, and keeps it until it is
 # told the next one.
 CONTENDER = """
 import sys
-from pathlib import Path
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.lock_files import lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.transforms.storage.storage import storage_path
 
 print("ready", flush=True)
 for line in sys.stdin:
-    folder = Path(line.strip())
+    folder = storage_path(line.strip())
     lock = RunLock(folder, lock_file(folder))
     try:
         lock.acquire()
@@ -56,49 +47,42 @@ for line in sys.stdin:
     lock.release()
     print("released", flush=True)
 """
-HOLDER = """
-import sys
-from slicebeam.pipelines.run.lock_files import lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
-from slicebeam.transforms.storage.storage import storage_path
-
-folder = storage_path(sys.argv[1])
-RunLock(folder, lock_file(folder)).acquire()
-print("got it", flush=True)
-sys.stdin.read()
-"""
 
 
-def started(program: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def contender():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", CONTENDER], **pipes)
+    assert hear(process) == "ready"
+    return process
 
 
-def tell(process: subprocess.Popen[str], text: str) -> None:
-    assert process.stdin is not None
+def tell(process, text):
     process.stdin.write(f"{text}\n")
     process.stdin.flush()
 
 
-def hear(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
+def hear(process):
     return process.stdout.readline().strip()
 
 
-def held(folder: Path, every: float = 15.0, after: float = 180.0) -> RunLock:
+def held(folder, every=15.0, after=180.0):
     return RunLock(folder, lock_file(folder), every, after)
 
 
-def elsewhere(owner: Owner) -> Owner:
+def take(folder, **times):
+    """Take a lock that nobody has, and leave it again."""
+    lock = held(folder, **times)
+    lock.acquire()
+    lock.check()
+    lock.release()
+
+
+def elsewhere(owner):
     """The same on another machine."""
     return replace(owner, host="far", machine="another boot", user="ada", pid=77)
 
 
-def put(folder: Path, owner: Owner, age: float = 0.0) -> None:
+def put(folder, owner, age=0.0):
     """A lock that a run on another machine put there, whose system locks are not seen here."""
     path = folder / lock_files.LOCK
     path.write_bytes(owner.to_json())
@@ -106,12 +90,9 @@ def put(folder: Path, owner: Owner, age: float = 0.0) -> None:
     os.utime(path, (then, then))
 
 
-@pytest.mark.parametrize(
-    "left", [pytest.param("nothing", marks=pytest.mark.slow), "a dead run's lock"]
-)
-def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path: Path, left: str) -> None:
-    contenders = [started(CONTENDER) for _ in range(3)]
-    assert [hear(one) for one in contenders] == ["ready"] * 3
+@pytest.mark.parametrize("left", [slow("nothing"), "a dead run's lock"])
+def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path, left):
+    contenders = [contender() for _ in range(3)]
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -129,14 +110,13 @@ def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path: Path, lef
         assert [hear(one) for one in contenders] == ["released"] * 3
         assert not list(folder.iterdir())
     for one in contenders:
-        assert one.stdin is not None
         one.stdin.close()
         assert one.wait() == 0
 
 
 def test_a_second_run_into_one_output_is_refused_with_the_documented_code(
-    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    adult_path, tmp_path, capsys
+):
     work = tmp_path / "out" / "_work"
     work.mkdir(parents=True)
     lock = held(work)
@@ -153,11 +133,11 @@ def test_a_second_run_into_one_output_is_refused_with_the_documented_code(
     assert run([*command, "--prediction=prediction", "--features=sex"]) == 0
 
 
-def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path: Path) -> None:
-    holder = started(HOLDER, str(tmp_path))
+def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path):
+    holder = contender()
+    tell(holder, tmp_path)
     assert hear(holder) == "got it"
     owner = Owner.from_json((tmp_path / "lock").read_bytes())
-    assert owner is not None
     assert owner.pid == holder.pid
     with pytest.raises(EngineError) as refusal:
         held(tmp_path).acquire()
@@ -168,14 +148,11 @@ def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path: Path) -> 
     holder.kill()
     holder.wait()
     assert (tmp_path / "lock").exists()
-    lock = held(tmp_path)
-    lock.acquire()
-    lock.check()
-    lock.release()
+    take(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_in_use_by_this_process_is_in_use(tmp_path: Path) -> None:
+def test_a_folder_in_use_by_this_process_is_in_use(tmp_path):
     one, other = held(tmp_path), held(tmp_path)
     one.acquire()
     with pytest.raises(EngineError, match=f"process {os.getpid()}"):
@@ -185,7 +162,7 @@ def test_a_folder_in_use_by_this_process_is_in_use(tmp_path: Path) -> None:
     other.release()
 
 
-def test_a_run_on_another_machine_that_gave_a_sign_of_life_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_on_another_machine_that_gave_a_sign_of_life_is_waited_for(tmp_path):
     put(tmp_path, elsewhere(Owner.this_process()), age=40)
     with pytest.raises(EngineError) as refusal:
         held(tmp_path, after=100).acquire()
@@ -197,7 +174,7 @@ def test_a_run_on_another_machine_that_gave_a_sign_of_life_is_waited_for(tmp_pat
 
 
 @pytest.mark.parametrize("age", [1e6, -1e6])
-def test_no_clock_takes_a_lock_away(tmp_path: Path, age: float) -> None:
+def test_no_clock_takes_a_lock_away(tmp_path, age):
     """A lock of another time looks lapsed, or of the future: what counts is that it is renewed."""
     owner = elsewhere(Owner.this_process())
     put(tmp_path, owner, age)
@@ -217,12 +194,10 @@ for count in range(1000):
     finally:
         far.kill()
         far.wait()
-    lock = held(tmp_path, every=0.01)
-    lock.acquire()
-    lock.release()
+    take(tmp_path, every=0.01)
 
 
-def test_it_is_renewed_while_it_is_held(tmp_path: Path) -> None:
+def test_it_is_renewed_while_it_is_held(tmp_path):
     lock = held(tmp_path, every=0.01)
     lock.acquire()
     first = (tmp_path / "lock").stat().st_mtime_ns
@@ -235,15 +210,10 @@ def test_it_is_renewed_while_it_is_held(tmp_path: Path) -> None:
     ("happens", "said"),
     [
         (lambda path: path.unlink(), "was removed while a run used it; run again without --resume"),
-        (
-            lambda path: (path.unlink(), put(path.parent, elsewhere(Owner.this_process()))),
-            r"another run \(ada on far, process 77, .* took .* over",
-        ),
+        (lambda path: (path.unlink(), put(path.parent, elsewhere(Owner.this_process()))), r"another run \(ada on far, process 77, .* took .* over"),
     ],
-)
-def test_a_run_notices_that_it_lost_the_folder(
-    tmp_path: Path, happens: Callable[[Path], None], said: str
-) -> None:
+)  # fmt: skip
+def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
     lock = held(tmp_path, every=0.01)
     lock.acquire()
     lock.check()
@@ -258,7 +228,7 @@ def test_a_run_notices_that_it_lost_the_folder(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path):
     lock = held(tmp_path, every=1000, after=0.02)
     lock.acquire()
     put_aside = tmp_path / "lock"
@@ -269,21 +239,17 @@ def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path: Path) 
     lock.release()
 
 
-def test_nonsense_is_no_owner_and_lapses(tmp_path: Path) -> None:
+def test_nonsense_is_no_owner_and_lapses(tmp_path):
     for nonsense in ("", "abc", "[]", '{"pid": 1}', json.dumps({"pid": "x"})):
         path = tmp_path / "lock"
         path.write_text(nonsense)
         with pytest.raises(EngineError, match=r"another run is using .* wait, or choose"):
             held(tmp_path).acquire()
-        lock = held(tmp_path, every=0.01, after=0.0)
-        lock.acquire()
-        lock.release()
+        take(tmp_path, every=0.01, after=0.0)
 
 
-def test_without_links_and_system_locks_the_process_number_decides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
+def test_without_links_and_system_locks_the_process_number_decides(tmp_path, monkeypatch):
+    def refuse(*_):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(lock_files.os, "link", refuse)
@@ -297,9 +263,7 @@ def test_without_links_and_system_locks_the_process_number_decides(
         held(tmp_path).acquire()
     # Another process with the number of one that is gone does not own the folder.
     put(tmp_path, replace(living, begun="long ago"))
-    lock = held(tmp_path)
-    lock.acquire()
-    lock.release()
+    take(tmp_path)
     other.kill()
     other.wait()
     put(tmp_path, living)
@@ -312,7 +276,7 @@ def test_without_links_and_system_locks_the_process_number_decides(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_process_number_of_another_container_says_nothing() -> None:
+def test_a_process_number_of_another_container_says_nothing():
     owner = Owner.this_process()
     assert owner.lives()
     assert replace(owner, processes="pid:[1]").lives() is None
@@ -321,8 +285,8 @@ def test_a_process_number_of_another_container_says_nothing() -> None:
     assert Owner.from_json(owner.to_json()) == owner
 
 
-def test_a_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> int:
+def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(lock_files.os, "write", full)
@@ -331,20 +295,19 @@ def test_a_full_disk_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-def stored(bucket: Bucket, every: float = 15.0, after: float = 180.0) -> RunLock:
-    folder = storage_path(f"{bucket.uri}/work")
-    return RunLock(folder, lock_file(folder), every, after)
+def stored(bucket, **times):
+    return held(storage_path(f"{bucket.uri}/work"), **times)
 
 
 @google_first
-def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket: Bucket) -> None:
+def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket):
     for number in range(20):
         if number % 2:
             dead = replace(Owner.this_process(), begun="long ago")
             bucket.write("work/lock", dead.to_json())
         locks = [stored(bucket) for _ in range(3)]
 
-        def told(lock: RunLock) -> str:
+        def told(lock):
             try:
                 lock.acquire()
             except EngineError as error:
@@ -361,8 +324,9 @@ def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket: Bucke
 
 
 @google_first
-def test_a_bucket_of_a_dead_run_is_free_at_once(bucket: Bucket) -> None:
-    holder = started(HOLDER, f"{bucket.uri}/work")
+def test_a_bucket_of_a_dead_run_is_free_at_once(bucket):
+    holder = contender()
+    tell(holder, f"{bucket.uri}/work")
     assert hear(holder) == "got it"
     with pytest.raises(EngineError, match=f"process {holder.pid}.*; wait for it, or choose"):
         stored(bucket).acquire()
@@ -376,14 +340,14 @@ def test_a_bucket_of_a_dead_run_is_free_at_once(bucket: Bucket) -> None:
 
 
 @own_stores
-def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket: Bucket) -> None:
+def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket):
     owner = elsewhere(Owner.this_process())
     bucket.write("work/lock", owner.to_json())
     with pytest.raises(EngineError, match=r"ada on far.*its lock lapses 180 s after that: wait"):
         stored(bucket).acquire()
     ended = threading.Event()
 
-    def renew() -> None:
+    def renew():
         renewals = 0
         while not ended.wait(0.02):
             renewals += 1
@@ -395,14 +359,12 @@ def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket: Bucket) -> N
         stored(bucket, every=0.2, after=0.0).acquire()
     ended.set()
     thread.join()
-    lock = stored(bucket, every=0.05, after=0.0)
-    lock.acquire()
-    lock.release()
+    take(storage_path(f"{bucket.uri}/work"), every=0.05, after=0.0)
 
 
 @own_stores
 @pytest.mark.parametrize("happens", ["removed", "taken"])
-def test_a_run_notices_that_it_lost_a_bucket(bucket: Bucket, happens: str) -> None:
+def test_a_run_notices_that_it_lost_a_bucket(bucket, happens):
     lock = stored(bucket, every=0.05)
     lock.acquire()
     first = bucket.read("work/lock")
@@ -422,7 +384,7 @@ def test_a_run_notices_that_it_lost_a_bucket(bucket: Bucket, happens: str) -> No
 
 
 @own_stores
-def test_a_lost_answer_does_not_lose_a_bucket(bucket: Bucket, proxy: Proxy) -> None:
+def test_a_lost_answer_does_not_lose_a_bucket(bucket, proxy):
     """A write that is repeated meets what it wrote itself."""
     fault = proxy.add(Fault("lose answer", method="PUT|POST", times=1))
     lock = stored(bucket)
@@ -435,10 +397,10 @@ def test_a_lost_answer_does_not_lose_a_bucket(bucket: Bucket, proxy: Proxy) -> N
     assert bucket.keys() == []
 
 
-def test_a_folder_that_a_run_removes_as_it_ends_is_made_again(tmp_path: Path) -> None:
+def test_a_folder_that_a_run_removes_as_it_ends_is_made_again(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
-    lock = RunLock(folder, lock_file(folder))
+    lock = held(folder)
     folder.rmdir()
     lock.acquire()
     assert (folder / lock_files.LOCK).is_file()

@@ -1,11 +1,7 @@
 """A work folder that a run was killed in tells of nothing that is not there."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,32 +10,27 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run import work_folder
 from slicebeam.pipelines.run.work_folder import WorkFolder
 
-if TYPE_CHECKING:
-    from slicebeam.pipelines.config.search import SearchConfig
-
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     path = tmp_path / "eval.parquet"
     path.write_bytes(b"twelve bytes")
     return path
 
 
 @pytest.fixture
-def config(tmp_path: Path, data: Path) -> SearchConfig:
+def config(tmp_path, data):
     options = {"output": str(tmp_path), "label": "y", "prediction": "p"}
     return search_config({"data": (str(data),), **options})
 
 
-def begun(folder: Path, config: SearchConfig, *, resume: bool = False) -> WorkFolder:
+def begun(folder, config, *, resume=False):
     work = WorkFolder(folder)
     work.begin(config, list(config.data), resume=resume)
     return work
 
 
-def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(
-    tmp_path: Path, config: SearchConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(tmp_path, config, monkeypatch):
     """Nor one that another configuration finds: the folder is the new run's before it is cleared."""
     folder, stages = tmp_path / "_work", ("shards", "hashes", "iteration-1", "what-comes-later")
     with begun(folder, config) as work:
@@ -47,7 +38,7 @@ def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(
             (work.folder(stage) / "000000.arrow").touch()
             work.finish(stage, {})
 
-    def killed(path: Any) -> None:
+    def killed(path):
         raise KeyboardInterrupt
 
     other = config.model_copy(update={"bins": 5})
@@ -60,9 +51,7 @@ def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(
         assert [path for path in work.path.rglob("*") if path.suffix == ".arrow"] == []
 
 
-def test_another_configuration_finds_no_stage_whatever_its_name(
-    tmp_path: Path, config: SearchConfig
-) -> None:
+def test_another_configuration_finds_no_stage_whatever_its_name(tmp_path, config):
     with begun(tmp_path / "_work", config) as work:
         (work.folder("what-comes-later") / "part").touch()
         work.finish("what-comes-later", {})
@@ -73,9 +62,7 @@ def test_another_configuration_finds_no_stage_whatever_its_name(
         assert (work.path / "answers" / "paid").exists()
 
 
-def test_what_a_killed_run_was_writing_is_no_foreign_file(
-    tmp_path: Path, config: SearchConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monkeypatch):
     folder = tmp_path / "_work"
     folder.mkdir()
     left = [folder / name for name in (".run.json.abcd_123", ".lock.0a1b2c3d", "lock")]
@@ -92,7 +79,7 @@ def test_what_a_killed_run_was_writing_is_no_foreign_file(
         begun(folder, config)
 
 
-def test_a_damaged_note_is_no_note(tmp_path: Path, config: SearchConfig) -> None:
+def test_a_damaged_note_is_no_note(tmp_path, config):
     with begun(tmp_path / "_work", config) as work:
         work.folder("domains")
         work.finish("domains", {"learned": [1]})
@@ -106,17 +93,12 @@ def test_a_damaged_note_is_no_note(tmp_path: Path, config: SearchConfig) -> None
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            lambda path: path.write_bytes(b"thirteen byte"),
-            "had 12 bytes and now has 13: it changed",
-        ),
+        (lambda path: path.write_bytes(b"thirteen byte"), "had 12 bytes and now has 13: it changed"),
         (lambda path: os.utime(path, (1, 1)), "was rewritten"),
         (lambda path: path.unlink(), "vanished"),
     ],
-)
-def test_data_that_changes_is_noticed(
-    tmp_path: Path, data: Path, config: SearchConfig, change: Any, said: str
-) -> None:
+)  # fmt: skip
+def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
     with begun(tmp_path / "_work", config) as work:
         work.check_data()
         change(data)
@@ -127,7 +109,7 @@ def test_data_that_changes_is_noticed(
     )
 
 
-def test_a_folder_that_was_removed_takes_no_note(tmp_path: Path, config: SearchConfig) -> None:
+def test_a_folder_that_was_removed_takes_no_note(tmp_path, config):
     with begun(tmp_path / "_work", config) as work:
         shutil.rmtree(work.path)
         with pytest.raises(EngineError, match="was removed while a run used it"):
@@ -137,7 +119,7 @@ def test_a_folder_that_was_removed_takes_no_note(tmp_path: Path, config: SearchC
     assert not (tmp_path / "_work").exists()
 
 
-def test_a_stage_whose_files_are_gone_is_not_finished(tmp_path: Path, config: SearchConfig) -> None:
+def test_a_stage_whose_files_are_gone_is_not_finished(tmp_path, config):
     with begun(tmp_path / "_work", config) as work:
         for stage in ("shards", "hashes"):
             for number in range(3):
@@ -148,7 +130,7 @@ def test_a_stage_whose_files_are_gone_is_not_finished(tmp_path: Path, config: Se
             assert work.done(stage) is None
 
 
-def test_a_folder_that_is_deleted_stays_so(tmp_path: Path, config: SearchConfig) -> None:
+def test_a_folder_that_is_deleted_stays_so(tmp_path, config):
     """Else the next run would find files that no run put there."""
     folder = tmp_path / "work"
     with begun(folder, config) as work:

@@ -1,25 +1,14 @@
 """What ``--explain`` prints is enough to repeat a p-value by hand."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from scipy import stats
 
 from slicebeam.pipelines.cli import run
 from tests.random_subsets import saddle_point
-from tests.running import Found, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pandas as pd
-
-    Explained = Callable[..., tuple[list[str], Found]]
+from tests.running import read
 
 # What is printed of p and q has six digits.
 PRINTED = 1e-5
@@ -27,10 +16,10 @@ OLD = ("--baseline-prediction=prediction_old", "--baseline-score=score_old")
 
 
 @pytest.fixture
-def explained(tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]) -> Explained:
+def explained(tmp_path, adult_path, capsys):
     """Run a search with ``--explain``; return the lines about the slice and what was published."""
 
-    def run_it(slice_: str, *flags: str) -> tuple[list[str], Found]:
+    def run_it(slice_, *flags):
         code = run(arguments(adult_path, tmp_path, f"--explain={slice_}", *flags))
         printed = capsys.readouterr()
         assert code == 0, printed.err
@@ -44,16 +33,16 @@ def explained(tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[st
     return run_it
 
 
-def arguments(data: Path, output: Path, *flags: str) -> list[str]:
+def arguments(data, output, *flags):
     given = ["search", f"--data={data}", f"--output={output}", "--label=income"]
     given += ["--prediction=prediction", "--score=score", "--features=sex,relationship"]
     return [*given, "--max-cross-size=2", *flags]
 
 
-def numbers(lines: list[str]) -> dict[str, dict[str, float]]:
+def numbers(lines):
     """The ``name = number`` lines of each metric; p and q among them."""
-    found: dict[str, dict[str, float]] = {}
-    current: dict[str, float] = {}
+    found = {}
+    current = {}
     for line in lines[1:]:
         if head := re.match(r"  (\w[\w:.]*): .*, reference ", line):
             current = found.setdefault(head[1], {})
@@ -64,14 +53,14 @@ def numbers(lines: list[str]) -> dict[str, dict[str, float]]:
     return found
 
 
-def row_of(found: Found, slice_: str, metric: str) -> Any:
+def row_of(found, slice_, metric):
     table = found.table
     chosen = table[(table["metric"] == metric) & (table["slice"] == slice_)]
     assert len(chosen) == 1
     return next(chosen.itertuples())
 
 
-def test_a_mid_p_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
+def test_a_mid_p_by_hand(explained, adult):
     lines, found = explained("sex = Male", "--metric=error_rate,precision,recall")
     assert lines[0] == f"sex = Male (n = {(adult['sex'] == 'Male').sum():,}, level 1)"
     named = numbers(lines)
@@ -95,7 +84,7 @@ def test_a_mid_p_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
     assert any("q: fdr-level; " in line and "q <= 0.05" in line for line in lines)
 
 
-def test_by_slice_id_and_as_json(explained: Explained) -> None:
+def test_by_slice_id_and_as_json(explained):
     name = "sex = Male & relationship = Husband"
     by_text, found = explained(name)
     assert by_text[0].endswith("level 2)")
@@ -104,7 +93,7 @@ def test_by_slice_id_and_as_json(explained: Explained) -> None:
     assert [line.rstrip() for line in as_json] == [line.rstrip() for line in by_text]
 
 
-def test_mcnemars_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
+def test_mcnemars_by_hand(explained, adult):
     lines, found = explained("sex = Female", "--alternative=both", *OLD)
     of = numbers(lines)["accuracy"]
     b, c = of["b (only new marked)"], of["c (only old)"]
@@ -118,7 +107,7 @@ def test_mcnemars_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
     assert of["p"] == pytest.approx(row_of(found, "sex = Female", "accuracy").p_value, rel=PRINTED)
 
 
-def test_means_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
+def test_means_by_hand(explained, adult):
     """The sum of the deviations and the law of random subsets; the moments of the interval."""
     name = "sex = Male & relationship = Unmarried"
     lines, found = explained(name, "--metric=brier", "--alternative=both")
@@ -139,7 +128,7 @@ def test_means_by_hand(explained: Explained, adult: pd.DataFrame) -> None:
     assert of["p"] == pytest.approx(row_of(found, name, "brier").p_value, rel=1e-5)
 
 
-def test_cells_of_the_confusion_matrix(explained: Explained, adult: pd.DataFrame) -> None:
+def test_cells_of_the_confusion_matrix(explained, adult):
     lines, _ = explained("sex = Male", "--metric=balanced_accuracy")
     of = numbers(lines)["balanced_accuracy"]
     for prefix, some in (("slice", adult[adult["sex"] == "Male"]), ("all", adult)):
@@ -149,7 +138,7 @@ def test_cells_of_the_confusion_matrix(explained: Explained, adult: pd.DataFrame
             assert of[f"{prefix} count: {', '.join(words)}"] == counted
 
 
-def test_replicates_are_told(explained: Explained) -> None:
+def test_replicates_are_told(explained):
     flags = ("--test=bootstrap-cells", "--replicates=100", "--seed=5")
     lines, found = explained("relationship = Husband", *flags)
     assert any("test: bootstrap of cells, t" in line for line in lines)
@@ -159,7 +148,7 @@ def test_replicates_are_told(explained: Explained) -> None:
 
 
 @pytest.mark.slow
-def test_a_slice_without_a_test_says_why(explained: Explained) -> None:
+def test_a_slice_without_a_test_says_why(explained):
     lines, found = explained("relationship = Own-child", "--metric=accuracy,precision")
     row = row_of(found, "relationship = Own-child", "precision")
     text = "\n".join(lines)
@@ -183,9 +172,7 @@ MISTYPED = {
 
 
 @pytest.mark.parametrize("name", MISTYPED)
-def test_a_mistyped_slice_is_refused_before_anything_is_counted(
-    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_mistyped_slice_is_refused_before_anything_is_counted(tmp_path, adult_path, capsys, name):
     assert run(arguments(adult_path, tmp_path, f"--explain={name}")) == 2
     printed = capsys.readouterr()
     (line,) = (line for line in printed.err.splitlines() if not line.startswith("["))
@@ -196,16 +183,14 @@ def test_a_mistyped_slice_is_refused_before_anything_is_counted(
     assert ("reading the data" in printed.err) == (name != "husbands")
 
 
-def test_more_predicates_than_slices_have(
-    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_predicates_than_slices_have(tmp_path, adult_path, capsys):
     name = "sex = Male & relationship = Husband"
     assert run(arguments(adult_path, tmp_path, f"--explain={name}", "--max-cross-size=1")) == 2
     said = capsys.readouterr().err
     assert "it has 2 predicates, and slices here have up to 1; raise --max-cross-size" in said
 
 
-def test_the_order_of_the_predicates_does_not_matter(explained: Explained) -> None:
+def test_the_order_of_the_predicates_does_not_matter(explained):
     lines, _ = explained("relationship = Husband & sex = Male")
     assert lines[0].startswith("sex = Male & relationship = Husband (n = ")
 
@@ -214,28 +199,17 @@ def test_the_order_of_the_predicates_does_not_matter(explained: Explained) -> No
     ("flags", "why"),
     [
         (("--min-slice-size=6000",), "it has fewer than 6,000 examples"),
-        (
-            ("--strategy=iterative", "--min-slice-size=6000"),
-            "it has fewer than 6,000 examples, or --strategy iterative did not visit it",
-        ),
+        (("--strategy=iterative", "--min-slice-size=6000"), "it has fewer than 6,000 examples, or --strategy iterative did not visit it"),
     ],
-)
-def test_a_slice_that_is_not_tested_is_a_note(
-    tmp_path: Path,
-    adult_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    flags: tuple[str, ...],
-    why: str,
-) -> None:
+)  # fmt: skip
+def test_a_slice_that_is_not_tested_is_a_note(tmp_path, adult_path, capsys, flags, why):
     name = "sex = Female & relationship = Wife"
     assert run(arguments(adult_path, tmp_path, *flags, f"--explain={name}")) == 0
     assert f"{name}: not tested: {why}." in capsys.readouterr().out
     assert (tmp_path / "changelist.json").exists()
 
 
-def test_a_slice_of_a_check_by_its_name(
-    tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slice_of_a_check_by_its_name(tmp_path, adult_path, capsys):
     (tmp_path / "s.yaml").write_text("- name: men\n  predicate: sex = Male\n- sex = Female\n")
     command = ["check", f"--slices={tmp_path / 's.yaml'}", f"--data={adult_path}"]
     command += ["--label=income", "--prediction=prediction", f"--output={tmp_path / 'out'}"]
@@ -247,7 +221,7 @@ def test_a_slice_of_a_check_by_its_name(
 
 
 @pytest.mark.parametrize("flags", [(), OLD], ids=["overall", "baseline"])
-def test_the_document_agrees(explained: Explained, flags: tuple[str, ...]) -> None:
+def test_the_document_agrees(explained, flags):
     metrics = "error_rate,f1,brier,balanced_accuracy"
     more = ("--alternative=both", f"--metric={metrics}", *flags)
     _, found = explained("sex = Male", *more)

@@ -1,10 +1,5 @@
 """Findings are the same however their examples are counted, and by whom."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,26 +9,25 @@ import pytest
 from slicebeam.metrics.findings import inside
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.search import findings
-from tests.running import Found, search
+from tests.running import search
 
 FEATURES = ("age", "education", "marital-status", "occupation", "relationship", "capital-gain")
-ADULT: dict[str, Any] = {"label": "income", "prediction": "prediction", "features": FEATURES}
-KINDS: dict[str, dict[str, Any]] = {
+ADULT = {"label": "income", "prediction": "prediction", "features": FEATURES}
+BOTH_MODELS = {
+    "score": "score",
+    "baseline_prediction": "prediction_old",
+    "baseline_score": "score_old",
+}
+KINDS = {
     "accuracy": ADULT | {"metric": ("accuracy", "recall")},
     "weighted loss of two models": ADULT
-    | {
-        "metric": ("log_loss", "accuracy"),
-        "weight": "fnlwgt",
-        "score": "score",
-        "baseline_prediction": "prediction_old",
-        "baseline_score": "score_old",
-        "alternative": "both",
-    },
+    | BOTH_MODELS
+    | {"metric": ("log_loss", "accuracy"), "weight": "fnlwgt", "alternative": "both"},
     "groups": ADULT | {"group": "fnlwgt", "replicates": 50},
 }
 
 
-def of(found: Found) -> dict[str, Any]:
+def of(found):
     document = found.document
     return {name: document[name] for name in ("findings", "finding_models")}
 
@@ -41,8 +35,8 @@ def of(found: Found) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_held_with_codes_in_tables_row_by_row_and_by_workers(
-    kind: str, adult_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    kind, adult_path, tmp_path, monkeypatch
+):
     options = KINDS[kind] | {"data": (str(adult_path),), "max_cross_size": 2}
     expected = search(tmp_path / "held", **options)
     assert len(expected.document["findings"]) >= 5
@@ -68,20 +62,18 @@ def test_the_same_held_with_codes_in_tables_row_by_row_and_by_workers(
         assert found.slices_bytes == expected.slices_bytes, name
 
 
-def test_a_stopped_choice_goes_on(
-    adult_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_choice_goes_on(adult_path, tmp_path, monkeypatch):
     """What was counted for the first findings is read back, not counted again."""
     options = KINDS["accuracy"] | {"data": (str(adult_path),), "max_cross_size": 2}
     monkeypatch.setattr(findings, "MOST_HELD", 0)
     expected = search(tmp_path / "undisturbed", **options)
-    counted: list[int] = []
+    counted = []
     count = inside.InsideCounter.count
 
     class Killed(BaseException):
         """The process is gone."""
 
-    def noting(counter: Any, blocks: Any, finding: int, earlier: Any) -> Any:
+    def noting(counter, blocks, finding, earlier):
         if len(counted) == 4:
             raise Killed
         counted.append(finding)
@@ -91,9 +83,9 @@ def test_a_stopped_choice_goes_on(
         patched.setattr(inside.InsideCounter, "count", noting)
         with pytest.raises(Killed):
             search(tmp_path / "out", **options)
-    again: list[int] = []
+    again = []
 
-    def noting_again(counter: Any, blocks: Any, finding: int, earlier: Any) -> Any:
+    def noting_again(counter, blocks, finding, earlier):
         again.append(finding)
         return count(counter, blocks, finding, earlier)
 
@@ -105,7 +97,7 @@ def test_a_stopped_choice_goes_on(
     assert len(counted) + len(again) == len(expected.document["findings"])
 
 
-def test_lists_of_values(tmp_path: Path) -> None:
+def test_lists_of_values(tmp_path):
     """An example may be in several slices of one column."""
     rng = np.random.default_rng(1)
     rows = 3000
@@ -123,10 +115,7 @@ def test_lists_of_values(tmp_path: Path) -> None:
     )
     pq.write_table(table, tmp_path / "data.parquet")
     found = search(
-        tmp_path / "out",
-        data=(str(tmp_path / "data.parquet"),),
-        label="label",
-        prediction="prediction",
+        tmp_path / "out", data=tmp_path / "data.parquet", label="label", prediction="prediction"
     )
     names = {one["slice_id"]: one["name"] for one in found.document["slices"]}
     first, second = found.document["findings"][:2]
@@ -140,7 +129,7 @@ def test_lists_of_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_permuted_errors_have_no_findings(adult: pd.DataFrame, tmp_path: Path) -> None:
+def test_permuted_errors_have_no_findings(adult, tmp_path):
     """Where nothing is to be found, at least nine of ten runs find nothing."""
     with_findings = 0
     for seed in range(10):
@@ -149,18 +138,14 @@ def test_permuted_errors_have_no_findings(adult: pd.DataFrame, tmp_path: Path) -
         frame["income"] = adult["income"].to_numpy()[mixed]
         frame["prediction"] = adult["prediction"].to_numpy()[mixed]
         frame.to_parquet(tmp_path / "data.parquet")
-        found = search(
-            tmp_path / f"out-{seed}",
-            data=(str(tmp_path / "data.parquet"),),
-            label="income",
-            prediction="prediction",
-        )
+        roles = {"label": "income", "prediction": "prediction"}
+        found = search(tmp_path / f"out-{seed}", data=tmp_path / "data.parquet", **roles)
         with_findings += bool(found.document["findings"])
     assert with_findings <= 1
 
 
 @pytest.mark.slow
-def test_planted_slices_are_recovered(tmp_path: Path) -> None:
+def test_planted_slices_are_recovered(tmp_path):
     """Of five planted slices those that are significant are findings, and next to nothing else is."""
     recovered = significant = found_in_all = unrelated = 0
     for seed in range(4):
@@ -179,12 +164,8 @@ def test_planted_slices_are_recovered(tmp_path: Path) -> None:
         frame["label"] = 0
         frame["prediction"] = (rng.random(rows) < rate).astype(int)
         frame.to_parquet(tmp_path / "data.parquet")
-        found = search(
-            tmp_path / f"out-{seed}",
-            data=(str(tmp_path / "data.parquet"),),
-            label="label",
-            prediction="prediction",
-        )
+        roles = {"label": "label", "prediction": "prediction"}
+        found = search(tmp_path / f"out-{seed}", data=tmp_path / "data.parquet", **roles)
         assert sum(found.document["testing"]["tested_per_level"]) > 20_000
         names = {one["slice_id"]: one["name"] for one in found.document["slices"]}
         findings_ = [set(names[one["slice_id"]].split(" & ")) for one in found.document["findings"]]

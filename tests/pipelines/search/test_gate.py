@@ -1,10 +1,7 @@
 """``--fail-on worse``: which document gives which exit code, and what the run says."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,31 +9,30 @@ import pytest
 
 from slicebeam.pipelines.api import check as check_from_python
 from slicebeam.pipelines.api import search as search_from_python
+from slicebeam.pipelines.changelist.validation import Validation
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.search.gate import verdict
+from slicebeam.pipelines.search.gate import gate_of, judged
+from tests.conftest import slow
 from tests.pipelines.check.test_check import check
-from tests.running import Found, read, search
+from tests.running import read, search
 from tests.trust_frames import few_groups, night, only_recall_is_worse
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ROLES = {"label": "y", "prediction": "p"}
 FLAGS = ("--label=y", "--prediction=p")
 
 
-def written(frame: pd.DataFrame, path: Path) -> str:
+def written(frame, path):
     frame.to_parquet(path)
     return str(path)
 
 
 @pytest.fixture(scope="module")
-def recalls(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, str, Found]:
+def recalls(tmp_path_factory):
     """A search for two metrics, of which the second one has the finding."""
     folder = tmp_path_factory.mktemp("recalls")
     frame = only_recall_is_worse()
     data = written(frame, folder / "data.parquet")
-    found = search(folder / "out", data=(data,), metric=("accuracy", "recall"), **ROLES)
+    found = search(folder / "out", data=data, metric=("accuracy", "recall"), **ROLES)
     return frame, data, found
 
 
@@ -46,25 +42,26 @@ def recalls(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, str
 class _Document:
     """As much of a document as the gate looks at."""
 
-    def __init__(self, metrics: list[dict[str, Any]], since: Any = None) -> None:
+    def __init__(self, metrics, since=None, change=None):
         self.testing = type(
             "Testing", (), {"metrics": [_Named(one) for one in metrics], "unseen": ()}
         )
         self.since, self.validation = since, None
+        self.global_ = () if change is None else (change,)
 
 
 class _Named:
-    def __init__(self, facts: dict[str, Any]) -> None:
+    def __init__(self, facts):
         self.__dict__.update(facts)
 
 
-def change(direction: str, *, significant: bool) -> _Named:
+def change(direction, *, significant):
     difference = _Named({"value": -0.1, "lo": -0.2, "hi": -0.05})
     facts = {"significant": significant, "direction": direction, "p_value": 0.01}
     return _Named({**facts, "difference": difference})
 
 
-def overall(value: _Named | None, delta: _Named | None) -> _Named:
+def overall(value, delta):
     estimate = _Named({"value": 0.5})
     moments = dict.fromkeys(("now", "then"), estimate)
     absent = dict.fromkeys(("delta_now", "delta_then", "reason"))
@@ -80,44 +77,89 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("fail_on", [None, "worse"])
-def test_the_truth_table(fail_on: str | None) -> None:
-    """Every combination of two metrics' slices, the values and the deltas over all examples."""
+def of_two_models(one):
+    """A change over all examples as that between two models."""
+    if one is None:
+        return None
+    estimate = _Named({"value": 0.5})
+    facts = {"metric": "accuracy", "before": estimate, "after": estimate, "reason": None}
+    return _Named({**one.__dict__, **facts, "delta": one.__dict__["difference"]})
+
+
+def test_the_truth_table():
+    """Every combination of two metrics' slices and of the changes over all examples."""
     states = {
         "clean": {"degraded": 0, "blind": None},
         "worse": {"degraded": 3, "blind": None},
         "blind": {"degraded": 0, "blind": "2 slices: fewer than 30 groups"},
     }
     seen = set()
-    for first, second, value, delta in itertools.product(states, states, CHANGES, CHANGES):
+    for first, second, value, delta, models in itertools.product(
+        states, states, CHANGES, CHANGES, CHANGES
+    ):
         metrics = [{"metric": f"m{at}", **states[one]} for at, one in enumerate((first, second))]
         since = _Named({"overall": [overall(CHANGES[value], CHANGES[delta])]})
-        document: Any = _Document(metrics, since)
-        if fail_on is None:
-            expected = 0
-        elif "worse" in (first, second) or "fell" in (value, delta):
+        document = _Document(metrics, since, of_two_models(CHANGES[models]))
+        assert gate_of(document, None) is None
+        if "worse" in (first, second) or "fell" in (value, delta, models):
             expected = 1
         else:
             expected = 2 if "blind" in (first, second) else 0
-        found = verdict(document, fail_on)
-        assert found.code == expected, (first, second, value, delta)
-        assert bool(found.reasons) == (expected != 0)
+        gate = gate_of(document, "worse")
+        assert gate.exit_code == expected, (first, second, value, delta, models)
+        assert gate.passed == (expected == 0) == (not gate.reasons)
+        assert gate.line().startswith("PASS: " if gate.passed else "FAIL: ")
         seen.add(expected)
-    assert seen == ({0} if fail_on is None else {0, 1, 2})
+    assert seen == {0, 1, 2}
 
 
-def test_without_an_earlier_run() -> None:
-    document: Any = _Document([{"metric": "accuracy", "degraded": 1, "blind": None}])
-    assert verdict(document, "worse").code == 1
-    assert verdict(document, "worse").reasons == ("accuracy is significantly worse on 1 slice",)
+def test_without_an_earlier_run():
+    document = _Document([{"metric": "accuracy", "degraded": 1, "blind": None}])
+    gate = gate_of(document, "worse")
+    assert gate.exit_code == 1
+    assert gate.reasons == ("accuracy is significantly worse on 1 slice",)
+
+
+@pytest.mark.parametrize("fail_on", [None, "worse"])
+@pytest.mark.parametrize("state", ["clean", "worse", "blind"])
+@pytest.mark.parametrize("missed", [False, True])
+def test_thresholds_are_part_of_the_gate(fail_on, state, missed):
+    tests = {"degraded": int(state == "worse"), "blind": "why" if state == "blind" else None}
+    document = _Document([{"metric": "accuracy", **tests}])
+    missing = ("slices of sex",) if missed else ()
+    document.validation = Validation(passed=not missed, checked=3, missing_slices=missing)
+    gate = gate_of(document, fail_on)
+    assert gate is not None
+    is_worse = missed or (fail_on is not None and state == "worse")
+    is_blind = fail_on is not None and state == "blind"
+    assert gate.exit_code == (1 if is_worse else 2 if is_blind else 0)
+    assert ("a threshold is for slices of sex" in gate.line()) == missed
+    if gate.passed and fail_on is None:
+        assert gate.line() == "PASS: all thresholds are met"
+
+
+@pytest.mark.parametrize(("whole", "part"), list(itertools.product(CHANGES, CHANGES)))
+def test_the_gate_of_a_shift(whole, part):
+    """It has no tests of slices, but changes of those that the user named."""
+    document = _Document([], None, of_two_models(CHANGES[whole]))
+    document.testing = None
+    changes = [one for one in (of_two_models(CHANGES[part]),) if one is not None]
+    document.slices = [_Named({"changes": (one,)}) for one in changes]
+    gate = gate_of(document, "worse")
+    assert gate.exit_code == int("fell" in (whole, part))
+    assert len(gate.reasons) == (whole == "fell") + (part == "fell")
+
+
+def test_a_line_has_the_first_reasons_only():
+    gate = judged("worse", [f"reason {number}" for number in range(7)])
+    assert gate.line() == "FAIL: reason 0; reason 1; reason 2; and 4 more"
+    assert len(gate.reasons) == 7
 
 
 # Every metric counts --------------------------------------------------------------------------
 
 
-def test_a_slice_that_only_the_second_metric_finds(
-    recalls: tuple[pd.DataFrame, str, Found],
-) -> None:
+def test_a_slice_that_only_the_second_metric_finds(recalls):
     frame, _, found = recalls
     document = found.document
     (one,) = document["slices"]
@@ -132,11 +174,8 @@ def test_a_slice_that_only_the_second_metric_finds(
     assert recall["after"]["value"] == pytest.approx(inside["p"].mean(), abs=1e-12)
     assert recall["reference"] == pytest.approx(positive["p"].mean(), abs=1e-12)
     testing = document["testing"]
-    assert (testing["significant"], testing["degraded"], document["search"]["reported"]) == (
-        1,
-        1,
-        1,
-    )
+    counts = (testing["significant"], testing["degraded"], document["search"]["reported"])
+    assert counts == (1, 1, 1)
     by_metric = {each["metric"]: each for each in testing["metrics"]}
     counts = {
         name: (each["tested"], each["significant"], each["degraded"], each["reported"])
@@ -150,13 +189,11 @@ def test_a_slice_that_only_the_second_metric_finds(
     assert document["title"] == ("Accuracy and Recall: where they are worse than over all examples")
 
 
-def test_the_q_values_are_those_of_each_metric_alone(
-    recalls: tuple[pd.DataFrame, str, Found], tmp_path: Path
-) -> None:
+def test_the_q_values_are_those_of_each_metric_alone(recalls, tmp_path):
     """Each metric has its own correction, and the run says so."""
     _, data, found = recalls
     for name in ("accuracy", "recall"):
-        alone = search(tmp_path / name, data=(data,), metric=(name,), **ROLES).table
+        alone = search(tmp_path / name, data=data, metric=(name,), **ROLES).table
         own = found.table[found.table["metric"] == name].reset_index(drop=True)
         pd.testing.assert_frame_equal(own, alone)
     said = found.document["testing"]["corrected_for"]
@@ -164,11 +201,7 @@ def test_the_q_values_are_those_of_each_metric_alone(
     assert "Each of" not in alone.to_string()
 
 
-def test_the_exit_code_and_what_the_terminal_shows(
-    recalls: tuple[pd.DataFrame, str, Found],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_exit_code_and_what_the_terminal_shows(recalls, tmp_path, capsys):
     _, data, _ = recalls
     arguments = ["search", f"--data={data}", f"--output={tmp_path}", *FLAGS, "--fail-on=worse"]
     assert run([*arguments, "--metric=accuracy"]) == 0
@@ -178,14 +211,13 @@ def test_the_exit_code_and_what_the_terminal_shows(
     assert "Recall, worse than expected (over all examples" in printed.out
     assert "Accuracy, worse" not in printed.out
     assert "each of the 2 metrics has its own correction" in " ".join(printed.out.lower().split())
-    assert "--fail-on worse: recall is significantly worse on 1 slice" in printed.err
+    assert printed.err.splitlines()[-1] == (
+        "slicebeam: FAIL: recall is significantly worse on 1 slice"
+    )
+    assert printed.out.split()[0] == "FAIL:"
 
 
-def test_the_summary_and_the_log(
-    recalls: tuple[pd.DataFrame, str, Found],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_summary_and_the_log(recalls, tmp_path, capsys):
     _, data, found = recalls
     arguments = ["search", f"--data={data}", f"--output={tmp_path}", *FLAGS, "--fail-on=worse"]
     more = ["--metric=accuracy,recall", "--json", "--log-format=json"]
@@ -198,31 +230,23 @@ def test_the_summary_and_the_log(
     (worst,) = summary["worst"]
     assert (worst["metric"], worst["slice"], worst["label"]) == ("recall", "f = a", "new")
     assert (worst["value"], worst["q_value"]) == (row["value"], row["q_value"])
-    assert [(one["metric"], one["degraded"]) for one in summary["metrics"]] == [
-        ("accuracy", 0),
-        ("recall", 1),
-    ]
+    degraded = {one["metric"]: one["degraded"] for one in summary["metrics"]}
+    assert degraded == {"accuracy": 0, "recall": 1}
     event = json.loads(printed.err.splitlines()[-1])
     assert (event["event"], event["exit_code"], event["degraded"]) == ("published", 1, 1)
-    assert event["metrics"]["recall"] == {
-        "tested": 4,
-        "significant": 1,
-        "degraded": 1,
-        "reported": 1,
-    }
+    counts = {"tested": 4, "significant": 1, "degraded": 1, "reported": 1}
+    assert event["metrics"]["recall"] == counts
     assert event["reasons"] == ["recall is significantly worse on 1 slice"]
 
 
-def test_from_python_and_in_a_check(recalls: tuple[pd.DataFrame, str, Found]) -> None:
+def test_from_python_and_in_a_check(recalls):
     frame, _, _ = recalls
     found = search_from_python(frame, metric=["accuracy", "recall"], **ROLES).changelist
     assert [one.name for one in found.slices] == ["f = a"]
     assert found.testing.degraded == 1
 
 
-def test_a_check_by_several_metrics(
-    recalls: tuple[pd.DataFrame, str, Found], tmp_path: Path
-) -> None:
+def test_a_check_by_several_metrics(recalls, tmp_path):
     _, data, _ = recalls
     (tmp_path / "s.yaml").write_text("- f = c\n- f = b\n- f = a\n")
     slices = str(tmp_path / "s.yaml")
@@ -242,20 +266,13 @@ def test_a_check_by_several_metrics(
     assert run([*arguments, "--metric=accuracy,recall"]) == 1
 
 
-def test_the_lists_of_two_metrics_against_the_table(tmp_path: Path, adult_path: Path) -> None:
+def test_the_lists_of_two_metrics_against_the_table(tmp_path, adult_path):
     """Each metric's places are the order by the bound of its own delta, duplicates once."""
-    found = search(
-        tmp_path,
-        data=(str(adult_path),),
-        label="income",
-        prediction="prediction",
-        metric=("recall", "specificity"),
-        features=("age", "education", "sex", "relationship", "hours-per-week"),
-        max_cross_size=2,
-        bins=4,
-    )
+    options = {"label": "income", "prediction": "prediction", "max_cross_size": 2, "bins": 4}
+    options["features"] = ("age", "education", "sex", "relationship", "hours-per-week")
+    found = search(tmp_path, data=adult_path, metric=("recall", "specificity"), **options)
     document, table = found.document, found.table
-    shown: dict[str, set[str]] = {}
+    shown = {}
     for name in ("recall", "specificity"):
         own = table[table["metric"] == name].set_index("slice_id")
         placed = [
@@ -286,7 +303,7 @@ def test_the_lists_of_two_metrics_against_the_table(tmp_path: Path, adult_path: 
     assert document["search"]["reported"] == len(listed) == len(set(listed))
 
 
-def test_of_many_slices_each_metric_has_its_share() -> None:
+def test_of_many_slices_each_metric_has_its_share():
     from slicebeam.pipelines.search.report_order import joined
 
     reported = joined([np.arange(0, 3000), np.arange(5000, 5800), np.arange(100, 200)])
@@ -307,23 +324,22 @@ def test_of_many_slices_each_metric_has_its_share() -> None:
 # A gate that can't see -------------------------------------------------------------------------
 
 
-def gate(command: str, output: Path, *flags: str) -> int:
+def gate(command, output, *flags):
     return run([command, f"--output={output}", *FLAGS, *flags])
 
 
-@pytest.mark.parametrize("groups", [10, pytest.param(29, marks=pytest.mark.slow)])
-def test_too_few_groups(groups: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("groups", [10, slow(29)])
+def test_too_few_groups(groups, tmp_path, capsys):
     data = f"--data={written(few_groups(groups), tmp_path / 'data.parquet')}"
     out = tmp_path / "out"
     assert gate("search", out, data, "--group=u", "--fail-on=worse") == 2
     printed = capsys.readouterr()
     lines = [line for line in printed.err.splitlines() if not line.startswith("[")]
-    first, second = lines
-    assert first == (
-        "slicebeam: --fail-on worse: no slice could be tested for accuracy: no slice has more than "
-        f"{groups} groups, and 30 are needed"
+    (line,) = lines
+    assert line == (
+        f"slicebeam: FAIL: nothing could be tested: no slice has more than {groups} groups, and "
+        "30 are needed"
     )
-    assert second == f"the result is published: {out}/changelist.json"
     assert "No slice could be tested for accuracy" in " ".join(printed.out.split())
     document = read(out).document
     assert "No slice could be tested." in document["summary"]
@@ -338,7 +354,7 @@ def test_too_few_groups(groups: int, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert gate("search", tmp_path / "again", data, "--group=u", *more) == 2
 
 
-def test_few_groups_are_an_error_also_where_no_slice_looks_worse(tmp_path: Path) -> None:
+def test_few_groups_are_an_error_also_where_no_slice_looks_worse(tmp_path):
     """What a gate can see does not depend on what is there."""
     frame = few_groups(10)
     frame["p"] = night(0.8, len(frame))["p"].to_numpy()
@@ -346,7 +362,7 @@ def test_few_groups_are_an_error_also_where_no_slice_looks_worse(tmp_path: Path)
     assert gate("search", tmp_path / "out", data, "--group=u", "--fail-on=worse", "--quiet") == 2
 
 
-def test_enough_groups_are_tested(tmp_path: Path) -> None:
+def test_enough_groups_are_tested(tmp_path):
     data = f"--data={written(few_groups(60), tmp_path / 'data.parquet')}"
     assert gate("search", tmp_path / "out", data, "--group=u", "--fail-on=worse", "--quiet") == 1
     found = read(tmp_path / "out")
@@ -356,7 +372,7 @@ def test_enough_groups_are_tested(tmp_path: Path) -> None:
     assert "blind" not in found.document["testing"]["metrics"][0]
 
 
-def test_one_blind_metric_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_blind_metric_is_enough(tmp_path, capsys):
     """Of five positive examples there is no test of recall."""
     frame = night(0.8)
     frame["y"] = (np.arange(len(frame)) % 800 == 0).astype(int)
@@ -371,12 +387,12 @@ def test_one_blind_metric_is_enough(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert gate("search", out, data, "--metric=accuracy", "--fail-on=worse", "--quiet") == 0
 
 
-def test_slices_that_are_all_too_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slices_that_are_all_too_small(tmp_path, capsys):
     data = f"--data={written(night(0.8), tmp_path / 'data.parquet')}"
     more = ("--min-slice-size=4000", "--fail-on=worse", "--quiet")
     assert gate("search", tmp_path / "out", data, *more) == 2
     said = capsys.readouterr().err
-    assert "no slice could be tested for accuracy: no slice has at least 4,000 examples" in said
+    assert "FAIL: nothing could be tested: no slice has at least 4,000 examples" in said
 
 
 @pytest.mark.parametrize(
@@ -388,9 +404,7 @@ def test_slices_that_are_all_too_small(tmp_path: Path, capsys: pytest.CaptureFix
         ("the same model", ("--baseline-prediction=old", "--metric=recall,mse,f1")),
     ],
 )
-def test_what_surely_is_not_worse_is_no_blindness(
-    kind: str, flags: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_what_surely_is_not_worse_is_no_blindness(kind, flags, tmp_path):
     """A perfect model has no worse slice, and a model that is the old one has changed nowhere."""
     frame = night(1.0 if kind == "right" else 0.8)
     frame["old"] = frame["p"]
@@ -400,20 +414,20 @@ def test_what_surely_is_not_worse_is_no_blindness(
     assert all("blind" not in one for one in read(tmp_path / "out").document["testing"]["metrics"])
 
 
-def test_a_check_whose_slices_are_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_whose_slices_are_empty(tmp_path, capsys):
     data = f"--data={written(night(0.8), tmp_path / 'data.parquet')}"
     (tmp_path / "s.yaml").write_text("- f = nothing\n- k = nowhere\n")
     slices = f"--slices={tmp_path / 's.yaml'}"
     out = tmp_path / "out"
     assert gate("check", out, data, slices, "--fail-on=worse", "--quiet") == 2
     said = capsys.readouterr().err
-    assert "no slice could be tested for accuracy: 2 slices: no examples satisfy it" in said
+    assert "FAIL: nothing could be tested: 2 slices: no examples satisfy it" in said
     assert gate("check", out, data, slices, "--quiet") == 0
     (tmp_path / "s.yaml").write_text("- f = nothing\n- k = u\n")
     assert gate("check", out, data, slices, "--fail-on=worse", "--quiet") == 0
 
 
-def test_a_check_of_a_clean_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_of_a_clean_run(tmp_path, capsys):
     """There is nothing to look at, and nothing that could not be seen."""
     frame = night(0.8)
     data = f"--data={written(frame, tmp_path / 'data.parquet')}"
@@ -439,21 +453,15 @@ def test_a_check_of_a_clean_run(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found.slices.num_rows == 0
 
 
-def test_no_interval_without_a_delta(tmp_path: Path) -> None:
+def test_no_interval_without_a_delta(tmp_path):
     """Slice ``f = a`` has no positive example, hence no recall; neither has its interval."""
     frame = night(0.8)
     frame.loc[frame["f"] == "a", "y"] = 0
     data = written(frame, tmp_path / "data.parquet")
     (tmp_path / "s.yaml").write_text("- f = a\n- f = b\n")
     metrics = ("recall", "precision", "f1", "balanced_accuracy", "mcc")
-    found = check(
-        tmp_path / "out",
-        data=(data,),
-        slices=str(tmp_path / "s.yaml"),
-        metric=metrics,
-        positive_class="1",
-        **ROLES,
-    )
+    options = {"data": (data,), "slices": str(tmp_path / "s.yaml"), "positive_class": "1", **ROLES}
+    found = check(tmp_path / "out", metric=metrics, **options)
     undefined = found.table["delta"].isna()
     assert undefined.any()
     ends = ["ci_low", "ci_high", "value_low", "value_high"]
@@ -468,14 +476,12 @@ def test_no_interval_without_a_delta(tmp_path: Path) -> None:
 # What cannot be seen ----------------------------------------------------------------------------
 
 
-def watched(folder: Path, *slices: str) -> str:
+def watched(folder, *slices):
     (folder / "slices.yaml").write_text("slices:\n" + "".join(f"  - {one}\n" for one in slices))
     return str(folder / "slices.yaml")
 
 
-def test_given_slices_that_could_not_be_tested_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_given_slices_that_could_not_be_tested_are_named(tmp_path, capsys):
     frame = night(0.8)
     frame.loc[:6, "f"] = "tiny"
     frame["f"] = np.where((frame["f"] == "a") & (frame["y"] == 0), "b", frame["f"])
@@ -498,9 +504,7 @@ def test_given_slices_that_could_not_be_tested_are_named(
 
 
 @pytest.mark.parametrize("option", ["--since", "--domains"])
-def test_a_feature_that_the_data_has_lost(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
+def test_a_feature_that_the_data_has_lost(tmp_path, capsys, option):
     arguments = ["search", *FLAGS, "--fail-on=worse"]
     then = written(night(0.8), tmp_path / "then.parquet")
     assert run([*arguments, "--data", then, "--output", str(tmp_path / "then")]) == 0
@@ -516,3 +520,141 @@ def test_a_feature_that_the_data_has_lost(
     assert drift[0].startswith(f"k: a feature in {earlier}, but not a column of this data")
     # What is not asked for is not missed.
     assert run([*arguments, "--data", now, *output, "--features=f"]) == 0
+
+
+# One value, wherever it is said ---------------------------------------------------------------
+
+
+def two_models(fallen):
+    """Two models, of which the new one is worse in slices that are too small to be significant."""
+    rng = np.random.default_rng(0)
+    n = 3000
+    label = rng.integers(0, 2, n)
+    frame = pd.DataFrame({"f": np.char.add("r", (np.arange(n) // 30).astype(str)), "y": label})
+    frame["v"] = rng.random(n)
+    for name, wrong in (("old", 0.05), ("p", 0.09 if fallen else 0.05)):
+        frame[name] = np.where(rng.random(n) < wrong, 1 - label, label)
+    return frame
+
+
+BASELINE = ("--baseline-prediction=old", "--features=f", "--top-values=1000")
+# The command, the table, further flags, and the exit code with --fail-on worse.
+SAID = {
+    "nothing worse": ("search", "night", (), 0),
+    "a slice is worse": ("search", "recalls", ("--metric=accuracy,recall",), 1),
+    "worse over all examples of two models": ("search", "fallen", BASELINE, 1),
+    "two models that are as good": ("search", "level", BASELINE, 0),
+    "worse over all examples in a check": ("check", "fallen", BASELINE, 1),
+    "worse over all examples in a discovery": ("discover", "fallen", (*BASELINE, "--embedding=e", "--components=2"), 1),
+    "worse since then": ("search", "since", (), 1),
+    "untested": ("search", "night", ("--min-slice-size=4000",), 2),
+    "a metric untested": ("search", "none", ("--metric=accuracy,precision",), 2),
+    "from a file": ("run", "fallen", (), 1),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The tables of `SAID`, slices to check, an earlier run, and a run file."""
+    folder = tmp_path_factory.mktemp("tables")
+    written(night(0.8), folder / "night.parquet")
+    written(night(0.8).assign(p=0), folder / "none.parquet")
+    written(night(0.6, seed=2), folder / "since.parquet")
+    written(only_recall_is_worse(), folder / "recalls.parquet")
+    written(two_models(fallen=False), folder / "level.parquet")
+    fallen = two_models(fallen=True)
+    fallen["e"] = list(np.random.default_rng(1).normal(size=(len(fallen), 4)))
+    written(fallen, folder / "fallen.parquet")
+    (folder / "slices.yaml").write_text("- f = r1\n- f = r2\n")
+    then = ["search", f"--data={folder}/night.parquet", f"--output={folder}/then", *FLAGS]
+    assert run([*then, "--quiet"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_all_that_say_the_gate_agree(name, tables, tmp_path, capsys):
+    """The first word of the terminal, the summary, the document, ``--json`` and the exit code."""
+    command, data, more, expected = SAID[name]
+    paths = (f"--data={tables}/{data}.parquet", f"--output={tmp_path}/out")
+    arguments = [command, *paths, *FLAGS, *more, "--fail-on=worse"]
+    if command == "check":
+        slices = f"--slices={tables}/slices.yaml"
+        arguments = [command, *paths, *FLAGS, BASELINE[0], slices, "--fail-on=worse"]
+    elif command == "run":
+        (tmp_path / "run.yaml").write_text(
+            f"command: search\ndata: {tables}/fallen.parquet\noutput: {tmp_path}/out\nlabel: y\n"
+            "prediction: p\nbaseline_prediction: old\nfeatures: [f]\ntop_values: 1000\n"
+            "fail_on: worse\n"
+        )
+        arguments = [command, str(tmp_path / "run.yaml")]
+    elif data == "since":
+        arguments.append(f"--since={tables}/then/changelist.json")
+    code = run(arguments)
+    printed = capsys.readouterr()
+    document = read(tmp_path / "out").document
+    gate = document["gate"]
+    word = "PASS:" if expected == 0 else "FAIL:"
+    assert (code, gate["exit_code"], gate["passed"]) == (expected, expected, expected == 0)
+    assert printed.out.split()[0] == document["summary"].split()[0] == word
+    last = printed.err.splitlines()[-1]
+    assert last.startswith("slicebeam: FAIL: ") == (expected != 0)
+    said = " ".join(printed.out.split())
+    for reason in gate["reasons"]:
+        assert reason in document["summary"]
+        assert reason in said
+        assert reason in last
+    # The same again, of what is published: nothing but JSON, and one line where it fails.
+    assert run([*arguments, "--resume", "--json", "--quiet"]) == expected
+    printed = capsys.readouterr()
+    summary = json.loads(printed.out)
+    assert summary["gate"] == {"fail_on": "worse", "reasons": [], **gate}
+    assert summary["summary"] == document["summary"]
+    assert printed.err.splitlines() == ([last] if expected else [])
+
+
+def test_a_fall_over_all_examples_is_the_first_sentence_without_a_gate_too(
+    tables, tmp_path, capsys
+):
+    arguments = ["search", f"--data={tables}/fallen.parquet", f"--output={tmp_path}", *FLAGS]
+    assert run([*arguments, *BASELINE, "--metric=accuracy,recall"]) == 0
+    document = read(tmp_path).document
+    assert "gate" not in document
+    assert document["summary"].startswith("Accuracy over all examples 9")
+    assert "significantly worse). Recall over all examples" in document["summary"]
+    assert capsys.readouterr().out.split()[:4] == ["Accuracy", "over", "all", "examples"]
+    # Corrected over the metrics by Holm's method, at the run's alpha.
+    p = [one["p_value"] for one in document["global"]]
+    q = [one["p_adjusted"] for one in document["global"]]
+    assert min(q) == pytest.approx(2 * min(p))
+    assert max(q) == pytest.approx(max(*p, 2 * min(p)))
+    strict = f"--alpha={min(p):.17g}"
+    assert run([*arguments, *BASELINE, "--metric=accuracy,recall", strict, "--quiet"]) == 0
+    assert not any(one["significant"] for one in read(tmp_path).document["global"])
+    assert run([*arguments, *BASELINE, strict, "--quiet", "--fail-on=worse"]) == 1
+
+
+def test_a_quiet_log_still_says_that_a_gate_fails(tables, tmp_path, capsys):
+    arguments = ["search", f"--output={tmp_path}", *FLAGS, "--quiet", "--log-format=json"]
+    flags = (f"--data={tables}/fallen.parquet", *BASELINE)
+    assert run([*arguments, *flags, "--fail-on=worse"]) == 1
+    (event,) = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (event["event"], event["gate"], event["exit_code"]) == ("published", "FAIL", 1)
+    assert run([*arguments, *flags]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_first_word_of_a_run_without_a_gate(tables, tmp_path):
+    arguments = ["search", f"--data={tables}/night.parquet", f"--output={tmp_path}", *FLAGS]
+    assert run([*arguments, "--quiet"]) == 0
+    assert read(tmp_path).document["summary"].startswith("Accuracy is ")
+
+
+def test_that_groups_leave_a_fall_of_all_examples_untested_is_said(tmp_path, capsys):
+    frame = few_groups(60).assign(old=lambda rows: rows["y"])
+    data = f"--data={written(frame, tmp_path / 'data.parquet')}"
+    out = tmp_path / "out"
+    assert gate("search", out, data, "--baseline-prediction=old", "--group=u", "--quiet") == 0
+    said = "Whether the model changed over all examples is not tested"
+    assert any(said in one for one in read(out).document["testing"]["warnings"])
+    assert gate("search", out, data, "--baseline-prediction=old", "--quiet") == 0
+    assert not any(said in one for one in read(out).document["testing"]["warnings"])

@@ -1,9 +1,6 @@
 """What a run says of the number of slices that its correction counts."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,16 +9,14 @@ import pytest
 from slicebeam.pipelines.cli import run
 from tests.running import search
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+PRUNE = "--prune-significant"
 NAMES = ("a", "b", "c", "d")
-OPTIONS: dict[str, Any] = {"label": "label", "prediction": "pred", "max_cross_size": 3}
+OPTIONS = {"label": "label", "prediction": "pred", "max_cross_size": 3}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Examples with a few bad slices, below which a search does not go on."""
+def data(tmp_path_factory):
+    """Examples with a few bad slices."""
     rng = np.random.default_rng(7)
     frame = pd.DataFrame({name: rng.choice([*"uvwxyz"], 3000) for name in NAMES})
     label = rng.integers(0, 2, 3000)
@@ -34,14 +29,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("strategy", ["iterative", "priority"])
-def test_slices_that_were_not_visited_are_counted_by_a_bound(
-    data: Path, tmp_path: Path, strategy: str
-) -> None:
+def test_slices_that_were_not_visited_are_counted_by_a_bound(data, tmp_path, strategy):
     options = OPTIONS | {"strategy": strategy}
     if strategy == "priority":
         options |= {"iterations": 2, "max_candidates": 60}
-    testing = search(tmp_path / "out", data=(str(data),), **options).document["testing"]
-    batch = search(tmp_path / "batch", data=(str(data),), **OPTIONS).document["testing"]
+    else:
+        options |= {"prune_significant": True}
+    testing = search(tmp_path / "out", data=data, **options).document["testing"]
+    batch = search(tmp_path / "batch", data=data, **OPTIONS).document["testing"]
     family, tested = testing["family_size"], sum(testing["tested_per_level"])
     there_are = sum(batch["tested_per_level"])
     assert tested < there_are <= family
@@ -53,18 +48,10 @@ def test_slices_that_were_not_visited_are_counted_by_a_bound(
     assert "upper bound" not in batch["corrected_for"]
 
 
-def test_explain_says_so_too(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [
-        "search",
-        f"--data={data}",
-        "--label=label",
-        "--prediction=pred",
-        "--explain=a = u",
-    ]
-    for strategy, bound in (("iterative", "at most "), ("batch", "")):
-        assert run([*arguments, f"--output={tmp_path}/{strategy}", f"--strategy={strategy}"]) == 0
+def test_explain_says_so_too(data, tmp_path, capsys):
+    arguments = ["search", f"--data={data}", "--label=label", "--prediction=pred"]
+    arguments.append("--explain=a = u")
+    for strategy, bound in ((["--strategy=iterative", PRUNE], "at most "), ([], "")):
+        assert run([*arguments, f"--output={tmp_path / 'out'}", *strategy]) == 0
         said = re.search(r"q: fdr-level; (.*?)\d+ slices of level 1", capsys.readouterr().out)
-        assert said is not None
         assert said[1] == bound

@@ -1,14 +1,11 @@
 """The result is the same however the work was cut, spread, ordered or interrupted."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +15,12 @@ import pytest
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from tests.running import Found, read, search
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pandas as pd
+from tests.running import read, search
 
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
-OPTIONS: dict[str, Any] = {
-    "label": "income",
-    "prediction": "prediction",
-    "features": tuple(FEATURES.split(",")),
-}
+OPTIONS = {"label": "income", "prediction": "prediction", "features": tuple(FEATURES.split(","))}
 EVERY_FEATURE = FEATURES + ",fnlwgt,relationship,race,sex,capital-gain,capital-loss,education-num"
-WAYS: dict[str, dict[str, Any]] = {
+WAYS = {
     "batch": {},
     "wide": {"features": tuple(EVERY_FEATURE.split(","))},
     "iterative": {"strategy": "iterative"},
@@ -46,44 +33,39 @@ WAYS: dict[str, dict[str, Any]] = {
 
 # Some in the default run, all in the longer one.
 EVERY_WAY = pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=() if way == "baseline" else pytest.mark.slow) for way in WAYS],
+    "way", [pytest.param(way, marks=() if way == "baseline" else pytest.mark.slow) for way in WAYS]
 )
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory, adult_path: Path) -> Callable[[str], Found]:
+def plain(tmp_path_factory, adult_path):
     """The undisturbed result of each way."""
-    found: dict[str, Found] = {}
+    found = {}
 
-    def once(way: str) -> Found:
+    def once(way):
         if way not in found:
             folder = tmp_path_factory.mktemp(way)
-            found[way] = search(folder, data=(str(adult_path),), **(OPTIONS | WAYS[way]))
+            found[way] = search(folder, data=adult_path, **(OPTIONS | WAYS[way]))
         return found[way]
 
     return once
 
 
-def _same(one: Found, other: Found) -> None:
+def _same(one, other):
     assert one.slices_bytes == other.slices_bytes
     assert one.timeless() == other.timeless()
 
 
 @EVERY_WAY
-def test_chunk_size_shards_and_memory(
-    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str
-) -> None:
+def test_chunk_size_shards_and_memory(tmp_path, adult_path, plain, way):
     cut = {"chunk_rows": 1111, "memory_budget": "16MB"}
-    found = search(tmp_path, data=(str(adult_path),), **(OPTIONS | WAYS[way]), **cut)
+    found = search(tmp_path, data=adult_path, **(OPTIONS | WAYS[way]), **cut)
     _same(found, plain(way))
     assert found.document["testing"]["significant"] > 5
 
 
 @EVERY_WAY
-def test_order_of_examples_files_and_row_groups(
-    tmp_path: Path, adult: pd.DataFrame, plain: Callable[[str], Found], way: str
-) -> None:
+def test_order_of_examples_files_and_row_groups(tmp_path, adult, plain, way):
     shuffled = adult.sample(frac=1, random_state=4)
     bounds = [0, 3000, 3001, 16281]
     for number in range(3):
@@ -91,33 +73,20 @@ def test_order_of_examples_files_and_row_groups(
         table = pa.Table.from_pandas(part, preserve_index=False)
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=700)
     pattern = str(tmp_path / "*.parquet")
-    found = search(tmp_path / "out", data=(pattern,), **(OPTIONS | WAYS[way]))
+    found = search(tmp_path / "out", data=pattern, **(OPTIONS | WAYS[way]))
     _same(found, plain(way))
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        "batch",
-        pytest.param("priority", marks=pytest.mark.slow),
-        pytest.param("paper", marks=pytest.mark.slow),
-    ],
-)
-def test_two_worker_processes(
-    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["batch", "priority", "paper"])
+def test_two_worker_processes(tmp_path, adult_path, plain, way):
     spread = {"runner_config": "direct_multi", "chunk_rows": 5000, "memory_budget": "16MB"}
-    found = search(tmp_path, data=(str(adult_path),), **(OPTIONS | WAYS[way]), **spread)
+    found = search(tmp_path, data=adult_path, **(OPTIONS | WAYS[way]), **spread)
     _same(found, plain(way))
     assert found.document["provenance"]["runner"] == "direct, 2 processes"
 
 
-def test_shards_dealt_to_workers_are_summed(
-    tmp_path: Path,
-    adult_path: Path,
-    plain: Callable[[str], Found],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_shards_dealt_to_workers_are_summed(tmp_path, adult_path, plain, monkeypatch):
     """Where blocks are few, the tables of groups of shards are shuffled and summed."""
     from slicebeam.pipelines.search import slice_counter
     from slicebeam.transforms.count.combine_slice_metrics import work_items
@@ -125,13 +94,13 @@ def test_shards_dealt_to_workers_are_summed(
     monkeypatch.setattr(
         slice_counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
     )
-    found = search(tmp_path, data=(str(adult_path),), **OPTIONS, chunk_rows=2000)
+    found = search(tmp_path, data=adult_path, **OPTIONS, chunk_rows=2000)
     _same(found, plain("batch"))
     assert found.document["search"]["iterations"][0]["shuffled_bytes"] > 0
     assert plain("batch").document["search"]["iterations"][0]["shuffled_bytes"] == 0
 
 
-def _command(data: Path, output: Path, way: str, *more: str) -> list[str]:
+def _command(data, output, way, *more):
     flags = [f"--data={data}", f"--output={output}"]
     for key, value in (OPTIONS | WAYS[way]).items():
         text = ",".join(value) if isinstance(value, tuple) else value
@@ -141,7 +110,7 @@ def _command(data: Path, output: Path, way: str, *more: str) -> list[str]:
     return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
 
 
-def _kill_when(command: list[str], condition: Callable[[], bool]) -> bool:
+def _kill_when(command, condition):
     """Kill a run, with no chance to tidy up, once a condition holds; False if it ended before."""
     process = subprocess.Popen(command)
     while process.poll() is None:
@@ -164,9 +133,7 @@ def _kill_when(command: list[str], condition: Callable[[], bool]) -> bool:
         ("priority", "iteration-3.json"),
     ],
 )
-def test_killed_and_resumed(
-    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found], way: str, moment: str
-) -> None:
+def test_killed_and_resumed(tmp_path, adult_path, plain, way, moment):
     output = tmp_path / "out"
     seen = output / "_work" / "stages" / moment
     killed = _kill_when(_command(adult_path, output, way), seen.exists)
@@ -178,12 +145,7 @@ def test_killed_and_resumed(
 
 
 @pytest.mark.slow
-def test_a_finished_block_is_not_counted_again(
-    tmp_path: Path,
-    adult_path: Path,
-    plain: Callable[[str], Found],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monkeypatch):
     from slicebeam.pipelines.search import slice_counter
 
     wanted = plain("wide")
@@ -192,10 +154,10 @@ def test_a_finished_block_is_not_counted_again(
     last = parts / "000003.arrow"
     assert _kill_when(_command(adult_path, output, "wide"), last.exists)
     finished = {int(path.stem) for path in parts.glob("0*.arrow")}
-    counted: set[int] = set()
+    counted = set()
     real = slice_counter.work_items
 
-    def spy(blocks: Any, *more: Any) -> Any:
+    def spy(blocks, *more):
         counted.update(blocks)
         return real(blocks, *more)
 
@@ -209,13 +171,10 @@ def test_a_finished_block_is_not_counted_again(
 
 
 @pytest.mark.slow
-def test_killed_again_and_again(
-    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found]
-) -> None:
-    """Other ways of a search are killed once or twice by the tests of faults."""
+def test_killed_again_and_again(tmp_path, adult_path, plain):
     random, way = np.random.default_rng(7), "iterative"
     output = tmp_path / "out"
-    resume: list[str] = []
+    resume = []
     for _ in range(12):
         end = time.monotonic() + random.uniform(1.0, 4.0)
         command = _command(adult_path, output, way, *resume)
@@ -228,7 +187,7 @@ def test_killed_again_and_again(
 
 
 @pytest.mark.slow
-def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path: Path, adult_path: Path) -> None:
+def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path, adult_path):
     output = tmp_path / "out"
     subprocess.run(_command(adult_path, output, "iterative"), check=True)
     before = {path.name: path.read_bytes() for path in output.iterdir()}
@@ -237,7 +196,7 @@ def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path: Path, adult_pa
     assert {p.name: p.read_bytes() for p in output.iterdir() if p.is_file()} == before
 
 
-def test_resume_refuses_another_run(tmp_path: Path, adult_path: Path) -> None:
+def test_resume_refuses_another_run(tmp_path, adult_path):
     data = tmp_path / "data.parquet"
     data.write_bytes(adult_path.read_bytes())
     options = {"data": (str(data),), "output": str(tmp_path), **OPTIONS}
@@ -253,16 +212,16 @@ def test_resume_refuses_another_run(tmp_path: Path, adult_path: Path) -> None:
         work.begin(config, [str(data)], resume=True)
 
 
-def test_a_foreign_folder_is_not_cleared(tmp_path: Path, adult_path: Path) -> None:
+def test_a_foreign_folder_is_not_cleared(tmp_path, adult_path):
     work = tmp_path / "mine"
     work.mkdir()
     (work / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match="contains files that no run wrote"):
-        search(tmp_path / "out", data=(str(adult_path),), work_dir=str(work), **OPTIONS)
+        search(tmp_path / "out", data=adult_path, work_dir=work, **OPTIONS)
     assert (work / "thesis.tex").read_text() == "precious"
 
 
-def test_two_runs_do_not_share_a_work_folder(tmp_path: Path, adult_path: Path) -> None:
+def test_two_runs_do_not_share_a_work_folder(tmp_path, adult_path):
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
     folder = tmp_path / "_work"
     for resume in (False, True):
@@ -280,7 +239,7 @@ def test_two_runs_do_not_share_a_work_folder(tmp_path: Path, adult_path: Path) -
 
 
 @pytest.mark.parametrize("nonsense", ["", "abc", "[]", "{}", '{"layout": 4, "id": "0"}'])
-def test_a_damaged_marker_is_named(tmp_path: Path, adult_path: Path, nonsense: str) -> None:
+def test_a_damaged_marker_is_named(tmp_path, adult_path, nonsense):
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
     with WorkFolder(tmp_path / "_work") as work:
         work.begin(config, [str(adult_path)], resume=False)
@@ -291,32 +250,26 @@ def test_a_damaged_marker_is_named(tmp_path: Path, adult_path: Path, nonsense: s
         work.begin(config, [str(adult_path)], resume=False)
 
 
-def test_what_others_put_into_a_work_folder_stays(tmp_path: Path, adult_path: Path) -> None:
+def test_what_others_put_into_a_work_folder_stays(tmp_path, adult_path):
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
     with WorkFolder(tmp_path / "_work") as work:
         work.begin(config, [str(adult_path)], resume=False)
     (work.path / "thesis.txt").write_text("precious")
     (work.path / "mine").mkdir()
-    search(tmp_path, data=(str(adult_path),), **OPTIONS)
+    search(tmp_path, data=adult_path, **OPTIONS)
     assert sorted(path.name for path in work.path.iterdir()) == ["mine", "thesis.txt"]
 
 
-def test_the_output_is_no_work_folder(tmp_path: Path, adult_path: Path) -> None:
+def test_the_output_is_no_work_folder(tmp_path, adult_path):
     with pytest.raises(InputError, match="is the output"):
-        search(tmp_path, data=(str(adult_path),), work_dir=str(tmp_path), **OPTIONS)
+        search(tmp_path, data=adult_path, work_dir=tmp_path, **OPTIONS)
 
 
-def test_resume_refuses_another_model(tmp_path: Path, adult_path: Path) -> None:
+def test_resume_refuses_another_model(tmp_path, adult_path):
     model = tmp_path / "m.pkl"
     model.write_bytes(b"one")
-    config = search_config(
-        {
-            "data": (str(adult_path),),
-            "output": str(tmp_path),
-            "label": "income",
-            "model": str(model),
-        }
-    )
+    options = {"data": (str(adult_path),), "output": str(tmp_path), "label": "income"}
+    config = search_config({**options, "model": str(model)})
     work = WorkFolder(tmp_path / "_work")
     work.begin(config, [str(adult_path)], resume=False)
     model.write_bytes(b"another")
@@ -324,13 +277,10 @@ def test_resume_refuses_another_model(tmp_path: Path, adult_path: Path) -> None:
         work.begin(config, [str(adult_path)], resume=True)
 
 
-def test_domains_of_an_earlier_run(
-    tmp_path: Path, adult_path: Path, plain: Callable[[str], Found]
-) -> None:
+def test_domains_of_an_earlier_run(tmp_path, adult_path, plain):
     earlier = plain("batch").folder / "changelist.json"
-    found = search(tmp_path, data=(str(adult_path),), domains=str(earlier), **OPTIONS)
+    found = search(tmp_path, data=adult_path, domains=earlier, **OPTIONS)
     assert found.slices_bytes == plain("batch").slices_bytes
     shapes = json.loads(earlier.read_text())["dataset"]["domains"]
-    assert [d["singletons"] for d in found.document["dataset"]["domains"]] == [
-        d["singletons"] for d in shapes
-    ]
+    singletons = [one["singletons"] for one in found.document["dataset"]["domains"]]
+    assert singletons == [one["singletons"] for one in shapes]

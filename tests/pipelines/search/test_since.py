@@ -1,10 +1,7 @@
 """``--since``: what the document says of two runs, against the tables of both."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import numpy as np
@@ -14,40 +11,31 @@ from scipy import stats
 from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.cli import run
 from tests.pipelines.check.test_check import check
-from tests.running import Found, read, refused, search
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
+from tests.running import read, refused, search
 
 DAYS = ("2026-11-18", "2026-11-19", "2026-11-20")
-OPTIONS = {
-    "label": "income",
-    "prediction": "prediction",
-    "baseline_prediction": "prediction_old",
-    "max_cross_size": 2,
-}
+OPTIONS = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
+OPTIONS["baseline_prediction"] = "prediction_old"
 Z = stats.norm.ppf(0.975)
 
 
-def data(days: Path, number: int) -> tuple[str, ...]:
+def data(days, number):
     return (str(days / f"date={DAYS[number]}" / "eval.parquet"),)
 
 
 @pytest.fixture(scope="module")
-def first(days: Path, tmp_path_factory: pytest.TempPathFactory) -> Found:
+def first(days, tmp_path_factory):
     return search(tmp_path_factory.mktemp("first"), data=data(days, 0), **OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def second(days: Path, first: Found, tmp_path_factory: pytest.TempPathFactory) -> Found:
+def second(days, first, tmp_path_factory):
     folder = tmp_path_factory.mktemp("second")
     since = str(first.folder / "changelist.json")
     return search(folder, data=data(days, 1), since=since, **OPTIONS)
 
 
-def oracle(now: pd.DataFrame, then: pd.DataFrame) -> pd.DataFrame:
+def oracle(now, then):
     """The differences of all slices of both tables, their p and q."""
     both = now.merge(then, on="slice_id", suffixes=("", "_then"))
     both["difference"] = both["delta"] - both["delta_then"]
@@ -62,7 +50,7 @@ def oracle(now: pd.DataFrame, then: pd.DataFrame) -> pd.DataFrame:
     return both.set_index("slice_id")
 
 
-def test_differences_against_the_tables(first: Found, second: Found) -> None:
+def test_differences_against_the_tables(first, second):
     both = oracle(second.table, first.table)
     since = second.document["since"]
     assert since["compared"] == len(both) > 500
@@ -85,7 +73,7 @@ def test_differences_against_the_tables(first: Found, second: Found) -> None:
         assert one["now"]["n"] == row["n"]
 
 
-def test_what_is_new(first: Found, second: Found) -> None:
+def test_what_is_new(first, second):
     since = second.document["since"]
     then = set(first.table["slice_id"][first.table["significant"]])
     reported = {one["slice_id"] for one in second.document["slices"]}
@@ -100,7 +88,7 @@ def test_what_is_new(first: Found, second: Found) -> None:
     assert since["changelist_id"] == first.document["changelist_id"]
 
 
-def test_what_is_gone(days: Path, second: Found, tmp_path: Path) -> None:
+def test_what_is_gone(days, second, tmp_path):
     since = str(second.folder / "changelist.json")
     third = search(tmp_path, data=data(days, 2), since=since, **OPTIONS)
     gone = {one["slice_id"] for one in third.document["since"]["slices"] if one["status"] == "gone"}
@@ -111,13 +99,11 @@ def test_what_is_gone(days: Path, second: Found, tmp_path: Path) -> None:
     assert third.document["since"]["slices"][0]["direction"] == "improved"
 
 
-def test_the_document_follows_its_schema(second: Found) -> None:
+def test_the_document_follows_its_schema(second):
     jsonschema.validate(second.document, json_schema())
 
 
-def test_bins_and_values_are_those_of_then(
-    days: Path, first: Found, second: Found, tmp_path: Path
-) -> None:
+def test_bins_and_values_are_those_of_then(days, first, second, tmp_path):
     """So that slices have the same predicates; the configuration says it, and repeats the run."""
     shapes = [
         {domain["name"]: domain["singletons"] for domain in found.document["dataset"]["domains"]}
@@ -132,7 +118,7 @@ def test_bins_and_values_are_those_of_then(
     assert own["since"]["compared"] < second.document["since"]["compared"]
 
 
-def test_slices_that_are_cut_otherwise_are_told(days: Path, second: Found, tmp_path: Path) -> None:
+def test_slices_that_are_cut_otherwise_are_told(days, second, tmp_path):
     since = str(second.folder / "changelist.json")
     found = search(
         tmp_path, data=data(days, 2), since=since, bins=7, exclude_features=("sex",), **OPTIONS
@@ -148,23 +134,21 @@ def test_slices_that_are_cut_otherwise_are_told(days: Path, second: Found, tmp_p
     assert f"--domains {since} uses the earlier bins" in warning
 
 
-def test_without_the_table_only_reported_slices_are_compared(
-    days: Path, second: Found, tmp_path: Path
-) -> None:
+def test_without_the_table_only_reported_slices_are_compared(days, second, tmp_path):
     alone = tmp_path / "changelist.json"
     shutil.copy(second.folder / "changelist.json", alone)
-    found = search(tmp_path / "out", data=data(days, 2), since=str(alone), **OPTIONS)
+    found = search(tmp_path / "out", data=data(days, 2), since=alone, **OPTIONS)
     since = found.document["since"]
     assert since["read_from"] == "changelist.json"
     assert 0 < since["compared"] <= len(second.document["slices"])
     assert "chosen for being extreme" in since["warnings"][0]
     # A table of another run beside it is not taken for its own.
     shutil.copy(found.folder / "slices.parquet", tmp_path / "slices.parquet")
-    again = search(tmp_path / "out", data=data(days, 2), since=str(alone), **OPTIONS)
+    again = search(tmp_path / "out", data=data(days, 2), since=alone, **OPTIONS)
     assert again.document["since"]["read_from"] == "changelist.json"
 
 
-def test_checks_since_checks(days: Path, second: Found, tmp_path: Path) -> None:
+def test_checks_since_checks(days, second, tmp_path):
     changelist = str(second.folder / "changelist.json")
     one = check(tmp_path / "one", data=data(days, 0), changelist=changelist)
     since = str(one.folder / "changelist.json")
@@ -181,7 +165,7 @@ def test_checks_since_checks(days: Path, second: Found, tmp_path: Path) -> None:
     assert "chosen for being extreme in the run" in third.document["since"]["warnings"][0]
 
 
-def test_slices_that_one_run_did_not_test_are_not_compared(days: Path, tmp_path: Path) -> None:
+def test_slices_that_one_run_did_not_test_are_not_compared(days, tmp_path):
     (tmp_path / "s.yaml").write_text(
         "".join(f"- age >= {age} & occupation = Sales\n" for age in range(20, 90, 3))
     )
@@ -198,7 +182,7 @@ def test_slices_that_one_run_did_not_test_are_not_compared(days: Path, tmp_path:
     assert min(compared) >= 100
 
 
-def test_the_very_same_examples_are_told(days: Path, first: Found, tmp_path: Path) -> None:
+def test_the_very_same_examples_are_told(days, first, tmp_path):
     since = str(first.folder / "changelist.json")
     found = search(tmp_path, data=data(days, 0), since=since, alpha=0.01, **OPTIONS)
     told = found.document["since"]
@@ -209,7 +193,7 @@ def test_the_very_same_examples_are_told(days: Path, first: Found, tmp_path: Pat
     )
 
 
-def arguments(days: Path, output: Path, *more: str) -> list[str]:
+def arguments(days, output, *more):
     (path,) = data(days, 1)
     roles = ["--label=income", "--prediction=prediction", "--baseline-prediction=prediction_old"]
     return ["search", f"--data={path}", f"--output={output}", "--max-cross-size=2", *roles, *more]
@@ -218,21 +202,16 @@ def arguments(days: Path, output: Path, *more: str) -> list[str]:
 WRONG = {
     "no file": (["--since=none.json"], "--since none.json: no such file"),
     "no document": (["--since=DAYS"], "--since DAYS is a folder; name its changelist.json"),
-    "metric": (
-        ["--metric=error_rate"],
-        "metric was 'accuracy' there and is 'error_rate' here, so the runs can't",
-    ),
+    "metric": (["--metric=error_rate"], "metric was 'accuracy' there and is 'error_rate' here, so the runs can't"),
     "compare": (["--compare=overall"], "compare was 'baseline' there and is 'overall' here"),
     "alternative": (["--alternative=both"], "alternative was 'worse' there and is 'both' here"),
     "weight": (["--weight=age"], "weight was not given there and is 'age' here"),
     "two": (["--since-if-exists=x.json"], "--since and --since-if-exists both name"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_runs_that_measured_other_things(
-    case: str, days: Path, first: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_measured_other_things(case, days, first, tmp_path, capsys):
     more, message = WRONG[case]
     more = [one.replace("DAYS", str(days)) for one in more]
     since = [] if more[0].startswith("--since=") else [f"--since={first.folder}/changelist.json"]
@@ -242,9 +221,7 @@ def test_runs_that_measured_other_things(
     assert not (tmp_path / "_work").exists()
 
 
-def test_the_first_run_has_no_earlier_one(
-    days: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_run_has_no_earlier_one(days, tmp_path, capsys):
     output = tmp_path / "out"
     perhaps = f"--since-if-exists={tmp_path}/out/changelist.json"
     assert run([*arguments(days, output, perhaps)]) == 0
@@ -253,14 +230,12 @@ def test_the_first_run_has_no_earlier_one(
     assert "since" not in read(output).document
     # The second one replaces what it is compared with.
     assert run([*arguments(days, output, perhaps), "--json"]) == 0
-    summary: dict[str, Any] = json.loads(capsys.readouterr().out)
+    summary = json.loads(capsys.readouterr().out)
     assert summary["since"]["compared"] == read(output).document["since"]["compared"] > 500
     assert summary["since"]["new"] == 0
 
 
-def test_what_the_terminal_shows(
-    days: Path, first: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_terminal_shows(days, first, tmp_path, capsys):
     since = f"--since={first.folder}/changelist.json"
     assert run(arguments(days, tmp_path, since)) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -1,9 +1,6 @@
 """Accuracy of unbalanced classes is noted with its figures and a metric that says more."""
 
-from __future__ import annotations
-
 import shlex
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +11,7 @@ from slicebeam.pipelines.api import check, search
 ROWS = 1000
 
 
-def examples(labels: list[Any], counts: list[int], wrong: int) -> pd.DataFrame:
+def examples(labels, counts, wrong):
     """So many examples of each class; the model is wrong on the last ones."""
     label = np.repeat(np.array(labels), counts)
     prediction = label.copy()
@@ -25,7 +22,7 @@ def examples(labels: list[Any], counts: list[int], wrong: int) -> pd.DataFrame:
     )
 
 
-def lines(table: pd.DataFrame, **options: Any) -> list[str]:
+def lines(table, **options):
     """The warnings that name a better metric, or say why there is none."""
     options = {"label": "label", "prediction": "prediction", "max_cross_size": 1, **options}
     warnings = search(table, **options).changelist.testing.warnings
@@ -33,7 +30,7 @@ def lines(table: pd.DataFrame, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("rare", "is_noted"), [(100, True), (101, False)])
-def test_from_nine_tenths_of_one_class(rare: int, is_noted: bool) -> None:
+def test_from_nine_tenths_of_one_class(rare, is_noted):
     table = examples([0, 1], [ROWS - rare, rare], wrong=30)
     found = lines(table)
     assert bool(found) is is_noted
@@ -49,7 +46,7 @@ def test_from_nine_tenths_of_one_class(rare: int, is_noted: bool) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "is_noted"), [(400, True), (399, False)])
-def test_no_better_than_the_most_frequent_class(wrong: int, is_noted: bool) -> None:
+def test_no_better_than_the_most_frequent_class(wrong, is_noted):
     table = examples([0, 1], [600, 400], wrong)
     assert bool(lines(table)) is is_noted
     if is_noted:
@@ -58,7 +55,7 @@ def test_no_better_than_the_most_frequent_class(wrong: int, is_noted: bool) -> N
 
 
 @pytest.mark.slow
-def test_several_classes() -> None:
+def test_several_classes():
     table = examples(["a", "b", "c"], [500, 300, 200], wrong=500)
     (line,) = lines(table)
     assert line == (
@@ -83,7 +80,7 @@ def test_several_classes() -> None:
         ([1, 0], {"score": "prediction", "prediction": None}),
     ],
 )
-def test_what_is_proposed_runs_and_says_more(labels: list[Any], extra: dict[str, Any]) -> None:
+def test_what_is_proposed_runs_and_says_more(labels, extra):
     rest = [40, 10] if len(labels) > 2 else [50]
     table = examples(labels, [950, *rest], wrong=ROWS)
     (line,) = lines(table, **extra)
@@ -101,31 +98,27 @@ def test_what_is_proposed_runs_and_says_more(labels: list[Any], extra: dict[str,
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("name", "value"),
     [
-        {"metric": "recall"},
-        {"metric": "label_rate"},
-        {"metric": ["accuracy", "balanced_accuracy"]},
-        {"metric": "mean:weight"},
-        {"weight": "weight"},
-        {"baseline_prediction": "old"},
+        *(("metric", one) for one in ("recall", "label_rate", ["accuracy", "balanced_accuracy"])),
+        *(("metric", "mean:weight"), ("weight", "weight"), ("baseline_prediction", "old")),
     ],
 )
-def test_nothing_is_said_where_it_does_not_matter(options: dict[str, Any]) -> None:
+def test_nothing_is_said_where_it_does_not_matter(name, value):
     table = examples([0, 1], [950, 50], wrong=10)
     table = table.assign(weight=1.0, old=np.where(np.arange(ROWS) % 9, table["label"], 1))
-    assert lines(table, features=["group"], **options) == []
+    assert lines(table, features=["group"], **{name: value}) == []
     assert lines(table, features=["group"]) != []
 
 
-def test_one_class_only() -> None:
+def test_one_class_only():
     table = examples([0, 1], [ROWS, 0], wrong=0).assign(prediction=np.arange(ROWS) % 5 % 2)
     assert lines(table) == ["Every label is 0: accuracy says nothing about any other class."]
 
 
-def test_a_check_notes_it_too(tmp_path: Any) -> None:
+def test_a_check_notes_it_too(tmp_path):
     table = examples([0, 1], [950, 50], wrong=10)
     (tmp_path / "slices.yaml").write_text("- group = 1\n")
-    options: dict[str, Any] = {"label": "label", "prediction": "prediction"}
+    options = {"label": "label", "prediction": "prediction"}
     found = check(table, slices=str(tmp_path / "slices.yaml"), **options)
     assert any("mostly about one class" in one for one in found.changelist.testing.warnings)

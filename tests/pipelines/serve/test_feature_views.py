@@ -1,36 +1,33 @@
 """Labelling, examples, edits and own data in a browser: by keyboard alone, and for everyone."""
 
-from __future__ import annotations
-
 import json
 import pickle
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
 from tests.pipelines.page.in_browser import violations
-from tests.pipelines.page.results import HOSTILE, discovery_result, hostile_data, search_result
+from tests.pipelines.page.results import (
+    HOSTILE,
+    discovery_result,
+    hostile_data,
+    search,
+    search_result,
+)
 from tests.pipelines.serve.served_outputs import serving, shown
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
 
-def show(page: Page, view: str, ready: str) -> None:
+def show(page, view, ready):
     page.evaluate("view => { location.hash = view }", view)
     page.wait_for_selector(ready)
 
 
-def tab_to(page: Page, name: str) -> None:
+def tab_to(page, name):
     """Press Tab until what has this name has the focus."""
     for _ in range(60):
         page.keyboard.press("Tab")
@@ -42,7 +39,7 @@ def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"the keyboard does not reach {name!r}")
 
 
-def test_labelling_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
+def test_labelling_by_keyboard_alone(browser, tmp_path):
     result = discovery_result(tmp_path)
     with serving(result) as served, shown(browser, served) as page:
         tab_to(page, "Labelling")
@@ -86,13 +83,11 @@ def test_labelling_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
         tab_to(page, "Write the estimates")
         page.keyboard.press("Enter")
         page.wait_for_selector("text=Written to changelist.r1.json")
-    attribution = json.loads((result / "changelist.r1.json").read_text())["slices"][0][
-        "attribution"
-    ]
-    assert attribution["text"] == "soup <b>or</b> bread"
+    first = json.loads((result / "changelist.r1.json").read_text())["slices"][0]
+    assert first["attribution"]["text"] == "soup <b>or</b> bread"
 
 
-def test_two_browsers_get_different_items(browser: Browser, tmp_path: Path) -> None:
+def test_two_browsers_get_different_items(browser, tmp_path):
     result = discovery_result(tmp_path)
     with serving(result) as served, shown(browser, served) as anna, shown(browser, served) as bo:
         seen = []
@@ -109,12 +104,7 @@ def test_two_browsers_get_different_items(browser: Browser, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
-def test_examples_edits_and_own_data(
-    browser: Browser,
-    tmp_path: Path,
-    width: int,
-    scheme: str,
-) -> None:
+def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
     result = search_result(tmp_path, baseline=True)
     with (
         serving(result, "--data", str(ADULT)) as served,
@@ -124,9 +114,8 @@ def test_examples_edits_and_own_data(
         page.get_by_role("button", name="Show them").click()
         page.wait_for_selector(".cells tbody tr")
         assert "has the fingerprint" in page.inner_text("main")
-        page.get_by_role("button", name="broken").or_(
-            page.get_by_role("button", name="fixed")
-        ).first.click()
+        broken, fixed = (page.get_by_role("button", name=name) for name in ("broken", "fixed"))
+        broken.or_(fixed).first.click()
         page.wait_for_selector(".cells tbody tr")
         assert violations(page) == []
         page.click("text=Rename, describe, note")
@@ -160,25 +149,24 @@ def test_examples_edits_and_own_data(
     assert (result / "changelist.r3.json").exists()
 
 
-def test_markup_in_data_is_text_and_wide_texts_are_cut(
-    browser: Browser,
-    tmp_path: Path,
-) -> None:
+def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
     result, data = hostile_data(tmp_path), tmp_path / "wide.parquet"
     wide = HOSTILE * 30
     columns = pq.read_table(tmp_path / "hostile.parquet").to_pydict()
     columns[HOSTILE] = [wide if one == HOSTILE else one for one in columns[HOSTILE]]
     pq.write_table(pa.table(columns), data)
     other = tmp_path / "wide"
-    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
-    assert run([*command, "--quiet", "--output", str(other)]) == 0
+    search(data, other)
     with serving(result) as served, shown(browser, served) as page:
         page.click('a[href^="#slice/"]')
         page.get_by_role("button", name="Show them").click()
         page.wait_for_selector(".cells tbody tr")
         assert HOSTILE in page.inner_text(".cells thead")
         show(page, "edits", "form")
-        assert HOSTILE in page.inner_text("main")
+        # The columns to choose from come after the form.
+        page.wait_for_function(
+            "text => document.querySelector('main').innerText.includes(text)", arg=HOSTILE
+        )
     with serving(other) as served, shown(browser, served) as page:
         # Of the second finding, whose value is wide.
         page.click(".bars li:nth-child(2) a")
@@ -193,7 +181,7 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(
         )
 
 
-def test_examples_of_other_data_are_refused(browser: Browser, tmp_path: Path) -> None:
+def test_examples_of_other_data_are_refused(browser, tmp_path):
     result, other = search_result(tmp_path), tmp_path / "other.parquet"
     pq.write_table(pq.read_table(ADULT).slice(5), other)
     with serving(result, "--data", str(other)) as served, shown(browser, served) as page:
@@ -202,7 +190,7 @@ def test_examples_of_other_data_are_refused(browser: Browser, tmp_path: Path) ->
         page.wait_for_selector("text=is not what the document is about")
 
 
-def test_playground_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+def test_playground_by_keyboard(browser, tmp_path):
     rows = pq.read_table(ADULT).to_pandas()
     read = ["age", "education-num"]
     for name, depth in (("old", 1), ("new", 4)):

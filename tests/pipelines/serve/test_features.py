@@ -1,38 +1,33 @@
 """Examples, edits and own data of a served output, asked as the page asks."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.serve import protection
+from slicebeam.pipelines.serve.served import state_folder
 from tests.conftest import ADULT
 from tests.pipelines.page.results import discovery_result, search_result
 from tests.pipelines.serve.asking import asks, document, served_page
 
-if TYPE_CHECKING:
-    from starlette.testclient import TestClient
-
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(tmp_path_factory):
     return search_result(tmp_path_factory.mktemp("searched"), baseline=True)
 
 
 @pytest.fixture
-def result(searched: Path, tmp_path: Path) -> Path:
+def result(searched, tmp_path):
     """Return a copy, which edits change."""
     return Path(shutil.copytree(searched, tmp_path / "out"))
 
 
-def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> None:
+def test_examples_are_those_of_the_slice_with_old_beside_new(result):
     page = served_page(result)
     ask = asks(page)
     rows = pq.read_table(ADULT).to_pylist()
@@ -46,19 +41,11 @@ def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> No
         for each in found["examples"]:
             row = rows[each["row"]]
             said = {cell["is"]: cell["text"] for cell in each["outcome"]}
-            assert said == {
-                "label": str(row["income"]),
-                "old": str(row["prediction_old"]),
-                "new": str(row["prediction"]),
-            }
+            columns = {"label": "income", "old": "prediction_old", "new": "prediction"}
+            assert said == {model: str(row[column]) for model, column in columns.items()}
             was, now = (said[model] == said["label"] for model in ("old", "new"))
-            expected = {
-                (True, False): "broken",
-                (False, True): "fixed",
-                (False, False): "both wrong",
-                (True, True): "both right",
-            }
-            assert role == each["role"] == expected[was, now]
+            expected = [["both wrong", "fixed"], ["broken", "both right"]]
+            assert role == each["role"] == expected[was][now]
             for part in one["definition"]["predicate"]["all"]:
                 if part["op"] == "==":
                     assert row[part["field"]] == part["value"]
@@ -69,16 +56,14 @@ def test_examples_are_those_of_the_slice_with_old_beside_new(result: Path) -> No
             break
     assert len({each["row"] for each in seen}) == len(seen)
     order = list(dict.fromkeys(each["role"] for each in seen))
-    assert order == [
-        role for role in ("broken", "both wrong", "fixed", "both right") if role in order
-    ]
+    assert order == sorted(order, key=["broken", "both wrong", "fixed", "both right"].index)
     cell = {"slice_id": one["slice_id"], "row": seen[0]["row"], "column": "income"}
     assert ask("examples/cell", **cell)["text"] == str(rows[seen[0]["row"]]["income"])
     for wrong in ({"column": "nonsense"}, {"row": 10**6}):
         assert asks(page, 404)("examples/cell", **{**cell, **wrong})
 
 
-def test_a_slice_of_the_table_is_shown_and_added(result: Path) -> None:
+def test_a_slice_of_the_table_is_shown_and_added(result):
     page = served_page(result)
     table = pq.read_table(result / "slices.parquet").to_pylist()
     known = {one["slice_id"] for one in document(result)["slices"]}
@@ -95,17 +80,11 @@ def test_a_slice_of_the_table_is_shown_and_added(result: Path) -> None:
     assert "has the same definition" in again["error"]
 
 
-def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
+def test_other_data_shows_no_example(result, tmp_path):
     rows = pq.read_table(ADULT)
     other = tmp_path / "other.parquet"
-    pq.write_table(
-        rows.set_column(
-            rows.column_names.index("age"),
-            "age",
-            rows["age"].take([*range(1, rows.num_rows), 0]),
-        ),
-        other,
-    )
+    ages = rows["age"].take([*range(1, rows.num_rows), 0])
+    pq.write_table(rows.set_column(rows.column_names.index("age"), "age", ages), other)
     page = served_page(result, other)
     slice_id = document(result)["slices"][0]["slice_id"]
     said = asks(page, 409)("examples", slice_id=slice_id)["error"]
@@ -115,7 +94,8 @@ def test_other_data_shows_no_example(result: Path, tmp_path: Path) -> None:
     assert asks(page)("examples", slice_id=slice_id)["is_same"] is True
 
 
-def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
+@pytest.mark.slow
+def test_edits_write_the_revisions_of_the_commands(result):
     page = served_page(result)
     ask = asks(page)
     slice_id = document(result)["slices"][0]["slice_id"]
@@ -128,11 +108,8 @@ def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
     ask("edits/note", revision=1, slice_id=slice_id, note="look at this")
     ask("edits/describe", revision=2, slice_id=slice_id, text="wives")
     defined = ask("edits/define", revision=3, name="old wives", where="age >= 60 & sex = Female")
-    new = next(
-        one
-        for one in document(result, defined["file"])["slices"]
-        if one["slice_id"] == defined["slices"][0]
-    )
+    slices = {one["slice_id"]: one for one in document(result, defined["file"])["slices"]}
+    new = slices[defined["slices"][0]]
     rows = pq.read_table(ADULT).to_pylist()
     assert new["size"]["n"] == sum(one["age"] >= 60 and one["sex"] == "Female" for one in rows)
     for where, said in (("agee >= 60", "did you mean 'age'"), ("age >", "'age >' is not a")):
@@ -141,13 +118,8 @@ def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
     listed = page.get("/api/edits").json()
     # What was removed still has its name.
     assert listed["edits"][0]["slice"] == hostile
-    assert [one["op"] for one in listed["edits"]] == [
-        "remove_slice",
-        "add_slice",
-        "describe",
-        "annotate",
-        "rename",
-    ]
+    operations = ["remove_slice", "add_slice", "describe", "annotate", "rename"]
+    assert [one["op"] for one in listed["edits"]] == operations
     assert listed["edits"][-1]["what"] == hostile
     for revision in range(5, 10):
         ask("edits/undo", revision=revision)
@@ -155,26 +127,12 @@ def test_edits_write_the_revisions_of_the_commands(result: Path) -> None:
     first, last = document(result), document(result, "changelist.r10.json")
     assert last["slices"] == first["slices"]
     # The command goes on from there.
-    assert (
-        run(
-            [
-                "edit",
-                "rename",
-                "--changelist",
-                str(result),
-                "--slice",
-                slice_id,
-                "--name",
-                "a",
-                "--quiet",
-            ]
-        )
-        == 0
-    )
+    rename = ["edit", "rename", "--changelist", str(result), "--slice", slice_id]
+    assert run([*rename, "--name", "a", "--quiet"]) == 0
     assert (result / "changelist.r11.json").exists()
 
 
-def wait_for_end(page: TestClient) -> dict[str, Any]:
+def wait_for_end(page):
     end = time.monotonic() + 60
     while (status := page.get("/api/own").json())["state"] == "running":
         assert time.monotonic() < end
@@ -182,16 +140,14 @@ def wait_for_end(page: TestClient) -> dict[str, Any]:
     return status
 
 
-def bring(page: TestClient, name: str, content: bytes) -> Any:
+def bring(page, name, content):
     kind = {"content-type": "application/octet-stream"}
     return page.post("/api/upload/own", params={"name": name}, content=content, headers=kind)
 
 
-def test_a_file_is_kept_under_a_name_of_our_own(
-    result: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_kept_under_a_name_of_our_own(result, monkeypatch):
     page = served_page(result)
-    state = result / ".serve"
+    state = state_folder(result)
     for name in ("../../evil.csv", "/etc/passwd.csv", "a\x00b.csv", "<img src=x onerror=x>.csv"):
         answer = bring(page, name, b"a,b\n1,2\n")
         assert answer.status_code == 200, answer.text
@@ -210,7 +166,7 @@ def test_a_file_is_kept_under_a_name_of_our_own(
 
 
 @pytest.mark.slow
-def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -> None:
+def test_own_data_is_checked_beside_the_document(result, tmp_path):
     half = tmp_path / "half.parquet"
     pq.write_table(pq.read_table(ADULT).slice(0, 9_000), half)
     page = served_page(result, half)
@@ -231,10 +187,8 @@ def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -
     command = ["check", "--changelist", uri, "--since", uri, "--data", str(half), "--quiet"]
     assert run([*command, "--output", str(output)]) == 0
     expected = document(output)
-    assert [one["slice_id"] for one in found["slices"]] == [
-        one["slice_id"] for one in expected["since"]["slices"]
-    ]
     for one, other in zip(found["slices"], expected["since"]["slices"], strict=True):
+        assert one["slice_id"] == other["slice_id"]
         assert one["now"]["n"] == other["now"]["n"]
         assert one["now"]["delta"] == other["now"]["delta"]
         assert one["value_change"] == other.get("value_change")
@@ -246,7 +200,7 @@ def test_own_data_is_checked_beside_the_document(result: Path, tmp_path: Path) -
     assert "income" in failed["error"]
 
 
-def processes_of(result: Path) -> list[str]:
+def processes_of(result):
     """Return the command lines of the processes that write below an output."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -256,7 +210,7 @@ def processes_of(result: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_check_is_cancelled_and_leaves_no_process(result: Path, tmp_path: Path) -> None:
+def test_a_check_is_cancelled_and_leaves_no_process(result, tmp_path):
     page = served_page(result, ADULT)
     asks(page)("own/start", file=0)
     assert processes_of(result)
@@ -268,22 +222,19 @@ def test_a_check_is_cancelled_and_leaves_no_process(result: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path: Path) -> None:
+def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path):
     discovery_result(tmp_path)
     output = tmp_path / "shaped"
     command = ["discover", "--data", str(tmp_path / "reviews.parquet"), "--text", "text"]
-    command += [
-        "--label",
-        "label",
-        "--example-id",
-        "id",
-        "--prediction",
-        "new",
-        "--components",
-        "3",
-    ]
-    command += ["--baseline-prediction", "old", "--loss-weight", "1", "--discovery-share", "0.4"]
-    assert run([*command, "--quiet", "--output", str(output)]) == 0
+    roles = {
+        "label": "label",
+        "example-id": "id",
+        "prediction": "new",
+        "baseline-prediction": "old",
+    }
+    command += [f"--{role}={column}" for role, column in roles.items()]
+    command += ["--components=3", "--loss-weight=1", "--discovery-share=0.4", "--quiet"]
+    assert run([*command, "--output", str(output)]) == 0
     ask = asks(served_page(output))
     assert document(output)["discovery"]["discovery_share"] == 0.4
     for one in document(output)["slices"]:

@@ -1,10 +1,5 @@
 """Tests that are judged in the browser: into the tree's file, a key at a time, whatever stops."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -20,9 +15,6 @@ from slicebeam.pipelines.serve import judging
 from slicebeam.pipelines.serve.answers import HANDLERS
 from slicebeam.pipelines.serve.served import ServedOutput
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 MODEL = "tests.sentiment_model:sentiment"
 # As another program writes rows: quotes that are not needed, and a column of its own.
 FILE = """,topic,input,output,label,labeler,description,author
@@ -32,38 +24,36 @@ FILE = """,topic,input,output,label,labeler,description,author
 """
 
 
-def tree_in(folder: Path) -> Path:
+def tree_in(folder):
     path = folder / "tree.csv"
     path.write_text(FILE)
     return path
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(tmp_path):
     folder = tmp_path / "state"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def desk(tmp_path: Path, state: Path) -> Iterator[TestDesk]:
+def desk(tmp_path, state):
     found = opened(tree_in(tmp_path), state)
     yield found
     found.close()
 
 
-def opened(path: Path, state: Path) -> TestDesk:
+def opened(path, state):
     return TestDesk(AdaptSuggestConfig(tree=str(path), model=MODEL), state, print)
 
 
-def labels(path: Path) -> dict[str, str]:
+def labels(path):
     tree = read_tree(str(path))
     return {one.id: one.label for one in tree.rows(tree.is_test)}
 
 
-def test_suggestions_become_tests_and_other_rows_stay_as_they_were(
-    desk: TestDesk, tmp_path: Path
-) -> None:
+def test_suggestions_become_tests_and_other_rows_stay_as_they_were(desk, tmp_path):
     found = desk.suggest("/Negation", 12, ["templates"])
     scores = [one["score"] for one in found["suggestions"]]
     assert scores == sorted(scores, reverse=True)
@@ -82,25 +72,19 @@ def test_suggestions_become_tests_and_other_rows_stay_as_they_were(
     ]
     desk.close()
     path = tmp_path / "tree.csv"
-    assert labels(path) == {
-        "0a": "fail",
-        "0b": "fail",
-        "0c": "fail",
-        first: "fail",
-        second: "off_topic",
-    }
+    expected = dict.fromkeys(("0a", "0b", "0c", first), "fail")
+    assert labels(path) == {**expected, second: "off_topic"}
     kept = [line for line in path.read_text().splitlines() if line.startswith(("0a", "0b"))]
     # The new tests have columns of their own, which are empty elsewhere.
-    assert [line.rstrip(",") for line in kept] == [
-        line.rstrip(",") for line in FILE.splitlines()[1:3]
-    ]
+    before = FILE.splitlines()[1:3]
+    assert [line.rstrip(",") for line in kept] == [line.rstrip(",") for line in before]
     added = read_tree(str(path)).test(first)
     assert added.labeler == "anna"
     assert added.topic.startswith("/Negation")
     assert added.other["origin"].startswith("templates: ")
 
 
-def test_every_change_can_be_undone(desk: TestDesk, tmp_path: Path) -> None:
+def test_every_change_can_be_undone(desk, tmp_path):
     (one, *_) = desk.suggest("/Negation", 3, ["templates"])["suggestions"]
     desk.judge(one["id"], "pass", "anna")
     desk.edit("0c", {"input": "This is not great.", "topic": "/Negation"})
@@ -120,7 +104,7 @@ def test_every_change_can_be_undone(desk: TestDesk, tmp_path: Path) -> None:
     assert found.test("0c").input == "This is great."
 
 
-def test_an_edited_suggestion_is_scored_again(desk: TestDesk) -> None:
+def test_an_edited_suggestion_is_scored_again(desk):
     found = desk.suggest("/Negation", 10, ["templates"])["suggestions"]
     one = next(each for each in found if each["expectation"] and each["score"] > 0.5)
     wanted = {"positive": "A great day.", "negative": "A terrible day."}.get(one["value"], "A day.")
@@ -132,14 +116,13 @@ def test_an_edited_suggestion_is_scored_again(desk: TestDesk) -> None:
         desk.judge("zz", "pass", "anna")
 
 
-def test_what_was_not_yet_in_the_file_is_there_after_a_crash(tmp_path: Path, state: Path) -> None:
+def test_what_was_not_yet_in_the_file_is_there_after_a_crash(tmp_path, state):
     path = tree_in(tmp_path)
     first = opened(path, state)
     found = first.suggest("/Negation", 6, ["templates"])["suggestions"]
     first.judge(found[0]["id"], "fail", "anna")
     first.judge("0b", "pass", "anna")
     # The process is gone: what it would have written a second later is not written.
-    assert first._timer is not None
     first._timer.cancel()
     assert labels(path) == {"0a": "fail", "0b": "fail", "0c": "pass"}
     with (state / "judged.jsonl").open("ab") as stream:
@@ -149,16 +132,13 @@ def test_what_was_not_yet_in_the_file_is_there_after_a_crash(tmp_path: Path, sta
     write_tree(tree, str(path))
     second = opened(path, state)
     assert labels(path) == {"0a": "fail", "0c": "pass", "0d": "", found[0]["id"]: "fail"}
-    assert [one["id"] for one in second.topic("")["suggestions"]] == [
-        one["id"] for one in found[1:]
-    ]
-    assert [one["score"] for one in second.topic("")["suggestions"]] == pytest.approx(
-        [one["score"] for one in found[1:]]
-    )
+    again = second.topic("")["suggestions"]
+    assert [one["id"] for one in again] == [one["id"] for one in found[1:]]
+    assert [one["score"] for one in again] == pytest.approx([one["score"] for one in found[1:]])
     assert (state / "judged.jsonl").stat().st_size == 0
 
 
-def test_a_file_that_another_program_changes_keeps_both(desk: TestDesk, tmp_path: Path) -> None:
+def test_a_file_that_another_program_changes_keeps_both(desk, tmp_path):
     path = tmp_path / "tree.csv"
     desk.judge("0b", "pass", "anna")
     write_tree(read_tree(str(path)).add([Test("/Praise", "Lovely.", id="0d")]), str(path))
@@ -167,9 +147,9 @@ def test_a_file_that_another_program_changes_keeps_both(desk: TestDesk, tmp_path
 
 
 def test_a_tree_that_cannot_be_written_is_said_and_nothing_is_lost(
-    desk: TestDesk, tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
+    desk, tmp_path, state, monkeypatch
+):
+    def full(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
@@ -183,13 +163,15 @@ def test_a_tree_that_cannot_be_written_is_said_and_nothing_is_lost(
     assert desk.topic("")["trouble"] == ""
 
 
-def test_routes(tmp_path: Path, state: Path) -> None:
+def test_routes(tmp_path, state):
     config = ServeConfig(changelist="out", tree=str(tree_in(tmp_path)), tree_model=MODEL)
-    served: Any = ServedOutput("", tmp_path, None, (), config, state)  # type: ignore[arg-type]
-    app = Starlette(
-        routes=[Mount("/api", routes=judging.routes(served))], exception_handlers=HANDLERS
-    )
-    client = TestClient(app)
+
+    def client_of(config):
+        served = ServedOutput("", tmp_path, None, (), config, state)
+        routes = [Mount("/api", routes=judging.routes(served))]
+        return TestClient(Starlette(routes=routes, exception_handlers=HANDLERS))
+
+    client = client_of(config)
     begun = client.get("/api/tests").json()
     assert [one["topic"] for one in begun["topics"]] == ["", "/Negation", "/Praise"]
     assert [one["tests"] for one in begun["topics"]] == [3, 2, 1]
@@ -208,16 +190,12 @@ def test_routes(tmp_path: Path, state: Path) -> None:
     ):
         answer = client.post(f"/api/tests/{path}", json=body)
         assert (answer.status_code, bool(answer.json()["error"])) == (status, True), path
-    without = ServeConfig(changelist="out")
-    served = ServedOutput("", tmp_path, None, (), without, state)  # type: ignore[arg-type]
-    app = Starlette(
-        routes=[Mount("/api", routes=judging.routes(served))], exception_handlers=HANDLERS
-    )
-    assert TestClient(app).get("/api/tests").json() == {"tree": None}
-    assert TestClient(app).post("/api/tests/topic", json={"topic": ""}).status_code == 404
+    client = client_of(ServeConfig(changelist="out"))
+    assert client.get("/api/tests").json() == {"tree": None}
+    assert client.post("/api/tests/topic", json={"topic": ""}).status_code == 404
 
 
-def test_a_paid_model_is_refused(tmp_path: Path, state: Path) -> None:
+def test_a_paid_model_is_refused(tmp_path, state):
     (tmp_path / "api.yaml").write_text("url: http://127.0.0.1:1/\n")
     path = tree_in(tmp_path)
     config = AdaptSuggestConfig(tree=str(path), model=str(tmp_path / "api.yaml"))

@@ -1,11 +1,8 @@
 """Labels that are given in the browser: nobody gets another's item, and no key is lost."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +23,6 @@ from slicebeam.pipelines.serve.served import ServedOutput
 from tests.attribute_runs import (
     SLICE,
     TEXT,
-    InMemory,
     attribution_in,
     labels_folder,
     opened,
@@ -37,21 +33,21 @@ from tests.attribute_runs import (
 ANNA, BO = "anna-browser", "bo-browser"
 
 
-def kept(folder: Path) -> dict[Any, str]:
+def kept(folder):
     """Return the labels in the file, of an item the last."""
     lines = (labels_folder(folder) / "labels.jsonl").read_text().splitlines()
     return {record["item"]: record["label"] for record in map(json.loads, lines)}
 
 
-def test_two_labelers_at_once_lose_nothing_and_never_have_the_same_item(tmp_path: Path) -> None:
+def test_two_labelers_at_once_lose_nothing_and_never_have_the_same_item(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
         desk = LabelDesk(session)
         desk.begin(60)
         drawn = {str(item) for item in session.open_items}
-        given: dict[str, list[str]] = {ANNA: [], BO: []}
+        given = {ANNA: [], BO: []}
 
-        def work(labeler: str) -> None:
+        def work(labeler):
             shown = desk.shown(labeler)
             while shown["item"] is not None:
                 item = shown["item"]["id"]
@@ -77,9 +73,7 @@ def test_two_labelers_at_once_lose_nothing_and_never_have_the_same_item(tmp_path
     assert attribution_in(Path(str(finished.document)))["rounds"][0]["labeler"] == f"{ANNA}, {BO}"
 
 
-def test_an_item_goes_to_another_labeler_after_ten_minutes_and_both_labels_are_kept(
-    tmp_path: Path,
-) -> None:
+def test_an_item_goes_to_another_labeler_after_ten_minutes_and_both_labels_are_kept(tmp_path):
     now = [0.0]
     with opened(tmp_path, population()) as session:
         desk = LabelDesk(session, lambda: now[0])
@@ -98,15 +92,14 @@ def test_an_item_goes_to_another_labeler_after_ten_minutes_and_both_labels_are_k
         with pytest.raises(InputError, match="labelled by anna since"):
             desk.undo("carl-browser")
     lines = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
-    mine = [
-        (one["labeler"], one["label"])
-        for one in map(json.loads, lines)
-        if str(one["item"]) == first
+    mine = [record for record in map(json.loads, lines) if str(record["item"]) == first]
+    assert [(record["labeler"], record["label"]) for record in mine] == [
+        ("carl", "no"),
+        ("anna", "yes"),
     ]
-    assert mine == [("carl", "no"), ("anna", "yes")]
 
 
-def test_undo_takes_labels_back_one_by_one_and_shows_their_items(tmp_path: Path) -> None:
+def test_undo_takes_labels_back_one_by_one_and_shows_their_items(tmp_path):
     with opened(tmp_path, population(textual=True)) as session:
         desk = LabelDesk(session)
         desk.begin(10)
@@ -127,7 +120,7 @@ def test_undo_takes_labels_back_one_by_one_and_shows_their_items(tmp_path: Path)
             desk.label(ANNA, "anna", "a stranger's", YES)
 
 
-def test_the_decision_comes_with_a_look_only(tmp_path: Path) -> None:
+def test_the_decision_comes_with_a_look_only(tmp_path):
     people = population()
     with opened(tmp_path, people, looks=2) as session:
         desk = LabelDesk(session)
@@ -150,12 +143,12 @@ def test_the_decision_comes_with_a_look_only(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TestClient, InMemory]:
+def client(tmp_path, monkeypatch):
     """The routes over a document of one slice whose examples are in memory."""
     people = population()
     path = published(tmp_path, people)
 
-    def open_one(uri: str, slice_name: str, **_: Any) -> Any:
+    def open_one(uri, slice_name, **_):
         document = read_search(uri, "")
         assert slice_name == document.slices[0].slice_id
         return people, document, document.slices[0]
@@ -163,16 +156,23 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[TestClient,
     monkeypatch.setattr(examples, "open_population", open_one)
     config = ServeConfig(changelist=str(path.parent))
     served = ServedOutput.open(str(path.parent), config)
-    app = Starlette(
-        routes=[Mount("/api", routes=[*labelling.routes(served), *editing.routes(served)])],
-        exception_handlers=HANDLERS,
-    )
+    routes = Mount("/api", routes=[*labelling.routes(served), *editing.routes(served)])
+    app = Starlette(routes=[routes], exception_handlers=HANDLERS)
     return TestClient(app, raise_server_exceptions=False), people
 
 
-def test_the_routes_label_look_and_publish_a_revision(
-    client: tuple[TestClient, InMemory], tmp_path: Path
-) -> None:
+def label_all(ask, people, begin, **more):
+    """Begin, label each item with the truth, and return what is shown at the end."""
+    shown = ask.post("/api/labels/begin", json=begin).json()
+    while shown["item"] is not None:
+        item = shown["item"]["id"]
+        label = "yes" if people.truth_of(int(item)) else "no"
+        sent = {"desk": shown["desk"], "labeler": begin["labeler"], "item": item, "label": label}
+        shown = ask.post("/api/labels/label", json={**sent, **more}).json()
+    return shown
+
+
+def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
     ask, people = client
     begin = {"slice_id": SLICE, "text": TEXT, "labeler": ANNA, "least_precision": 0.5}
     # Nothing was drawn yet, and nothing is left open by the attempt.
@@ -194,12 +194,7 @@ def test_the_routes_label_look_and_publish_a_revision(
     assert "can't be printed" in ask.post("/api/labels/label", json=bad).json()["error"]
     assert not (labels_folder(tmp_path) / "labels.jsonl").exists()
     for who in (ANNA, BO):
-        shown = ask.post("/api/labels/begin", json={**begin, "labeler": who}).json()
-        while shown["item"] is not None:
-            item = shown["item"]["id"]
-            label = "yes" if people.truth_of(int(item)) else "no"
-            given = {"desk": desk, "labeler": who, "name": " <b>x ", "item": item, "label": label}
-            shown = ask.post("/api/labels/label", json=given).json()
+        shown = label_all(ask, people, {**begin, "labeler": who}, name=" <b>x ")
     assert shown["left"] == 0
     assert shown["standing"]["decision"] is not None
     assert ask.get("/api/labels").json()["labels"][0]["open"]
@@ -209,11 +204,8 @@ def test_the_routes_label_look_and_publish_a_revision(
     edit = {"revision": 0, "slice_id": SLICE, "name": "films"}
     assert ask.post("/api/edits/rename", json=edit).json()["file"] == "changelist.r1.json"
     done = ask.post("/api/labels/publish", json={"desk": desk}).json()
-    assert done == {
-        "decision": shown["standing"]["decision"],
-        "revision": "changelist.r2.json",
-        "proposed": None,
-    }
+    decision = shown["standing"]["decision"]
+    assert done == {"decision": decision, "revision": "changelist.r2.json", "proposed": None}
     assert attribution_in(tmp_path / "changelist.r2.json")["rounds"][0]["labeler"] == "<b>x"
     assert read_search(str(tmp_path / "changelist.r2.json"), "").slices[0].name == "films"
     gone = ask.post("/api/labels/undo", json={"desk": desk, "labeler": ANNA})
@@ -224,19 +216,12 @@ def test_the_routes_label_look_and_publish_a_revision(
 
 
 @pytest.mark.slow
-def test_labels_of_a_train_round_propose_a_better_slice(
-    client: tuple[TestClient, InMemory], tmp_path: Path
-) -> None:
+def test_labels_of_a_train_round_propose_a_better_slice(client, tmp_path):
     ask, people = client
     people.member[:] = np.random.default_rng(3).permutation(people.member)
     begin = {"slice_id": SLICE, "text": TEXT, "labeler": ANNA, "budget": 60}
     for train in (False, True):
-        shown = ask.post("/api/labels/begin", json={**begin, "train": train}).json()
-        while shown["item"] is not None:
-            item = shown["item"]["id"]
-            label = "yes" if people.truth_of(int(item)) else "no"
-            given = {"desk": shown["desk"], "labeler": ANNA, "item": item, "label": label}
-            shown = ask.post("/api/labels/label", json=given).json()
+        shown = label_all(ask, people, {**begin, "train": train})
         assert shown["standing"]["decision"] == "update"
     done = ask.post("/api/labels/publish", json={"desk": shown["desk"]}).json()
     assert done["proposed"] == f"{TEXT} (classifier)"

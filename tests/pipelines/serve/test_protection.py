@@ -1,29 +1,29 @@
 """Who may ask the server: nobody but the page that it served, in the browser that has the token."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
+import ast
+import asyncio
+import re
+import socket
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from random import Random
+from types import SimpleNamespace
+from urllib.parse import unquote
 
 import pytest
+import uvicorn
 from starlette.routing import Mount, Router
 
-from slicebeam.pipelines.serve.answers import Given, takes
-from slicebeam.pipelines.serve.app import application_of_runs
+from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
+from slicebeam.pipelines.serve.app import FEATURES, application_of_runs
 from slicebeam.pipelines.serve.protection import HEADER, MOST_JSON, PageSession, Protection
 from slicebeam.pipelines.serve.runs import Runs
+from slicebeam.pipelines.serve.server import bound_socket
 from tests.pipelines.serve.asking import ORIGIN, PORT, page, stranger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from starlette.types import ASGIApp
 
 
 @pytest.fixture
-def session() -> PageSession:
+def session():
     return PageSession(PORT)
 
 
@@ -31,65 +31,54 @@ class _Anything(Given):
     text: str = ""
 
 
+ANYTHING = "/api/test/anything"
+
+
 @pytest.fixture
-def app(session: PageSession, tmp_path: Path) -> ASGIApp:
+def app(session, tmp_path):
     """A server that has no output: what reaches it is answered with the path."""
     real = application_of_runs(Runs(tmp_path), lambda _: pytest.fail("opened"), session)
     assert isinstance(real, Protection)
-    routes = [
-        takes(path, _Anything, lambda _: {"came": True}) for path in ("/anything", "/upload/x")
-    ]
-    real.app.router.routes.insert(0, Mount("/api/test", app=Router(routes)))  # type: ignore[attr-defined]
+    paths = ("/anything", "/upload/x")
+    routes = [takes(path, _Anything, lambda _: {"came": True}) for path in paths]
+    real.app.router.routes.insert(0, Mount("/api/test", app=Router(routes)))
     return real
 
 
-def test_only_names_of_this_machine_are_answered(app: ASGIApp, session: PageSession) -> None:
+# A name that another's name server points here, another port, and what only looks like it.
+OTHER_HOSTS = [
+    "evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", "",
+    f"127.0.0.1.evil.example:{PORT}", f"localhost.:{PORT}", f"2130706433:{PORT}",
+    f"0.0.0.0:{PORT}", f"127.0.0.1:{PORT}@evil.example",
+]  # fmt: skip
+
+
+def test_only_names_of_this_machine_are_answered(app, session):
     client = page(app, session)
     for host in (f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"[::1]:{PORT}"):
         assert client.get("/", headers={"host": host}).status_code == 200, host
         assert client.get("/api/session", headers={"host": host}).status_code == 200, host
-    # A name that another's name server points here, another port, and what only looks like it.
-    for host in (
-        *("evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""),
-        *(
-            f"127.0.0.1.evil.example:{PORT}",
-            f"localhost.:{PORT}",
-            f"2130706433:{PORT}",
-            f"0.0.0.0:{PORT}",
-        ),
-        f"127.0.0.1:{PORT}@evil.example",
-    ):
+    for host in OTHER_HOSTS:
         for path in ("/", "/served.js", "/api/session", "/api/page"):
             answer = client.get(path, headers={"host": host})
             assert answer.status_code == 403, (host, path)
             assert session.header not in answer.text
 
 
-def test_nothing_of_an_output_is_answered_without_the_cookie(
-    app: ASGIApp, session: PageSession
-) -> None:
+def test_nothing_of_an_output_is_answered_without_the_cookie(app, session):
     client = stranger(app, **{HEADER: session.header, "origin": ORIGIN})
-    for cookie in (
-        "",
-        "wrong",
-        f"slicebeam_{PORT + 1}={session.cookie}",
-        session.cookie,
-        "a=\x01; ;=;",
-    ):
+    other = f"slicebeam_{PORT + 1}={session.cookie}"
+    for cookie in ("", "wrong", other, session.cookie, "a=\x01; ;=;"):
         client.cookies.clear()
         headers = {"cookie": cookie if "=" in cookie else f"{session.cookie_name}={cookie}x"}
-        for path in ("/api/page", "/api/session", "/runs/a/api/page", "/api/test/anything"):
+        for path in ("/api/page", "/api/session", "/runs/a/api/page", ANYTHING):
             assert client.get(path, headers=headers).status_code == 401, (cookie, path)
-        assert client.post("/api/test/anything", json={}, headers=headers).status_code == 401
+        assert client.post(ANYTHING, json={}, headers=headers).status_code == 401
     assert client.get("/").status_code == 200
-    assert not any(
-        one in client.get("/").text for one in (session.token, session.header, session.cookie)
-    )
+    assert not any(secret in client.get("/").text for secret in _secrets(session))
 
 
-def test_the_token_is_exchanged_for_a_cookie_that_stays_here(
-    app: ASGIApp, session: PageSession
-) -> None:
+def test_the_token_is_exchanged_for_a_cookie_that_stays_here(app, session):
     client = stranger(app, origin=ORIGIN)
     for token in ("", session.token[:-1], session.token + "x", session.cookie, session.header):
         answer = client.post("/api/session", json={"token": token})
@@ -103,9 +92,8 @@ def test_the_token_is_exchanged_for_a_cookie_that_stays_here(
     assert client.get("/api/page").json() == {"runs": []}
     # Another site can't log a browser in, nor learn by it whether a token is right.
     for origin in ("http://evil.example", f"http://localhost:{PORT}", "null"):
-        told = client.post(
-            "/api/session", json={"token": session.token}, headers={"origin": origin}
-        )
+        headers = {"origin": origin}
+        told = client.post("/api/session", json={"token": session.token}, headers=headers)
         assert told.status_code == 403, origin
     secrets = [one for _ in range(20) for one in _secrets(PageSession(PORT))]
     assert len(set(secrets)) == len(secrets)
@@ -114,32 +102,32 @@ def test_the_token_is_exchanged_for_a_cookie_that_stays_here(
     assert not any(one in repr(session) for one in _secrets(session))
 
 
-def _secrets(session: PageSession) -> tuple[str, str, str]:
+def _secrets(session):
     return session.token, session.cookie, session.header
 
 
-def test_only_the_page_itself_changes_anything(app: ASGIApp, session: PageSession) -> None:
+def test_only_the_page_itself_changes_anything(app, session):
     client = page(app, session)
-    path = "/api/test/anything"
+    path = ANYTHING
     assert client.post(path, json={}).json() == {"came": True}
-    refused: list[tuple[int, dict[str, str]]] = [
-        *(
-            (403, {"origin": one})
-            for one in ("http://evil.example", "null", "", f"http://127.0.0.1:{PORT + 1}")
-        ),
-        # Another port of this machine is the same site to a browser.
-        (403, {"origin": f"http://localhost:{PORT}"}),
-        (403, {"origin": f"https://127.0.0.1:{PORT}"}),
-        *((403, {HEADER: one}) for one in ("", "x", session.token, session.cookie)),
-        *((403, {"sec-fetch-site": one}) for one in ("cross-site", "same-site")),
+    # Another port of this machine is the same site to a browser.
+    others = [
+        f"http://127.0.0.1:{PORT + 1}",
+        f"http://localhost:{PORT}",
+        f"https://127.0.0.1:{PORT}",
     ]
-    for status, headers in refused:
-        assert client.post(path, json={}, headers=headers).status_code == status, headers
+    refused = {
+        "origin": ["http://evil.example", "null", "", *others],
+        HEADER: ["", "x", session.token, session.cookie],
+        "sec-fetch-site": ["cross-site", "same-site"],
+    }
+    for name, values in refused.items():
+        for value in values:
+            assert client.post(path, json={}, headers={name: value}).status_code == 403, value
     # What a form of another page can send without asking is not taken.
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
-        assert (
-            client.post(path, content=b"{}", headers={"content-type": kind}).status_code == 415
-        ), kind
+        answer = client.post(path, content=b"{}", headers={"content-type": kind})
+        assert answer.status_code == 415, kind
     for name in ("origin", HEADER):
         held = client.headers.pop(name)
         assert client.post(path, json={}).status_code == 403, name
@@ -150,19 +138,21 @@ def test_only_the_page_itself_changes_anything(app: ASGIApp, session: PageSessio
     assert client.post("/", json={}).status_code == 405
 
 
-def test_every_answer_binds_the_page_and_lets_no_other_read(
-    app: ASGIApp, session: PageSession
-) -> None:
+OTHERS_OF_POLICY = {
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+}
+
+
+def test_every_answer_binds_the_page_and_lets_no_other_read(app, session):
     client = page(app, session)
+    large = {"content": b" " * (MOST_JSON + 1), "headers": {"content-type": "application/json"}}
     answers = [
         *(client.get(one) for one in ("/", "/served.js", "/page.css", "/api/page", "/nowhere")),
-        client.post("/api/test/anything", json={}),
+        client.post(ANYTHING, json={}),
         client.get("/", headers={"host": "evil.example"}),
-        client.post(
-            "/api/test/anything",
-            content=b" " * (MOST_JSON + 1),
-            headers={"content-type": "application/json"},
-        ),
+        client.post(ANYTHING, **large),
         stranger(app).get("/api/page"),
     ]
     assert {one.status_code for one in answers} == {200, 401, 403, 404, 413}
@@ -172,25 +162,21 @@ def test_every_answer_binds_the_page_and_lets_no_other_read(
         assert "base-uri 'none'" in policy
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
-        assert one.headers["x-content-type-options"] == "nosniff"
-        assert one.headers["referrer-policy"] == "no-referrer"
-        assert one.headers["cross-origin-resource-policy"] == "same-origin"
+        assert set(one.headers.items()) >= OTHERS_OF_POLICY
         assert not any(name.startswith("access-control") for name in one.headers)
         assert "server" not in one.headers
 
 
-def test_a_body_is_bounded_whatever_it_says_of_itself(
-    app: ASGIApp, session: PageSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_is_bounded_whatever_it_says_of_itself(app, session, monkeypatch):
     client = page(app, session)
     json_headers = {"content-type": "application/json"}
     fits = b'{"text": "' + b"x" * (MOST_JSON - 12) + b'"}'
-    path = "/api/test/anything"
+    path = ANYTHING
     assert client.post(path, content=fits, headers=json_headers).status_code == 200
     assert client.post(path, content=fits + b" ", headers=json_headers).status_code == 413
     sent = []
 
-    def pieces() -> Iterator[bytes]:
+    def pieces():
         for _ in range(400):
             sent.append(1)
             yield b"x" * (MOST_JSON // 100)
@@ -206,55 +192,255 @@ def test_a_body_is_bounded_whatever_it_says_of_itself(
     assert client.post(path, content=b"{}", headers=bytes_headers).status_code == 415
 
 
-def test_no_path_leads_out_of_what_is_served(
-    app: ASGIApp, session: PageSession, tmp_path: Path
-) -> None:
+OUTSIDE = [
+    "/../secret", "/%2e%2e/secret", "/..%2fsecret", "/served.js/../../secret", "/secret",
+    "/etc/passwd", "//etc/passwd", "/api/../secret", "/runs/..%2f/", "/runs/secret/api/page", "/runs//",
+    "/bundle/page.js", "/page.js", "/api/%00", "/src/main.tsx", "/runs/%2e%2e/api/page",
+]  # fmt: skip
+
+
+def test_no_path_leads_out_of_what_is_served(app, session, tmp_path):
     (tmp_path / "secret").write_text("secret")
     client = page(app, session)
-    for path in (
-        *("/../secret", "/%2e%2e/secret", "/..%2fsecret", "/served.js/../../secret", "/secret"),
-        *(
-            "/etc/passwd",
-            "//etc/passwd",
-            "/api/../secret",
-            "/runs/..%2f/",
-            "/runs/secret/",
-            "/runs//",
-        ),
-        *("/bundle/page.js", "/page.js", "/api/%00", "/src/main.tsx", "/runs/%2e%2e/api/page"),
-    ):
+    for path in OUTSIDE:
         answer = client.get(path)
         assert answer.status_code in (401, 404), path
         assert "secret" not in answer.text.replace("no run 'secret'", ""), path
 
 
-def test_errors_are_sentences_without_a_traceback(app: ASGIApp, session: PageSession) -> None:
-    def fail(_: _Anything) -> None:
+PUBLIC = {"/", "/served.js", "/page.css", "/served.css", "/runs/a b/", "/runs/run/", "/runs/none/"}
+
+
+@pytest.fixture(scope="module")
+def full():
+    """A server of a folder with every route of an output, none of which may be reached, and their paths.
+
+    The features are opened without an output: what is served stands nowhere, and is only routed to.
+    """
+    reached = []
+    runs = SimpleNamespace(listing=lambda: reached.append("listing"), names=lambda: ["run", "a b"])
+    session = PageSession(PORT)
+
+    def opened(name):
+        reached.append(f"opened {name}")
+        raise RefusedError("opened", 418)
+
+    app = application_of_runs(runs, opened, session)
+    return app, _paths_of_features(), reached
+
+
+def _paths_of_features():
+    """The paths of all features, as their modules write them."""
+    written = [
+        node.args[0].value
+        for feature in FEATURES
+        for node in ast.walk(ast.parse(Path(str(feature.__file__)).read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("reads", "takes", "Route")
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    assert {"/page", "/slices.csv", "/upload/own", "/labels/begin", "/tests/judge"} <= set(written)
+    of_output = [f"/api{one}" for one in [*written, "/session", "/history"]]
+    return [*of_output, *(f"/runs/run{one}" for one in of_output), "/runs/run/", "/", "/served.js"]
+
+
+def asked(app, raw, method, path=None, **more):
+    """Return the status of a request without any secret, as a server hands it on; 0 for none."""
+    target, _, query = raw.partition(b"?")
+    path = unquote(target.decode("latin-1")) if path is None else path
+    host = [(b"host", f"127.0.0.1:{PORT}".encode())]
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}
+    scope |= {"method": method, "root_path": "", "query_string": query, "raw_path": target}
+    scope |= {"path": path, "headers": host, "client": ("127.0.0.1", 1)}
+    scope |= {"server": ("127.0.0.1", PORT), **more}
+    found = []
+
+    async def receive():
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message):
+        found.append(message)
+
+    _LOOP.run_until_complete(app(scope, receive, send))
+    return next((one["status"] for one in found if "status" in one), 0)
+
+
+# A loop for all: ten thousand would take longer than what they ask.
+_LOOP = asyncio.new_event_loop()
+
+
+PIECES = [
+    "%0a", "%0d", "%00", "%09", "%20", "%2f", "%2F", "%5c", "%5C", "%2e", "%2E%2E", "%25", "%3f",
+    "//", "/./", "/../", "/", "\\", ".", "..", ";", ";a=b", "?", "#", "&", "@", ":", "%", "%zz",
+    "%c0%af", "%ff", "\xe9", "\x00", "\n", "\t", " ", "~", "api", "/api", "/runs/", "runs/run",
+    "%61pi", "p%61ge", "session", "/served.js", "%EF%BC%8F", "\x7f", "*", "http://127.0.0.1:8000",
+]  # fmt: skip
+
+
+def mutated(path, random):
+    for _ in range(random.randint(1, 3)):
+        at, piece = random.randrange(len(path) + 1), random.choice(PIECES)
+        kind = random.randrange(5)
+        if kind == 0:
+            path = path[:at] + piece + path[at:]
+        elif kind == 1:
+            path += piece
+        elif kind == 2:
+            path = piece + path
+        elif kind == 3 and at < len(path):
+            path = f"{path[:at]}%{ord(path[at]) & 255:02x}{path[at + 1 :]}"
+        else:
+            path = path.replace("/", piece, 1) if random.random() < 0.5 else path.swapcase()
+    return path
+
+
+def secretive():
+    """Return an application that answers anybody with a secret, and the paths that came to it."""
+    came = []
+
+    async def anything(scope, _, send):
+        came.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"secret"})
+
+    return came, anything
+
+
+def test_no_spelling_of_a_path_is_answered_without_the_token(full):
+    app, paths, reached = full
+    came, anything = secretive()
+    # Whatever the routes are, nothing but the page and its files gets as far as them.
+    open_app = Protection(anything, PageSession(PORT))
+    random = Random(41)
+    methods = ["GET"] * 6 + ["HEAD", "POST", "OPTIONS", "PUT", "TRACE", "get", "GET\n", ""]
+    public = 0
+    for number in range(10_000):
+        plain = paths[number % len(paths)]
+        raw = plain if number < 2 * len(paths) else mutated(plain, random)
+        method = random.choice(methods)
+        came.clear()
+        status = asked(open_app, raw.encode("latin-1"), method)
+        if raw.partition("?")[0] in PUBLIC and method in ("GET", "HEAD"):
+            assert status == 200, raw
+            public += 1
+        elif status == 200:
+            # The page itself, of a run that nobody looks for.
+            assert re.fullmatch(r"/runs/[^/?]+/(\?.*)?", raw, re.DOTALL), (raw, method)
+        else:
+            assert status in (401, 403, 404, 405), (raw, method, status)
+            assert came == [], raw
+        if number % 5 == 0:
+            assert asked(app, raw.encode("latin-1"), method) == status, raw
+    assert public >= 5
+    assert reached == []
+
+
+SPELLINGS = [
+    b"/api//page%0a", b"/api/page%0A", b"/api/page\n", b"//api/page", b"/api/./page",
+    b"/api/%70age", b"/api/page/..", b"/runs/run/api//page%0a", b"/runs/run%2Fapi/page",
+    b"/runs/%72un/api/page", b"/runs/r\xc3\xbcn/", b"/runs/%c3%bcn/", b"/runs/%0A/",
+    b"/runs/%2E%2E/", b"/runs/%5C/", b"/runs/%C3/", b"/runs/../", b"*", b"", b"api/page",
+    b"http://127.0.0.1:8000/api/page", b"http://127.0.0.1:8000/", b"/served.js%0a", b"/served.js/",
+    b"/Served.js", b"/api/session;/../page", b"/runs/a%20b/api/page", b"/runs/a%2520b/api/page",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", SPELLINGS)
+def test_a_path_has_one_spelling(raw, full):
+    app, _, reached = full
+    for method in ("GET", "HEAD"):
+        assert asked(app, raw, method) in (401, 404)
+    # Whatever the server makes of what was sent, both have to agree.
+    for path in ("/", "/served.js", "/api/page", "/runs/run/api/page"):
+        assert asked(app, raw, "GET", path) in (401, 404)
+        assert asked(app, path.encode(), "GET", raw.decode("latin-1")) in (401, 404)
+    assert asked(app, b"/api/page", "GET", raw_path=None) in (401, 404)
+    assert reached == []
+
+
+def test_names_of_runs_are_written_as_browsers_and_the_server_write_them(full):
+    app, _, reached = full
+    for name in (b"a%20b", b"r%C3%BCn", b"100%25", b"a(1)", b"a%281%29"):
+        assert asked(app, b"/runs/" + name + b"/", "GET") == 200
+    assert reached == []
+
+
+def test_other_kinds_of_connections_are_closed(full):
+    app, paths, reached = full
+    for path in paths:
+        for kind in ("websocket", "webtransport"):
+            assert asked(app, path.encode(), "GET", type=kind) == 0
+    assert reached == []
+
+
+def heads(port, host):
+    """Return requests without a token, as far as their headers."""
+    base = f"http://127.0.0.1:{port}"
+    targets = [
+        "/api/page", "/api//page%0a", "//api/page", f"{base}/api/page", f"{base}/", "/api/page#",
+        "/api/page?a=/served.js", "/served.js/../api/page", "*", "\\api", "/%61pi/page",
+        "/runs/a/api//page%0a", f"//127.0.0.1:{port}/api/page", "?",
+    ]  # fmt: skip
+    lines = [f"{method} {target} HTTP/1.1" for method in ("GET", "HEAD") for target in targets]
+    lines += [f"{method} /api/page HTTP/1.1" for method in ("OPTIONS", "X", "PRI")]
+    lines += ["OPTIONS * HTTP/1.1", f"CONNECT 127.0.0.1:{port} HTTP/1.1"]
+    lines += [f"GET /api/page HTTP/{version}" for version in ("1.0", "0.9", "2.0", "1.1 ")]
+    hosts = [
+        *("Host: evil.example", f"{host}\r\nHost: evil.example", "X: y", f"{host}.evil.example"),
+        *(f"{host}\tx", f"X-Forwarded-Host: 127.0.0.1:{port}\r\nHost: a"),
+    ]
+    upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13"
+    more = [f"{upgrade}\r\nSec-WebSocket-Key: eA==", "X-Original-URL: /\r\nX-Rewrite-URL: /"]
+    return [
+        *(f"{line}\r\n{host}" for line in lines),
+        *(f"GET / HTTP/1.1\r\n{one}" for one in hosts),
+        *(f"GET /api/page HTTP/1.1\r\n{host}\r\n{one}" for one in more),
+    ]
+
+
+def test_nothing_that_a_socket_sends_is_answered_without_the_token():
+    came, anything = secretive()
+    with bound_socket(0) as bound:
+        # What connects before the server runs waits for it.
+        bound.listen()
+        port = bound.getsockname()[1]
+        app = Protection(anything, PageSession(port))
+        options = {"log_config": None, "ws": "none", "lifespan": "off"}
+        server = uvicorn.Server(uvicorn.Config(app, **options))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            host = f"Host: 127.0.0.1:{port}"
+            status, body = sent(port, f"GET / HTTP/1.1\r\n{host}\r\n")
+            assert (status, b"secret" in body) == (200, True)
+            came.clear()
+            for one in heads(port, host):
+                status, body = sent(port, f"{one}\r\n")
+                assert status in (0, 400, 401, 403, 404, 405), one
+                assert b"secret" not in body, one
+            assert came == []
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def sent(port, head):
+    """Return the status of a request as it stands, and the rest; 0 where nothing is answered."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(f"{head}Connection: close\r\n\r\n".encode("latin-1"))
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    head_of, _, body = answer.partition(b"\r\n\r\n")
+    return int(head_of.split()[1]) if head_of.startswith(b"HTTP/") else 0, body
+
+
+def test_errors_are_sentences_without_a_traceback(app, session):
+    def fail(_):
         raise ZeroDivisionError("by zero")
 
-    app.app.router.routes.insert(0, Mount("/api/fault", app=Router([takes("/", _Anything, fail)])))  # type: ignore[attr-defined]
+    app.app.router.routes.insert(0, Mount("/api/fault", app=Router([takes("/", _Anything, fail)])))
     answer = page(app, session).post("/api/fault/", json={})
-    assert (answer.status_code, answer.json()) == (
-        500,
-        {"error": "unforeseen ZeroDivisionError: by zero"},
-    )
-    assert page(app, session).post("/api/test/anything", json={"other": 1}).json() == {
-        "error": "other: Extra inputs are not permitted"
-    }
-
-
-def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
-    code = """
-import sys
-sys.modules["duckdb"] = None
-from importlib import util
-real = util.find_spec
-util.find_spec = lambda name, *more: None if name == "duckdb" else real(name, *more)
-from slicebeam.pipelines.cli import run
-sys.exit(run(["serve", sys.argv[1]]))
-"""
-    found = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 2
-    assert "serve needs duckdb: install it with pip install 'slicebeam[serve]'" in found.stderr
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "unforeseen ZeroDivisionError: by zero"}
+    answer = page(app, session).post(ANYTHING, json={"other": 1})
+    assert answer.json() == {"error": "other: Extra inputs are not permitted"}

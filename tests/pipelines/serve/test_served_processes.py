@@ -1,50 +1,42 @@
 """A server that is killed while labels are saved loses none that it acknowledged."""
 
-from __future__ import annotations
-
 import json
 import signal
 import threading
-from pathlib import Path
-from typing import Any
 
 import httpx2 as httpx
 import pytest
 
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.results import discovery_result, search_result
-from tests.pipelines.serve.served_outputs import Served, serving
+from tests.pipelines.serve.served_outputs import serving
 
 TEXT = "about food"
 
 
 @pytest.mark.slow
-def test_kill_9_while_two_labelers_save_loses_no_label(tmp_path: Path) -> None:
+def test_kill_9_while_two_labelers_save_loses_no_label(tmp_path):
     result = discovery_result(tmp_path)
     slice_id = json.loads((result / "changelist.json").read_text())["slices"][0]["slice_id"]
     begin = {"slice_id": slice_id, "text": TEXT, "budget": 300}
-    saved: list[dict[str, str]] = [{}, {}]
+    saved = [{}, {}]
 
-    def label(served: Served, number: int) -> None:
+    def label(served, number):
         with served.client() as client:
             who = {"labeler": f"browser-{number}"}
             shown = client.post("/api/labels/begin", json={**begin, **who}).json()
             while shown["item"] is not None:
-                given = {
-                    "item": shown["item"]["id"],
-                    "label": ("yes", "no")[len(saved[number]) % 2],
-                }
-                answer = client.post(
-                    "/api/labels/label", json={"desk": shown["desk"], **who, **given}
-                )
+                item, label = shown["item"]["id"], ("yes", "no")[len(saved[number]) % 2]
+                body = {"desk": shown["desk"], **who, "item": item, "label": label}
+                answer = client.post("/api/labels/label", json=body)
                 assert answer.status_code == 200, answer.text
                 # Only what the server has acknowledged is owed.
-                saved[number][given["item"]] = given["label"]
+                saved[number][item] = label
                 shown = answer.json()
                 if number == 0 and len(saved[0]) == 40:
                     served.process.send_signal(signal.SIGKILL)
 
-    def until_killed(served: Served, number: int) -> None:
+    def until_killed(served, number):
         with pytest.raises(httpx.HTTPError):
             label(served, number)
 
@@ -70,15 +62,13 @@ def test_kill_9_while_two_labelers_save_loses_no_label(tmp_path: Path) -> None:
         assert client.post("/api/labels/end", json={"desk": shown["desk"]}).json() == {}
         command = ["attribute", "estimate", "--changelist", str(result), "--slice", slice_id]
         assert run([*command, "--text", TEXT, "--quiet"]) == 0
-    attribution: Any = json.loads((result / "changelist.r1.json").read_text())["slices"][0]
+    attribution = json.loads((result / "changelist.r1.json").read_text())["slices"][0]
     labelled = sum(one["labelled"] for one in attribution["attribution"]["rounds"])
     assert 0 < labelled <= len(kept)
 
 
 @pytest.mark.slow
-def test_what_was_made_of_the_data_goes_with_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_made_of_the_data_goes_with_the_server(tmp_path, monkeypatch):
     result, made = search_result(tmp_path), tmp_path / "made"
     made.mkdir()
     monkeypatch.setenv("TMPDIR", str(made))

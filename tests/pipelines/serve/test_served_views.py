@@ -1,12 +1,9 @@
 """All tested slices and the runs of a folder in a browser: for everyone, and whatever the data holds."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,48 +19,39 @@ from tests.pipelines.page.results import (
     next_night,
     search_result,
 )
-from tests.pipelines.serve.served_outputs import Served, serving, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from playwright.sync_api import Browser, Page
+from tests.pipelines.serve.served_outputs import serving, shown
 
 pytestmark = pytest.mark.browser
 VIEWS = [(1280, "light"), (400, "dark"), (2560, "dark")]
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def result(tmp_path_factory):
     return search_result(tmp_path_factory.mktemp("served"), baseline=True)
 
 
 @pytest.fixture(scope="module")
-def served(result: Path) -> Iterator[Served]:
+def served(result):
     with serving(result) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
-def table(result: Path) -> Any:
+def table(result):
     return pq.read_table(result / "slices.parquet").to_pandas()
 
 
-def to_slices(page: Page) -> None:
+def to_slices(page):
     page.get_by_role("link", name="Slices", exact=True).click()
     page.locator(".virtual .what a").first.wait_for()
 
 
-def found(page: Page, number: int, *, folded: int = 0) -> None:
+def found(page, number, *, folded=0):
     more = f"; {folded:,} more are folded, as a more general slice explains them" if folded else ""
     page.get_by_text(f"{number:,} of 3,363 tested slices{more}", exact=True).wait_for()
 
 
-def test_all_tested_slices_are_filtered_and_walked(
-    browser: Browser,
-    served: Served,
-    table: Any,
-) -> None:
+def test_all_tested_slices_are_filtered_and_walked(browser, served, table):
     unexplained = table[table.significant & ((table.label != "inherited") | table.finding.notna())]
     with shown(browser, served) as page:
         # The token is out of the address, the history and what the page sends.
@@ -116,19 +104,12 @@ def test_all_tested_slices_are_filtered_and_walked(
         page.locator(".lattice .focus").wait_for()
         before = page.locator(".lattice .focus").inner_text()
         page.locator(".lattice a").first.click()
-        page.wait_for_function(
-            "before => ![before, undefined].includes(document.querySelector('.focus')?.innerText)",
-            arg=before,
-        )
+        is_other = "![before, undefined].includes(document.querySelector('.focus')?.innerText)"
+        page.wait_for_function(f"before => {is_other}", arg=before)
 
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS)
-def test_axe_finds_nothing(
-    browser: Browser,
-    served: Served,
-    width: int,
-    scheme: str,
-) -> None:
+def test_axe_finds_nothing(browser, served, width, scheme):
     with shown(browser, served, width, scheme) as page:
         assert violations(page) == []
         to_slices(page)
@@ -145,13 +126,9 @@ def test_axe_finds_nothing(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_without_the_table_the_slices_of_the_document_are_shown(
-    browser: Browser,
-    result: Path,
-    tmp_path: Path,
-) -> None:
+def test_without_the_table_the_slices_of_the_document_are_shown(browser, result, tmp_path):
     copy = Path(shutil.copytree(result, tmp_path / "copy"))
-    for one in [*copy.glob("*.parquet"), *copy.glob(".serve/slices-*")]:
+    for one in copy.glob("*.parquet"):
         one.unlink()
     listed = len(json.loads((copy / "changelist.json").read_text())["slices"])
     with serving(copy) as served, shown(browser, served) as page:
@@ -162,7 +139,7 @@ def test_without_the_table_the_slices_of_the_document_are_shown(
         assert violations(page) == []
 
 
-def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path: Path) -> None:
+def test_what_a_stranger_wrote_is_text_in_every_view(browser, tmp_path):
     document = search_result(tmp_path)
     hostile_document(document)
     data = hostile_data(tmp_path)
@@ -177,7 +154,7 @@ def test_what_a_stranger_wrote_is_text_in_every_view(browser: Browser, tmp_path:
             assert page.locator("main img, main script").count() == 0
 
 
-def test_the_policy_and_the_cookie_keep_other_pages_out(browser: Browser, served: Served) -> None:
+def test_the_policy_and_the_cookie_keep_other_pages_out(browser, served):
     origin = served.address.partition("/#")[0]
     context = browser.new_context()
     page = context.new_page()
@@ -239,13 +216,7 @@ def test_the_policy_and_the_cookie_keep_other_pages_out(browser: Browser, served
 
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS[:2])
-def test_a_folder_of_runs(
-    browser: Browser,
-    result: Path,
-    tmp_path: Path,
-    width: int,
-    scheme: str,
-) -> None:
+def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
     folder = tmp_path / "nights"
     for day in (1, 2, 3):
         copy = Path(shutil.copytree(result, folder / f"night {day}"))
@@ -256,9 +227,9 @@ def test_a_folder_of_runs(
     for one in (folder / "night 2").glob("*.parquet"):
         one.unlink()
     with serving(folder) as served:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page = context.new_page()
-        wrong: list[str] = []
+        wrong = []
         page.on("pageerror", lambda one: wrong.append(str(one)))
         page.goto(served.address)
         page.get_by_role("heading", name="3 runs").wait_for()
@@ -280,7 +251,7 @@ def test_a_folder_of_runs(
         assert page.locator(".over-runs circle").count() == 2
         assert page.locator(".over-runs .whisker").count() == 2
         # No line leads over the gap.
-        assert page.locator(".over-runs .over").get_attribute("d").count("L") == 0  # type: ignore[union-attr]
+        assert page.locator(".over-runs .over").get_attribute("d").count("L") == 0
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.get_by_role("link", name="All runs").click()
@@ -289,7 +260,7 @@ def test_a_folder_of_runs(
         assert wrong == []
 
 
-def test_long_values_that_begin_alike_are_told_apart(browser: Browser, tmp_path: Path) -> None:
+def test_long_values_that_begin_alike_are_told_apart(browser, tmp_path):
     result = long_values(tmp_path)
     rows = pq.read_table(result / "slices.parquet").to_pandas()
     assert len(set(rows.slice)) < len(rows)
@@ -305,7 +276,7 @@ def test_long_values_that_begin_alike_are_told_apart(browser: Browser, tmp_path:
             page.get_by_label("Value").select_option(option.get_attribute("value"))
             page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
             assert page.locator(".what a").inner_text().endswith(f"/{end}")
-            assert page.locator(".what a span").get_attribute("title").endswith(f"/path/{end}")  # type: ignore[union-attr]
+            assert page.locator(".what a span").get_attribute("title").endswith(f"/path/{end}")
             # The address names it, also after a reload.
             page.reload()
             page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
@@ -318,13 +289,11 @@ def test_long_values_that_begin_alike_are_told_apart(browser: Browser, tmp_path:
 
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS[:2])
-def test_the_runs_of_a_folder_say_what_changed(
-    browser: Browser, tmp_path: Path, days: Path, width: int, scheme: str
-) -> None:
+def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, scheme):
     newest = next_night(tmp_path / "nights", days)
     since = json.loads((newest / "changelist.json").read_text())["since"]
     with serving(tmp_path / "nights") as served:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page = context.new_page()
         page.goto(served.address)
         part = page.get_by_role("region", name=f"{newest.name}: since the earlier run")
@@ -344,7 +313,6 @@ def test_the_runs_of_a_folder_say_what_changed(
         # The words of the chart are legible on a phone too, and none lies outside.
         chart = page.locator(".over-runs svg").bounding_box()
         words = [one.bounding_box() for one in page.locator(".over-runs svg text").all()]
-        assert chart is not None
         assert all(one and one["height"] >= 11 and one["x"] >= chart["x"] for one in words)
         # What a search of columns can't have labelled is not offered.
         assert page.get_by_role("link", name="Labelling").count() == 0
@@ -353,7 +321,7 @@ def test_the_runs_of_a_folder_say_what_changed(
         context.close()
 
 
-def test_what_was_not_looked_for_is_counted(browser: Browser, tmp_path: Path) -> None:
+def test_what_was_not_looked_for_is_counted(browser, tmp_path):
     result = search_result(tmp_path)
     delta = pq.read_table(result / "slices.parquet").to_pandas().delta
     with serving(result) as served, shown(browser, served) as page:
@@ -363,7 +331,7 @@ def test_what_was_not_looked_for_is_counted(browser: Browser, tmp_path: Path) ->
         page.get_by_text(f"{(delta > 0).sum():,} of {len(delta):,} tested slices").wait_for()
 
 
-def test_a_served_discovery_maps_all_its_groups(browser: Browser, tmp_path: Path) -> None:
+def test_a_served_discovery_maps_all_its_groups(browser, tmp_path):
     result = discovery_result(tmp_path)
     rows = pq.read_table(result / "slices.parquet").num_rows
     assert len(json.loads((result / "changelist.json").read_text())["slices"]) < rows
@@ -375,7 +343,7 @@ def test_a_served_discovery_maps_all_its_groups(browser: Browser, tmp_path: Path
         assert violations(page) == []
 
 
-def test_slices_without_a_test_are_not_called_tested(browser: Browser, tmp_path: Path) -> None:
+def test_slices_without_a_test_are_not_called_tested(browser, tmp_path):
     result = search_result(tmp_path, metric="fpr")
     (tests,) = json.loads((result / "changelist.json").read_text())["testing"]["metrics"]
     rows = pq.read_table(result / "slices.parquet").num_rows

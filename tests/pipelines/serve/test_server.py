@@ -1,7 +1,5 @@
 """The server as a process: one for each output, ended in order or killed, asked by many at once."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -11,49 +9,44 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from slicebeam.pipelines.serve.index_build import Task
 from slicebeam.pipelines.serve.protection import HEADER
+from slicebeam.pipelines.serve.served import state_folder
 from tests.pipelines.page.results import search_result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def result(tmp_path_factory):
     return search_result(tmp_path_factory.mktemp("served"))
 
 
-def command(result: Path, *more: str) -> list[str]:
+def command(result, *more):
     return [sys.executable, "-m", "slicebeam.pipelines.cli", "serve", str(result), *more]
 
 
 @contextmanager
-def started(result: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(result, *more):
     pipe = subprocess.PIPE
     with subprocess.Popen(command(result, *more), stdout=pipe, stderr=pipe, text=True) as process:
         try:
-            assert process.stdout is not None
             yield process, process.stdout.readline().strip()
         finally:
             process.kill()
 
 
-def second(result: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def second(result, *more):
     return subprocess.run(
         command(result, *more), capture_output=True, text=True, check=False, timeout=60
     )
 
 
-def login(address: str) -> tuple[int, dict[str, str]]:
+def login(address):
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#token=([\w-]{43})", address)
     assert found
     port, headers = int(found[1]), {"Origin": address.partition("/#")[0]}
@@ -63,9 +56,7 @@ def login(address: str) -> tuple[int, dict[str, str]]:
     return port, {**headers, "Cookie": cookie.partition(";")[0], HEADER: answer["header"]}
 
 
-def asked(
-    port: int, method: str, path: str, headers: dict[str, str], body: Any = None
-) -> tuple[int, Any, str]:
+def asked(port, method, path, headers, body=None):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
     answer = connection.getresponse()
@@ -74,19 +65,18 @@ def asked(
     return answer.status, content, answer.headers["set-cookie"] or ""
 
 
-def ready(port: int, headers: dict[str, str]) -> None:
+def ready(port, headers):
     while asked(port, "GET", "/api/index", headers)[1]["state"] == "building":
         pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_listens_on_this_machine_only_and_ends_by_a_signal(result: Path, number: int) -> None:
+def test_it_listens_on_this_machine_only_and_ends_by_a_signal(result, number):
     with started(result) as (process, address):
         port, headers = login(address)
-        listening = [
-            one for one in psutil.Process(process.pid).net_connections() if one.status == "LISTEN"
-        ]
-        assert [tuple(one.laddr) for one in listening] == [("127.0.0.1", port)]
+        sockets = psutil.Process(process.pid).net_connections()
+        listening = [tuple(one.laddr) for one in sockets if one.status == "LISTEN"]
+        assert listening == [("127.0.0.1", port)]
         # One that is being asked ends, too.
         held = http.client.HTTPConnection("127.0.0.1", port)
         held.request("GET", "/api/page", headers=headers)
@@ -96,7 +86,7 @@ def test_it_listens_on_this_machine_only_and_ends_by_a_signal(result: Path, numb
         assert said == "Ctrl-C ends the server. The address lets in whoever has it.\n"
 
 
-def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result: Path) -> None:
+def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result):
     with started(result) as (process, address):
         other = second(result)
         assert (other.returncode, other.stdout) == (0, f"{address}\n")
@@ -105,7 +95,7 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
         assert told == {"address": address, "running": True}
         port, _ = login(address)
         # Nobody but the user reads the token.
-        assert (result / ".serve" / "server.lock").stat().st_mode & 0o77 == 0
+        assert (state_folder(result) / "server.lock").stat().st_mode & 0o77 == 0
         process.kill()
         process.wait()
     with started(result, "--port", str(port)) as (_, again):
@@ -117,7 +107,7 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
         assert asked(port, "POST", "/api/session", headers, {"token": token})[0] == 401
 
 
-def test_a_port_that_is_taken_is_said(result: Path, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said(result, tmp_path):
     with started(result) as (_, address):
         port, _ = login(address)
         copy = tmp_path / "copy"
@@ -128,25 +118,18 @@ def test_a_port_that_is_taken_is_said(result: Path, tmp_path: Path) -> None:
         assert f"--port {port}: Address already in use; leave it out for a free one" in taken.stderr
 
 
-def test_fifty_clients_at_once_get_what_one_gets(result: Path) -> None:
+def test_fifty_clients_at_once_get_what_one_gets(result):
     with started(result) as (process, address):
         port, headers = login(address)
         ready(port, headers)
-        filters: list[dict[str, Any]] = [
-            {},
-            {"significant": True},
-            {"sort": "n", "descends": True},
-            {"text": "female"},
-        ]
+        filters = [{}, {"significant": True}, {"sort": "n", "descends": True}, {"text": "female"}]
 
-        def ask(number: int) -> list[tuple[int, Any]]:
+        def ask(number):
             found = []
             for at in range(6):
-                given = {
-                    "filter": {"metric": "accuracy", **filters[at % 4]},
-                    "tab": f"tab {number}",
-                }
-                found.append(asked(port, "POST", "/api/slices", headers, given)[:2])
+                kept = {"metric": "accuracy", **filters[at % 4]}
+                body = {"filter": kept, "tab": f"tab {number}"}
+                found.append(asked(port, "POST", "/api/slices", headers, body)[:2])
                 found.append(asked(port, "GET", "/api/page", headers)[:2])
             return found
 
@@ -161,14 +144,13 @@ def test_fifty_clients_at_once_get_what_one_gets(result: Path) -> None:
         assert process.returncode == 0
 
 
-def test_what_builds_the_index_ends_with_the_server(tmp_path: Path) -> None:
+def test_what_builds_the_index_ends_with_the_server(tmp_path):
     table = tmp_path / "table"
     # It waits to be read.
     os.mkfifo(table)
     task = Task(str(table), "", {}, str(tmp_path / "index"))
     builder = [sys.executable, "-m", "slicebeam.pipelines.serve.index_build"]
     with subprocess.Popen(builder, stdin=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
         process.stdin.write(task.to_json())
         process.stdin.flush()
         with pytest.raises(subprocess.TimeoutExpired):

@@ -1,9 +1,6 @@
 """The Tests view in a browser: suggestions are judged by the keyboard alone, and none is lost."""
 
-from __future__ import annotations
-
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,26 +11,17 @@ from tests.pipelines.serve.served_outputs import serving, shown
 from tests.pipelines.serve.test_feature_views import tab_to
 from tests.pipelines.serve.test_judging import MODEL, tree_in
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.sync_api import Browser
-
 pytestmark = pytest.mark.browser
 
 
-def judged(path: Path) -> dict[str, str]:
+def judged(path):
     tree = read_tree(str(path))
     known = {"0a", "0b", "0c"}
     return {one.id: one.label for one in tree.rows(tree.is_test) if one.id not in known}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_twenty_suggestions_by_keyboard_alone(
-    browser: Browser,
-    tmp_path: Path,
-    scheme: str,
-) -> None:
+def test_twenty_suggestions_by_keyboard_alone(browser, tmp_path, scheme):
     path = tree_in(tmp_path)
     result = search_result(tmp_path)
     more = ("--tree", str(path), "--tree-model", MODEL)
@@ -52,9 +40,8 @@ def test_twenty_suggestions_by_keyboard_alone(
             page.wait_for_selector(".judged li[data-place='0']:focus >> nth=0")
             page.keyboard.press("vbc"[at % 3])
             presses += 1
-            page.wait_for_selector(
-                f"#waiting:text-is('{20 - at - 1} suggestion{'s' * (at != 18)}')"
-            )
+            left = f"{20 - at - 1} suggestion{'s' * (at != 18)}"
+            page.wait_for_selector(f"#waiting:text-is('{left}')")
             if at == 9:
                 page.keyboard.press("z")
                 page.wait_for_selector("#waiting:text-is('11 suggestions')")
@@ -78,7 +65,7 @@ def test_twenty_suggestions_by_keyboard_alone(
     assert sorted(labels) == sorted(expected)
 
 
-def test_a_suggestion_is_edited_and_moved(browser: Browser, tmp_path: Path) -> None:
+def test_a_suggestion_is_edited_and_moved(browser, tmp_path):
     path = tree_in(tmp_path)
     more = ("--tree", str(path), "--tree-model", MODEL)
     with serving(search_result(tmp_path), *more) as served, shown(browser, served) as page:
@@ -105,3 +92,32 @@ def test_a_suggestion_is_edited_and_moved(browser: Browser, tmp_path: Path) -> N
     tree = read_tree(str(path))
     (made,) = [one for one in tree.rows() if one.topic == "/Negation/Bold" and one.input]
     assert (made.input, made.label) == ("<b>Not</b> a great day.", "fail")
+
+
+def test_a_right_output_passes_when_it_is_scored_again(browser, tmp_path):
+    path = tree_in(tmp_path)
+    more = ("--tree", str(path), "--tree-model", MODEL)
+    with serving(search_result(tmp_path), *more) as served, shown(browser, served) as page:
+        page.evaluate("location.hash = 'tests'")
+        page.wait_for_selector("text=3 tests in /")
+        page.click("text=Suggest tests")
+        page.wait_for_selector(".judged li[data-place='0']:focus")
+        first = page.inner_text(".judged li[data-place='0'] .test")
+        said = first.rpartition("→ ")[2]
+        legend = page.inner_text(".judged li[data-place='0'] .legend")
+        assert legend.startswith("should output ")
+        assert f"should output {said};" not in legend
+        assert ", fails;" in legend
+        page.keyboard.press("v")
+        page.wait_for_selector("text=Saved: pass.")
+        # At once, and when the tree is read and scored again.
+        for _ in range(2):
+            page.click("text=Show the tests")
+            stored = page.inner_text("details .judged li:has-text('labelled pass by browser')")
+            assert stored.startswith(first)
+            assert f"should output {said};" in stored
+            assert ", passes;" in stored
+            page.reload()
+            page.wait_for_selector("text=4 tests in /")
+    (label,) = judged(path).values()
+    assert label == "pass"

@@ -1,9 +1,5 @@
 """Which items an assessment asks about, where calls are lost."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,12 +9,8 @@ from slicebeam.pipelines.shift.answers import LOST
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.pool import LabelledPool, PoolItems
 
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.kinds import Method
 
-
-def drawn_pool(random: np.random.Generator) -> LabelledPool:
+def drawn_pool(random):
     """A pool of up to six strata, all of whose items are candidates."""
     classes, strata = int(random.integers(2, 4)), int(random.integers(1, 7))
     sizes = random.integers(1, 60, strata)
@@ -48,18 +40,18 @@ def drawn_pool(random: np.random.Generator) -> LabelledPool:
 class _LossyAnswers:
     """Answers of which some never come; it notes what it is asked."""
 
-    def __init__(self, codes: IntArray) -> None:
+    def __init__(self, codes):
         self.all = codes
-        self.asked: list[int] = []
+        self.asked = []
 
-    def codes(self, items: IntArray, most_calls: int | None) -> IntArray:
+    def codes(self, items, most_calls):
         assert most_calls is None or items.size <= most_calls
         self.asked += items.tolist()
         return self.all[items]
 
 
 @pytest.mark.parametrize("method", ["plus", "masa", "proportional", "uniform"])
-def test_each_item_is_asked_about_once_until_the_budget_or_the_pool_ends(method: Method) -> None:
+def test_each_item_is_asked_about_once_until_the_budget_or_the_pool_ends(method):
     random, estimated = np.random.default_rng(5), 0
     for _ in range(60):
         pool = drawn_pool(random)

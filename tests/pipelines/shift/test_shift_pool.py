@@ -1,10 +1,7 @@
 """The pool of a shift is what pandas makes of the same data, however that is cut."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,37 +14,27 @@ from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift import pool as pool_module
-from slicebeam.pipelines.shift.pool import (
-    LabelledPool,
-    PoolColumns,
-    all_classes,
-    by_values,
-    read_pool,
-)
+from slicebeam.pipelines.shift.pool import PoolColumns, all_classes, by_values, read_pool
 from slicebeam.transforms.encode import sources
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
 from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 from slicebeam.transforms.encode.predicates import Singleton
-from slicebeam.transforms.encode.sources import Chunk, Source, StoredFile, open_parquet
+from slicebeam.transforms.encode.sources import Chunk, StoredFile, open_parquet
 from slicebeam.transforms.shift import difficulty_bins
 from slicebeam.transforms.shift.learn_pool import PoolValues
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SEED = 5
 TEXT = PoolColumns("y", "o", "c", "r", "id", ("text", "image", "words"), None, "string")
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def engine():
     with Engine(runner_config("direct", ())) as started:
         yield started
 
 
-def frame_of(rows: int, kind: str = "text", seed: int = 1) -> pd.DataFrame:
+def frame_of(rows, kind="text", seed=1):
     """A pool with ties, missing confidences, rare labels, and classes of only one side."""
     rng = np.random.default_rng(seed)
     codes = {
@@ -57,7 +44,7 @@ def frame_of(rows: int, kind: str = "text", seed: int = 1) -> pd.DataFrame:
     }
     # One label is there once: its stratum has one example.
     codes["y"][rows // 2] = 4
-    names: dict[str, list[Any]] = {
+    names = {
         "text": [f"class {code}" for code in range(7)],
         "int": [3, -1, 40, 7, 100, 2, 5],
         "bool": [False, True, False, True, True, False, True],
@@ -76,15 +63,8 @@ def frame_of(rows: int, kind: str = "text", seed: int = 1) -> pd.DataFrame:
 
 
 def source_of(
-    frame: pd.DataFrame,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch | None = None,
-    *,
-    files: int = 1,
-    row_group: int = 1000,
-    chunk_rows: int = 1 << 18,
-    split_rows: int = 1 << 18,
-) -> Source:
+    frame, folder, monkeypatch=None, *, files=1, row_group=1000, chunk=1 << 18, split=None
+):
     folder.mkdir(exist_ok=True)
     stored = []
     bounds = np.linspace(0, len(frame), files + 1).astype(int)
@@ -93,33 +73,23 @@ def source_of(
         table = pa.Table.from_pandas(frame.iloc[begin:end], preserve_index=False)
         pq.write_table(table, path, row_group_size=row_group)
         stored.append(StoredFile(path, path))
-    if monkeypatch is not None:
-        monkeypatch.setattr(sources, "CHUNK_ROWS", split_rows)
-    return open_parquet(stored).in_chunks(chunk_rows)
+    if split is not None:
+        monkeypatch.setattr(sources, "CHUNK_ROWS", split)
+    return open_parquet(stored).in_chunks(chunk)
 
 
-def pool_in(
-    folder: Path, columns: PoolColumns, source: Source, engine: Engine, **options: Any
-) -> LabelledPool:
+def pool_in(folder, columns, source, engine, **options):
     folder.mkdir(exist_ok=True)
     asked = {"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
     return read_pool(columns, source, work=WorkFolder(folder), engine=engine, **asked)
 
 
-def plain_class(value: Any) -> Any:
+def plain_class(value):
     """A class as the pool has it."""
     return int(value) if isinstance(value, (bool, np.bool_)) else value
 
 
-def check(
-    pool: LabelledPool,
-    frame: pd.DataFrame,
-    columns: PoolColumns,
-    *,
-    bins: int = 3,
-    signed: bool = False,
-    most: int | None = 20,
-) -> None:
+def check(pool, frame, columns, *, bins=3, signed=False, most=20):
     """Compare a pool with what pandas says."""
     roles = {"y": columns.label, "o": columns.old_prediction, "r": columns.recorded}
     roles = {short: name for short, name in roles.items() if name}
@@ -157,7 +127,6 @@ def check(
     else:
         wanted = np.zeros((len(strata), len(code)), int)
         np.add.at(wanted, (stratum, old), 1)
-        assert pool.old is not None
         assert pool.old.tolist() == wanted.tolist()
 
     if columns.example_id:
@@ -169,7 +138,7 @@ def check(
         identity = np.arange(len(frame), dtype=np.uint64)
         keys = np.array([f"#{row}" for row in range(len(frame))])
     hashes = hash64(SEED, 0, identity)
-    chosen: list[int] = []
+    chosen = []
     for number in range(len(strata)):
         rows = np.flatnonzero(stratum == number)
         assert pool.starts[number] == len(chosen)
@@ -181,10 +150,8 @@ def check(
     assert items.identity.tolist() == identity[chosen].tolist()
     assert items.keys.to_pylist() == keys[chosen].tolist()
     if old is not None:
-        assert items.old is not None
         assert items.old.tolist() == old[chosen].tolist()
     if "r" in roles:
-        assert items.recorded is not None
         assert items.recorded.tolist() == classes["r"].map(code).fillna(-1)[chosen].tolist()
     else:
         assert items.recorded is None
@@ -196,9 +163,7 @@ def check(
 
 @pytest.mark.parametrize("kind", ["text", "int", "bool"])
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_pool_is_what_pandas_says(
-    tmp_path: Path, engine: Engine, kind: str, signed: bool
-) -> None:
+def test_a_pool_is_what_pandas_says(tmp_path, engine, kind, signed):
     frame = frame_of(700, kind)
     class_type = "string" if kind == "text" else "int64"
     columns = replace(TEXT, class_type=class_type)
@@ -211,7 +176,7 @@ def test_a_pool_is_what_pandas_says(
     assert pool.items.fields.schema.field("text").type == pa.string()
 
 
-def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path: Path, engine: Engine) -> None:
+def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path, engine):
     frame = frame_of(300, "int")
     frame["r"] = frame["r"].astype(float)
     columns = replace(TEXT, fields=(), class_type="double")
@@ -225,17 +190,15 @@ def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path: Path, engi
     [("difficulty",), ("old_prediction", "recorded"), ("example_id",), ("difficulty", "recorded")],
 )
 @pytest.mark.parametrize("most", [1, None])
-def test_what_is_not_there_is_left_out(
-    tmp_path: Path, engine: Engine, without: tuple[str, ...], most: int | None
-) -> None:
+def test_what_is_not_there_is_left_out(tmp_path, engine, without, most):
     frame = frame_of(400)
     columns = replace(TEXT, **dict.fromkeys(without))
-    source = source_of(frame, tmp_path / "d", chunk_rows=90)
+    source = source_of(frame, tmp_path / "d", chunk=90)
     pool = pool_in(tmp_path / "w", columns, source, engine, most=most)
     check(pool, frame, columns, most=most)
 
 
-def same(one: LabelledPool, other: LabelledPool) -> None:
+def same(one, other):
     assert one.classes == other.classes
     assert one.fingerprint == other.fingerprint
     for name in ("labels", "stratum_row", "stratum_bin", "edges", "sizes", "old", "starts"):
@@ -247,41 +210,27 @@ def same(one: LabelledPool, other: LabelledPool) -> None:
 
 
 @pytest.mark.slow
-def test_a_pool_does_not_depend_on_how_it_is_cut(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pool_does_not_depend_on_how_it_is_cut(tmp_path, engine, monkeypatch):
     frame = frame_of(1000, seed=3)
     columns = replace(TEXT, example_id=None)
-    options: dict[str, Any] = {"signed": True, "bins": 4, "most": 30}
+    options = {"signed": True, "bins": 4, "most": 30}
     whole = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine, **options)
     check(whole, frame, columns, signed=True, bins=4, most=30)
     cuts = ((1, 100, 37, 300), (3, 500, 100, 500), (7, 5000, 4000, 1 << 18), (2, 50, 50, 50))
-    for number, (files, row_group, chunk_rows, split_rows) in enumerate(cuts):
-        source = source_of(
-            frame,
-            tmp_path / f"d{number}",
-            monkeypatch,
-            files=files,
-            row_group=row_group,
-            chunk_rows=chunk_rows,
-            split_rows=split_rows,
-        )
-        found = pool_in(tmp_path / f"w{number}", columns, source, engine, **options)
-        same(found, whole)
+    for number, cut in enumerate(cuts):
+        how = dict(zip(("files", "row_group", "chunk", "split"), cut, strict=True))
+        source = source_of(frame, tmp_path / f"d{number}", monkeypatch, **how)
+        same(pool_in(tmp_path / f"w{number}", columns, source, engine, **options), whole)
     assert len(source.splits) == 20
 
 
-def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(tmp_path, engine, monkeypatch):
     monkeypatch.setattr(difficulty_bins, "_MOST_DISTINCT", 200)
     frame = frame_of(3000, seed=4)
     frame["c"] = np.random.default_rng(4).normal(size=3000)
     columns = replace(TEXT, fields=(), example_id=None)
     whole = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
-    source = source_of(
-        frame, tmp_path / "e", monkeypatch, row_group=100, chunk_rows=70, split_rows=200
-    )
+    source = source_of(frame, tmp_path / "e", monkeypatch, row_group=100, chunk=70, split=200)
     same(pool_in(tmp_path / "v", columns, source, engine), whole)
     exact = np.unique(np.nanquantile(frame["c"], [1 / 3, 2 / 3]))
     assert whole.edges.tolist() != exact.tolist()
@@ -289,13 +238,9 @@ def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(
 
 
 @pytest.mark.slow
-def test_worker_processes_find_what_one_process_finds(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_processes_find_what_one_process_finds(tmp_path, engine, monkeypatch):
     frame = frame_of(2000, seed=6)
-    source = source_of(
-        frame, tmp_path / "d", monkeypatch, row_group=100, chunk_rows=100, split_rows=100
-    )
+    source = source_of(frame, tmp_path / "d", monkeypatch, row_group=100, chunk=100, split=100)
     alone = pool_in(tmp_path / "alone", TEXT, source, engine)
     monkeypatch.setattr(pool_module, "_SECONDS_PER_VALUE", 1.0)
     with Engine(runner_config("direct_multi", ())) as several:
@@ -303,7 +248,7 @@ def test_worker_processes_find_what_one_process_finds(
     same(together, alone)
 
 
-def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path: Path, engine: Engine) -> None:
+def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path, engine):
     frame = frame_of(400, "int").drop(columns=["image", "words"])
     columns = replace(TEXT, fields=("text",), class_type="int64")
     (tmp_path / "pool.csv").write_text(frame.to_csv(index=False), "utf-8")
@@ -315,35 +260,28 @@ def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path: Path, engine: Engi
     check(pool, frame, columns, most=None)
 
 
-def test_counts_and_candidates_of_slices(tmp_path: Path, engine: Engine) -> None:
+def test_counts_and_candidates_of_slices(tmp_path, engine):
     frame = frame_of(600)
-    by = SliceMembership(
-        (
-            (Singleton("city", "==", "Paris"),),
-            (Singleton("city", "is_null"),),
-            (Singleton("city", "==", "Oslo"),),
-            (Singleton("c", ">=", 0.5), Singleton("city", "==", "Paris")),
-        )
-    )
+    paris = Singleton("city", "==", "Paris")
+    others = ((Singleton("city", "is_null"),), (Singleton("city", "==", "Oslo"),))
+    by = SliceMembership(((paris,), *others, (Singleton("c", ">=", 0.5), paris)))
     columns = replace(TEXT, by=by, fields=())
-    source = source_of(frame, tmp_path / "d", chunk_rows=77)
+    source = source_of(frame, tmp_path / "d", chunk=77)
     pool = pool_in(tmp_path / "w", columns, source, engine)
     check(pool, frame, columns)
-    held = np.stack(
-        [
-            frame["city"] == "Paris",
-            frame["city"].isna(),
-            np.zeros(600, bool),
-            (frame["c"] >= 0.5) & (frame["city"] == "Paris"),
-        ]
-    )
+    city = frame["city"]
+    members = [
+        city == "Paris",
+        city.isna(),
+        city == "Oslo",
+        (frame["c"] >= 0.5) & (city == "Paris"),
+    ]
+    held = np.stack(members)
     code = {name: place for place, name in enumerate(pool.classes)}
     wanted = np.zeros((4, len(pool.labels), len(code)), int)
     row = {int(label): place for place, label in enumerate(pool.labels)}
     for y, o, member in zip(frame["y"], frame["o"], held.T, strict=True):
         wanted[member, row[code[y]], code[o]] += 1
-    assert pool.slices is not None
-    assert pool.slices.old is not None
     assert pool.slices.old.tolist() == wanted.tolist()
     assert pool.slices.labels.tolist() == wanted.sum(axis=2).tolist()
     assert pool.slices.sizes.tolist() == held.sum(axis=1).tolist()
@@ -354,12 +292,11 @@ def test_counts_and_candidates_of_slices(tmp_path: Path, engine: Engine) -> None
         found = ragged.codes[ragged.offsets[number] : ragged.offsets[number + 1]]
         assert found.tolist() == np.flatnonzero(held[:, place[key]]).tolist()
     without = pool_in(tmp_path / "v", replace(columns, old_prediction=None), source, engine)
-    assert without.slices is not None
     assert without.slices.old is None
     assert without.slices.labels.tolist() == pool.slices.labels.tolist()
 
 
-def test_classes_that_only_an_answer_may_have(tmp_path: Path, engine: Engine) -> None:
+def test_classes_that_only_an_answer_may_have(tmp_path, engine):
     frame = frame_of(200)
     columns = replace(TEXT, fields=())
     source = source_of(frame, tmp_path / "d")
@@ -367,18 +304,14 @@ def test_classes_that_only_an_answer_may_have(tmp_path: Path, engine: Engine) ->
     more = pool_in(tmp_path / "v", columns, source, engine, extra_classes=["aaa", "class 1"])
     assert more.classes == ("aaa", *plain.classes)
     assert more.labels.tolist() == (plain.labels + 1).tolist()
-    assert more.old is not None
-    assert plain.old is not None
     assert more.old[:, 0].tolist() == [0] * len(plain.sizes)
     assert more.old[:, 1:].tolist() == plain.old.tolist()
     assert more.fingerprint == plain.fingerprint
-    with pytest.raises(
-        InputError, match=r"class 7 is not a class of label 'y', whose classes are text"
-    ):
+    with pytest.raises(InputError, match="class 7 is not a class of label 'y', whose classes are"):
         pool_in(tmp_path / "u", columns, source, engine, extra_classes=[7])
 
 
-def test_an_extra_class_of_another_kind_is_refused() -> None:
+def test_an_extra_class_of_another_kind_is_refused():
     values = PoolValues(PoolColumns("y", None, None, None, None, (), None, "int64"), signed=False)
     values.add_classes("label", pa.array([0, 1]))
     assert all_classes(values, [True, 2.0]) == [0, 1, 2]
@@ -387,7 +320,7 @@ def test_an_extra_class_of_another_kind_is_refused() -> None:
             all_classes(values, [value])
 
 
-def test_a_pool_of_one_example(tmp_path: Path, engine: Engine) -> None:
+def test_a_pool_of_one_example(tmp_path, engine):
     frame = frame_of(1)
     frame["o"] = frame["r"] = frame["y"]
     for number, confidence in enumerate((0.5, np.nan)):
@@ -400,15 +333,13 @@ def test_a_pool_of_one_example(tmp_path: Path, engine: Engine) -> None:
         assert pool.items.keys.to_pylist() == ["item 0"]
 
 
-def test_a_pass_that_is_done_is_not_done_again(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_that_is_done_is_not_done_again(tmp_path, engine, monkeypatch):
     source = source_of(frame_of(300), tmp_path / "d")
     first = pool_in(tmp_path / "w", TEXT, source, engine)
-    runs: list[str] = []
+    runs = []
     inner = engine.run
 
-    def noted(build: Any, stage: str, *seconds: float, **options: Any) -> Any:
+    def noted(build, stage, *seconds, **options):
         # Without what tells a plan from others.
         runs.append(stage.rpartition("-")[0])
         return inner(build, stage, *seconds, **options)
@@ -426,7 +357,7 @@ def test_a_pass_that_is_done_is_not_done_again(
 
 
 @pytest.mark.parametrize("other", ["the same stratum", "another stratum"])
-def test_an_id_that_occurs_twice_is_shown(tmp_path: Path, engine: Engine, other: str) -> None:
+def test_an_id_that_occurs_twice_is_shown(tmp_path, engine, other):
     frame = frame_of(200)
     frame["id"] = np.arange(200) * 7
     rows = np.flatnonzero((frame["y"] == frame["y"][0]) == (other == "the same stratum"))
@@ -438,34 +369,26 @@ def test_an_id_that_occurs_twice_is_shown(tmp_path: Path, engine: Engine, other:
 
 
 @pytest.mark.parametrize("column", ["y", "o"])
-def test_a_missing_class_is_told(tmp_path: Path, engine: Engine, column: str) -> None:
+def test_a_missing_class_is_told(tmp_path, engine, column):
     frame = frame_of(200)
     frame.loc[120, column] = None
-    source = source_of(frame, tmp_path / "d", chunk_rows=50, row_group=50)
+    source = source_of(frame, tmp_path / "d", chunk=50, row_group=50)
     with pytest.raises(InputError, match=rf"column '{column}' has no value in row 121 of"):
         pool_in(tmp_path / "w", TEXT, source, engine)
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "message"),
-    [
-        ("y", np.arange(1200), r"label 'y' has more than 1,000 distinct values: it is not a class"),
-        ("o", np.arange(1200), r"prediction 'o' has more than 1,000 distinct values"),
-        (
-            "o",
-            np.arange(1200) % 3 / 2,
-            r"prediction 'o' holds fractions \(0\.5\): it is not a class",
-        ),
-        ("o", np.full(1200, 77), r"prediction 'o' never equals label 'y': labels are 0\.0, 1\.0"),
-        ("r", np.full(1200, 77), r"prediction 'r' never equals label 'y'"),
-        ("o", np.arange(1200) % 600 + 1, r"have 1,101 classes in all, and at most 1,000"),
-        ("c", np.full(1200, np.inf), r"column 'c' holds inf in row 1 of"),
-        ("id", np.full(1200, None), r"--example-id has no value in row 1 of"),
-    ],
-)
-def test_columns_that_are_no_classes_are_refused(
-    tmp_path: Path, engine: Engine, column: str, values: np.ndarray, message: str
-) -> None:
+@pytest.mark.parametrize(("column", "values", "message"), [
+    ("y", np.arange(1200), r"label 'y' has more than 1,000 distinct values: it is not a class"),
+    ("o", np.arange(1200), r"prediction 'o' has more than 1,000 distinct values"),
+    ("r", np.arange(1200), r"prediction 'r' has more than 1,000 distinct values"),
+    ("o", np.arange(1200) % 3 / 2, r"prediction 'o' holds fractions \(0\.5\): it is not a class"),
+    ("o", np.full(1200, 77), r"prediction 'o' never equals label 'y': labels are 0\.0, 1\.0"),
+    ("r", np.full(1200, 77), r"prediction 'r' never equals label 'y'"),
+    ("o", np.arange(1200) % 600 + 1, r"have 1,101 classes in all, and at most 1,000"),
+    ("c", np.full(1200, np.inf), r"column 'c' holds inf in row 1 of"),
+    ("id", np.full(1200, None), r"--example-id has no value in row 1 of"),
+])  # fmt: skip
+def test_columns_that_are_no_classes_are_refused(tmp_path, engine, column, values, message):
     rows = np.arange(1200)
     frame = pd.DataFrame({"y": rows % 2, "o": rows % 2, "r": rows % 2, "c": rows / 9, "id": rows})
     if "in all" in message:
@@ -477,7 +400,7 @@ def test_columns_that_are_no_classes_are_refused(
         pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
 
 
-def test_recorded_answers_may_all_be_missing(tmp_path: Path, engine: Engine) -> None:
+def test_recorded_answers_may_all_be_missing(tmp_path, engine):
     frame = frame_of(100)
     frame["r"] = pd.Series([None] * 100, dtype="string")
     columns = replace(TEXT, fields=())
@@ -486,9 +409,7 @@ def test_recorded_answers_may_all_be_missing(tmp_path: Path, engine: Engine) -> 
     assert set(pool.items.recorded) == {-1}
 
 
-def test_too_many_slices_of_too_many_classes_are_refused(
-    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_slices_of_too_many_classes_are_refused(tmp_path, engine, monkeypatch):
     monkeypatch.setattr(pool_module, "_MOST_ENTRIES", 99)
     by = SliceMembership(tuple((Singleton("city", "==", str(number)),) for number in range(10)))
     source = source_of(frame_of(100), tmp_path / "d")
@@ -496,22 +417,20 @@ def test_too_many_slices_of_too_many_classes_are_refused(
         pool_in(tmp_path / "w", replace(TEXT, by=by), source, engine)
 
 
-def test_values_of_a_column_as_slices(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {
-            "text": ["b", "a", None, "b"] * 5,
-            "flag": [True, False, True, True] * 5,
-            "whole": [3, 1, 2, 3] * 5,
-            "number": [0.5, np.nan, -0.0, 0.0] * 5,
-            "day": pd.to_datetime(["2024-01-02", "2024-01-01", None, "2024-01-02"] * 5),
-            "tags": [["x", "y"], [], None, ["y"]] * 5,
-            "many": np.arange(20),
-            "image": [b"1"] * 20,
-        }
-    )
-    source = source_of(frame, tmp_path / "d", chunk_rows=3)
+def test_values_of_a_column_as_slices(tmp_path):
+    values = {
+        "text": ["b", "a", None, "b"],
+        "flag": [True, False, True, True],
+        "whole": [3, 1, 2, 3],
+        "number": [0.5, np.nan, -0.0, 0.0],
+        "day": pd.to_datetime(["2024-01-02", "2024-01-01", None, "2024-01-02"]).tolist(),
+        "tags": [["x", "y"], [], None, ["y"]],
+    }
+    frame = pd.DataFrame({name: four * 5 for name, four in values.items()})
+    frame = frame.assign(many=np.arange(20), image=[b"1"] * 20)
+    source = source_of(frame, tmp_path / "d", chunk=3)
 
-    def told(column: str) -> list[tuple[str, Any]]:
+    def told(column):
         found = by_values(source, column)
         assert all(len(conditions) == 1 for conditions in found.predicates)
         return [(one.op, one.value) for (one,) in found.predicates]
@@ -531,7 +450,7 @@ def test_values_of_a_column_as_slices(tmp_path: Path) -> None:
     for column in ("text", "flag", "whole", "number", "day"):
         lengths = np.diff(by_values(source, column).codes(table).offsets)
         assert lengths.tolist() == [1] * 20
-    with pytest.raises(InputError, match="--by many: it has more than 19 different values"):
+    with pytest.raises(InputError, match="--by many: it has more than 19 different values, each"):
         by_values(source, "many", most=19)
     assert by_values(source, "many", most=20).size == 20
     with pytest.raises(InputError, match="--by image: a column of binary has no values"):

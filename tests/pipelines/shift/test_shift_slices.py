@@ -1,9 +1,5 @@
 """Shifts of slices: every number against a direct computation, item by item."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -25,22 +21,15 @@ from tests.shift_runs import (
     within_shares,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
-
 Z = stats.norm.isf(0.025)
 
 
 @pytest.fixture(scope="module")
-def frame() -> pd.DataFrame:
+def frame():
     return made()
 
 
-def slice_estimate(
-    whole: shift_oracle.Pool, asked: list[int], held: list[bool], lam: float
-) -> tuple[np.ndarray, np.ndarray, float, float]:
+def slice_estimate(whole, asked, held, lam):
     """The matrix of a slice, its variances, its accuracy and that one's widened error, item by item.
 
     As the notes of `slicebeam.metrics.shift.estimates.estimate` have it.
@@ -81,9 +70,9 @@ def slice_estimate(
             unseen[i] += w / p_i / q
         right = whole.right[i]
         for j in range(P):
+            moved = [(whole.new[item] == j) - lam * (whole.old[item] == j) for item in items]
             values = [
-                held[item] * ((whole.new[item] == j) - lam * (whole.old[item] == j) - ratio[i, j])
-                for item in items
+                held[item] * (one - ratio[i, j]) for item, one in zip(items, moved, strict=True)
             ]
             spread = shift_oracle.variance(values)
             variance[i, j] += w * spread / q**2
@@ -94,7 +83,7 @@ def slice_estimate(
     return matrix, np.sqrt(variance + 3 * unseen[:, None] ** 2), accuracy, error
 
 
-def with_gaps(frame: pd.DataFrame) -> pd.DataFrame:
+def with_gaps(frame):
     part = frame["part"].mask(frame["size"] == 0)
     size = frame["size"].astype("Int64").mask(frame["part"] == "b")
     new = frame["is_new"].astype("boolean").mask(frame["size"] == 1)
@@ -103,7 +92,7 @@ def with_gaps(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("column", ["part", "size", "is_new", "weight"])
-def test_slices_by_a_column(column: str, frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_slices_by_a_column(column, frame, tmp_path):
     data = with_gaps(frame)
     flags = ["--data", saved(data, tmp_path), *REPLAYED, "--difficulty", "confidence"]
     found = shift(tmp_path / "out", *flags, "--budget", 80, "--by", column)
@@ -121,9 +110,8 @@ def test_slices_by_a_column(column: str, frame: pd.DataFrame, tmp_path: Path) ->
     for one in found["slices"]:
         (condition,) = one["definition"]["predicate"]["all"]
         is_null = condition["op"] == "is_null"
-        held = (
-            expected[f"{column} is null" if is_null else condition["value"]].astype(bool).tolist()
-        )
+        value = f"{column} is null" if is_null else condition["value"]
+        held = expected[value].astype(bool).tolist()
         assert condition["field"] == column
         assert (one["size"]["n"], one["origin"]["method"]) == (sum(held), "manual")
         mine, change = by_id[one["slice_id"]], one["changes"][0]
@@ -154,7 +142,7 @@ def test_slices_by_a_column(column: str, frame: pd.DataFrame, tmp_path: Path) ->
     assert [one["changes"][0]["p_adjusted"] for one in found["slices"]] == pytest.approx(q.tolist())
 
 
-def slice_reliance(whole: shift_oracle.Pool, asked: list[int], held: list[bool]) -> tuple[float]:
+def slice_reliance(whole, asked, held):
     """Λ of the items of a slice, where an item outside of it counts as 0."""
     above = below = 0.0
     for items in shift_oracle.by_stratum(whole, asked):
@@ -167,21 +155,19 @@ def slice_reliance(whole: shift_oracle.Pool, asked: list[int], held: list[bool])
     return (min(1.0, max(0.0, above / below)) if below > 0 else 0.0,)
 
 
-def test_slices_by_label_are_the_rows_of_the_matrix(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_slices_by_label_are_the_rows_of_the_matrix(frame, tmp_path):
     flags = ["--data", saved(frame, tmp_path), *REPLAYED, "--method", "proportional"]
     found = shift(tmp_path, *flags, "--budget", 200, "--by", "label")["shift"]
     shares = np.array(found["old_matrix"]).sum(axis=1)
-    by_label = [
-        next(one for one in found["slices"] if sum(one["old_matrix"][row]) > 0) for row in range(3)
-    ]
-    for row, mine in enumerate(by_label):
+    for row in range(3):
+        mine = next(one for one in found["slices"] if sum(one["old_matrix"][row]) > 0)
         for name in ("old_matrix", "new_matrix", "shift", "shift_lo", "shift_hi"):
             of_slice, of_all = np.array(mine[name]), np.array(found[name][row]) / shares[row]
             np.testing.assert_allclose(of_slice[row], of_all, atol=1e-9)
             assert not np.delete(of_slice, row, axis=0).any()
 
 
-def test_slices_of_a_search(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_slices_of_a_search(frame, tmp_path):
     wrong = (frame["part"] == "b") & (frame["size"] >= 2)
     worse = frame["label"].mask(wrong, (frame["label"] + 1) % 3)
     data = saved(frame.assign(old=worse), tmp_path)
@@ -202,22 +188,21 @@ def test_slices_of_a_search(frame: pd.DataFrame, tmp_path: Path) -> None:
     assert found["slices"][0]["changes"][0]["significant"]
 
 
-def test_a_slice_without_a_call_is_unsure(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_slice_without_a_call_is_unsure(frame, tmp_path):
     rare = frame.assign(part=["rare"] + ["often"] * (len(frame) - 1))
     flags = ["--data", saved(rare, tmp_path), *REPLAYED, "--budget", 30, "--by", "part"]
     seed = next(s for s in range(9) if 0 not in asked_items(frame["label"], [10] * 3, s))
     found = shift(tmp_path / "out", *flags, "--seed", seed)
     (one,) = (one for one in found["slices"] if one["size"]["n"] == 1)
-    assert [
-        each["calls"] for each in found["shift"]["slices"] if each["slice_id"] == one["slice_id"]
-    ] == [0]
+    calls = {each["slice_id"]: each["calls"] for each in found["shift"]["slices"]}
+    assert calls[one["slice_id"]] == 0
     change = one["changes"][0]
     assert change["delta"]["value"] == 0
     assert (change["after"]["lo"], change["after"]["hi"]) == (0, 1)
     assert not change["significant"]
 
 
-def test_intervals_of_slices_cover() -> None:
+def test_intervals_of_slices_cover():
     random = np.random.default_rng(3)
     rows, runs, budget = 3000, 200, 300
     label = np.sort(random.integers(0, 3, rows))
@@ -234,12 +219,8 @@ def test_intervals_of_slices_cover() -> None:
     truth = np.array([(new == label)[slice_of == g].mean() for g in range(4)])
     covered = np.zeros(4)
     for _ in range(runs):
-        asked = np.concatenate(
-            [
-                random.choice(np.flatnonzero(label == i), budget // 3, replace=False)
-                for i in range(3)
-            ]
-        )
+        rows_of = [np.flatnonzero(label == i) for i in range(3)]
+        asked = np.concatenate([random.choice(r, budget // 3, replace=False) for r in rows_of])
         sample = Sample.empty(4, 3, 4)
         sample.asked[:] = budget // 3
         at = (slice_of[asked], label[asked])

@@ -1,33 +1,25 @@
 """``--log-format json``: every line is an event, also where a run fails."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slicebeam.pipelines.cli import run
 from tests.running import read
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def arguments(adult_path: Path, output: Path, *more: str) -> list[str]:
+def arguments(adult_path, output, *more):
     roles = ["--label=income", "--prediction=prediction", "--features=sex,race,row_id"]
     return ["search", f"--data={adult_path}", f"--output={output}", *roles, *more]
 
 
-def events(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def events(capsys):
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_a_search_tells_what_it_did(
-    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_search_tells_what_it_did(adult_path, tmp_path, capsys):
     more = ["--log-format=json", "--strategy=iterative", "--fail-on=worse"]
     more += ["--exclude-features=row_id", "--group=native-country"]
     command = arguments(adult_path, tmp_path, *more)
@@ -62,9 +54,7 @@ def test_a_search_tells_what_it_did(
     assert published["exit_code"] == int(document["testing"]["degraded"] > 0)
 
 
-def test_columns_that_are_left_out(
-    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_columns_that_are_left_out(adult_path, tmp_path, capsys):
     command = [one for one in arguments(adult_path, tmp_path) if "features" not in one]
     command += ["--max-cross-size=1", "--log-format", "json"]
     assert run(command) == 0
@@ -83,13 +73,7 @@ def test_columns_that_are_left_out(
         (["--label=incom"], "unknown column 'incom'; did you mean 'income'?"),
     ],
 )
-def test_errors_are_events_too(
-    more: list[str],
-    message: str,
-    adult_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_errors_are_events_too(more, message, adult_path, tmp_path, capsys):
     assert run(arguments(adult_path, tmp_path, "--log-format", "json", *more)) == 2
     told = events(capsys)
     assert told[-1]["event"] == "error"
@@ -97,7 +81,7 @@ def test_errors_are_events_too(
     assert told[-1]["exit_code"] == 2
 
 
-def test_of_a_file(tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_file(tmp_path, adult_path, capsys):
     file = tmp_path / "run.yaml"
     file.write_text(
         f"command: search\ndata: {adult_path}\nlog_format: json\nlabel: incom\noutput: o\n"
@@ -111,9 +95,7 @@ def test_of_a_file(tmp_path: Path, adult_path: Path, capsys: pytest.CaptureFixtu
     assert told["message"].endswith("none.yaml: no such file")
 
 
-def test_quiet_tells_errors_only(
-    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quiet_tells_errors_only(adult_path, tmp_path, capsys):
     quiet = ["--quiet", "--log-format=json", "--max-cross-size=1"]
     assert run(arguments(adult_path, tmp_path, *quiet)) == 0
     assert capsys.readouterr() == ("", "")
@@ -122,13 +104,8 @@ def test_quiet_tells_errors_only(
     assert told["event"] == "error"
 
 
-def test_interrupted(
-    adult_path: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def stop(*_: object, **__: object) -> None:
+def test_interrupted(adult_path, tmp_path, capsys, monkeypatch):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("slicebeam.pipelines.search.search.build", stop)

@@ -1,9 +1,6 @@
 """What a reader sees of findings: a line each, whatever the width of the terminal."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,6 +14,7 @@ from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.finding_numbers import Numbers
 from slicebeam.pipelines.show.result_notes import found_line
 from slicebeam.pipelines.show.slice_tables import show
+from tests.conftest import slow
 from tests.running import read
 
 ADULT = ("--label=income", "--prediction=prediction", "--max-cross-size=2")
@@ -24,7 +22,7 @@ FEATURES = "--features=age,education,marital-status,occupation,relationship,capi
 
 
 @pytest.fixture(scope="module")
-def found(adult_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def found(adult_path, tmp_path_factory):
     """The folder of a search."""
     out = tmp_path_factory.mktemp("found")
     command = ["search", f"--data={adult_path}", f"--output={out}", *ADULT, FEATURES]
@@ -32,15 +30,15 @@ def found(adult_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def show_again(out: Path) -> None:
+def show_again(out):
     paths = [out / name for name in ("changelist.json", "slices.parquet")]
     show(Published(read_search(str(paths[0]), "--changelist"), *paths))
 
 
-def rows_of(printed: str) -> list[tuple[list[str], str]]:
+def rows_of(printed):
     """The cells of numbers and the slice of each row, whose lines are joined again."""
     lines = printed.splitlines()
-    rows: list[tuple[list[str], str]] = []
+    rows = []
     at = -1
     for line in lines:
         if re.search(r"^ *n +(value|change) ", line):
@@ -57,17 +55,12 @@ def rows_of(printed: str) -> list[tuple[list[str], str]]:
     return rows
 
 
-def number(text: str) -> float:
+def number(text):
     return float(text.replace(",", ""))
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, None])
-def test_nothing_of_a_finding_is_cut(
-    width: int | None,
-    found: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     if width is not None:
         monkeypatch.setenv("COLUMNS", str(width))
@@ -89,7 +82,6 @@ def test_nothing_of_a_finding_is_cut(
         assert (number(texts["rank"]), number(texts["n"])) == (one["rank"], one["n"])
         assert number(texts["value"]) == pytest.approx(one["value"], abs=5.01e-4)
         difference = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", texts["difference [95%]"])
-        assert difference is not None
         shown = [number(part) for part in difference.groups()]
         assert shown == pytest.approx([one["difference"], *one["interval"]], abs=5.01e-4)
         if "expected" in texts:
@@ -108,9 +100,7 @@ def test_nothing_of_a_finding_is_cut(
     assert "Accuracy, worse than expected (over all examples .872):" in printed
 
 
-def test_three_lines_at_the_end(
-    found: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_lines_at_the_end(found, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     show_again(found)
     printed = capsys.readouterr().out
@@ -130,7 +120,7 @@ def test_three_lines_at_the_end(
     assert "say more" not in printed
 
 
-def test_two_sides(adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_sides(adult_path, tmp_path, capsys):
     command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
     assert run([*command, "--max-cross-size=1", "--alternative=both"]) == 0
     printed = capsys.readouterr().out
@@ -144,9 +134,7 @@ def test_two_sides(adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"{len(findings)} findings ({of['worse']} worse, {of['better']} better)." in better
 
 
-def test_the_only_one_and_none(
-    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_only_one_and_none(adult_path, tmp_path, capsys):
     assert counted(0, "finding") == "no findings"
     given = tmp_path / "slices.yaml"
     given.write_text("- sex = Male\n")
@@ -171,37 +159,19 @@ def test_the_only_one_and_none(
         ((-0.5, -0.75, (None, 0.3)), ("-.500", "+.250 [-∞, +.300]")),
     ],
 )
-def test_numbers_have_the_digits_worth_reading(
-    values: tuple[float, float, tuple[float | None, float]], shown: tuple[str, str]
-) -> None:
+def test_numbers_have_the_digits_worth_reading(values, shown):
     value, expected, interval = values
-    one = Finding(
-        metric="loss",
-        direction="worse",
-        rank=1,
-        slice_id="a",
-        n=20,
-        value=value,
-        expected=expected,
-        difference=value - expected,
-        interval=interval,
-        p_value=0.001,
-    )
+    of_slice = {"metric": "loss", "direction": "worse", "rank": 1, "slice_id": "a", "n": 20}
+    difference = {"difference": value - expected, "interval": interval, "p_value": 0.001}
+    one = Finding(value=value, expected=expected, **of_slice, **difference)
     numbers = Numbers([one])
     assert (numbers.text(one.value), numbers.difference(one)) == shown
 
 
 @pytest.mark.parametrize(
-    ("column", "has_share"),
-    [("loss", True), pytest.param("mean:cost", True, marks=pytest.mark.slow), ("mean:gain", False)],
+    ("column", "has_share"), [("loss", True), slow("mean:cost", True), ("mean:gain", False)]
 )
-def test_losses_and_means_say_what_is_outside(
-    column: str,
-    has_share: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Parts of a sum are shares where no value is below 0."""
+def test_losses_and_means_say_what_is_outside(column, has_share, tmp_path, capsys):
     random = np.random.default_rng(0)
     kind, site = random.choice(list("abcd"), 2000), random.choice(list("xyz"), 2000)
     cost = random.gamma(2.0, 0.3, 2000) + (kind == "b") * 0.8 + (site == "y") * 0.3
@@ -226,9 +196,7 @@ def test_losses_and_means_say_what_is_outside(
         assert "held" not in printed
 
 
-def test_the_table_of_all(
-    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_of_all(adult_path, tmp_path, capsys):
     command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
     assert run([*command, "--report=all"]) == 0
     printed = capsys.readouterr().out
@@ -238,9 +206,7 @@ def test_the_table_of_all(
     assert "findings" in capsys.readouterr().err
 
 
-def test_more_findings_than_lines(
-    found: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_findings_than_lines(found, capsys, monkeypatch):
     monkeypatch.setattr("slicebeam.pipelines.show.slice_tables.MOST_LINES", 6)
     show_again(found)
     printed = capsys.readouterr().out
@@ -250,9 +216,7 @@ def test_more_findings_than_lines(
     assert f"and {more} more finding{'' if more == 1 else 's'}\n" in printed
 
 
-def test_metrics_without_findings_say_why(
-    adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_without_findings_say_why(adult_path, tmp_path, capsys):
     command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
     command += ["--score=score", "--metric=auc,precision", "--max-cross-size=1"]
     old = ["--baseline-prediction=prediction_old", "--baseline-score=score_old"]
@@ -268,24 +232,37 @@ def test_metrics_without_findings_say_why(
     printed = " ".join(capsys.readouterr().out.split())
     assert "No findings of precision: the difference of two ratios" in printed
     models = {one["metric"]: one for one in read(tmp_path / "out").document["finding_models"]}
-    assert {name: one["stop"] for name, one in models.items()} == {
-        "auc": "not possible",
-        "precision": "not possible",
-    }
+    stops = {name: one["stop"] for name, one in models.items()}
+    assert stops == {"auc": "not possible", "precision": "not possible"}
+
+
+PRUNED = "within significant slices (leave --prune-significant out)"
+QUEUED = "below the end of the queue (more --iterations, a larger --max-candidates)"
 
 
 @pytest.mark.parametrize(
-    "strategy", ["batch", "iterative", pytest.param("priority", marks=pytest.mark.slow)]
+    ("options", "left_out"),
+    [
+        (["--strategy=batch"], []),
+        (["--strategy=iterative"], []),
+        (["--strategy=iterative", "--prune-significant"], [PRUNED]),
+        (["--strategy=priority", "--max-candidates=20"], [QUEUED]),
+        (["--strategy=priority", "--max-candidates=20", "--prune-significant"], [PRUNED, QUEUED]),
+        # The queue is empty after the last iteration.
+        (["--strategy=priority", "--iterations=3"], []),
+    ],
 )
 def test_a_strategy_that_does_not_visit_all_says_so(
-    strategy: str, adult_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    options, left_out, adult_path, tmp_path, capsys
+):
     command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
-    assert run([*command, f"--strategy={strategy}"]) == 0
+    assert run([*command, *options]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    tested = sum(read(tmp_path / "out").document["testing"]["tested_per_level"])
-    line = f"Findings are chosen from the {tested:,} tested slices: unlike batch, the {strategy}"
-    assert (line in said) == (strategy != "batch")
+    testing = read(tmp_path / "out").document["testing"]
+    most = testing["family_size"] - sum(testing["tested_per_level"])
+    line = f"Up to {most:,} slices of at least 20 examples were not visited: "
+    assert ("not visited:" in said) == bool(left_out)
+    assert not left_out or f"{line}{' and '.join(left_out)}." in said
 
 
 @pytest.mark.parametrize(
@@ -296,7 +273,7 @@ def test_a_strategy_that_does_not_visit_all_says_so(
         ("most findings", " findings, the maximum of a list."),
     ],
 )
-def test_why_a_list_ends(found: Path, stop: str, end: str) -> None:
+def test_why_a_list_ends(found, stop, end):
     document = read_search(str(found / "changelist.json"), "--changelist")
     (model,) = document.finding_models
     ended = document.model_copy(

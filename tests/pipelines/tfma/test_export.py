@@ -1,11 +1,8 @@
 """What TensorFlow Model Analysis itself reads from a folder that was exported."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +14,7 @@ DATA = ["--data", str(ADULT), "--label", "income", "--features", "age,sex,occupa
 NEW, OLD = ["--prediction", "prediction"], ["--baseline-prediction", "prediction_old"]
 
 
-def exported(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
+def exported(folder, *options):
     """Search, export, and return the document and the folder."""
     out = folder / "out"
     assert run(["search", *DATA, *NEW, *options, "--output", str(out), "--quiet"]) == 0
@@ -25,13 +22,13 @@ def exported(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
     return json.loads((out / "changelist.json").read_text()), str(folder / "tfma")
 
 
-def key_of(folder: str, slice_id: str) -> tuple[tuple[str, Any], ...]:
+def key_of(folder, slice_id):
     index = json.loads(Path(folder, "slices.json").read_text())
     (found,) = [one["slice_key"] for one in index if one["slice_id"] == slice_id]
     return tuple((column, value) for column, value in found)
 
 
-def test_one_model(tmp_path: Path) -> None:
+def test_one_model(tmp_path):
     import tensorflow_model_analysis as tfma
     from tensorflow_model_analysis.view import util
 
@@ -52,10 +49,8 @@ def test_one_model(tmp_path: Path) -> None:
         for name, part in (("accuracy", "after"), ("accuracy_delta", "delta")):
             bounds = found[name]["boundedValue"]
             assert bounds["value"] == change[part]["value"]
-            assert (bounds["lowerBound"], bounds["upperBound"]) == (
-                change[part]["lo"],
-                change[part]["hi"],
-            )
+            ends = (change[part]["lo"], change[part]["hi"])
+            assert (bounds["lowerBound"], bounds["upperBound"]) == ends
         assert found["accuracy_p_adjusted"]["doubleValue"] == change["p_adjusted"]
     assert {"==", "between"} <= ops
     first = document["findings"][0]
@@ -69,7 +64,7 @@ def test_one_model(tmp_path: Path) -> None:
     assert result.data_location == str(ADULT)
 
 
-def test_validation_is_the_verdict(tmp_path: Path) -> None:
+def test_validation_is_the_verdict(tmp_path):
     import tensorflow_model_analysis as tfma
 
     document, folder = exported(tmp_path)
@@ -90,7 +85,7 @@ def test_validation_is_the_verdict(tmp_path: Path) -> None:
     assert tfma.load_validation_result(folder).validation_ok
 
 
-def test_two_models(tmp_path: Path) -> None:
+def test_two_models(tmp_path):
     import tensorflow_model_analysis as tfma
 
     document, folder = exported(tmp_path, *OLD, "--alternative", "both")
@@ -106,7 +101,7 @@ def test_two_models(tmp_path: Path) -> None:
     assert [spec.is_baseline for spec in result.config.model_specs] == [True, False]
 
 
-def test_a_folder_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_somebody_else(tmp_path, capsys):
     _, folder = exported(tmp_path)
     out = str(tmp_path / "out")
     assert run(["export", "tfma", out, "--to", folder, "--quiet"]) == 0
@@ -117,11 +112,9 @@ def test_a_folder_of_somebody_else(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "OUTPUT" in capsys.readouterr().err
 
 
-def test_without_tfma(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_tfma(tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     assert run(["search", *DATA, *NEW, "--output", str(out), "--quiet"]) == 0
     monkeypatch.setitem(sys.modules, "tensorflow_model_analysis", None)
     assert run(["export", "tfma", str(out), "--to", str(tmp_path / "x")]) == 2
-    assert "pip install 'slicebeam[tfma]'" in capsys.readouterr().err
+    assert "in the checkout, run pip install '.[tfma]'" in capsys.readouterr().err

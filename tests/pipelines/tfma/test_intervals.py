@@ -1,7 +1,5 @@
 """Intervals of metrics that TFMA computes, without TFMA: means of few queries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,7 @@ from slicebeam.pipelines.tfma import found_metrics
 DRAWS, REPLICATES = 2000, 20
 
 
-def first_gains(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def first_gains(random, shape):
     """NDCG@1 of queries with four documents each: a share, mostly 1."""
     score = random.uniform(size=(*shape, 4))
     gain = random.integers(1, 5, score.shape) + 2.0 * (random.uniform(size=score.shape) < score)
@@ -20,7 +18,7 @@ def first_gains(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarr
 
 
 @pytest.mark.parametrize("queries", [8, 15, 60])
-def test_intervals_of_few_queries_cover_the_truth(queries: int) -> None:
+def test_intervals_of_few_queries_cover_the_truth(queries):
     random = np.random.default_rng(11)
     truth = first_gains(random, (400_000,)).mean()
     found = first_gains(random, (DRAWS, queries))
@@ -34,7 +32,7 @@ def test_intervals_of_few_queries_cover_the_truth(queries: int) -> None:
     assert 0.93 <= np.mean(covered) <= 0.97
 
 
-def test_what_does_not_vary_has_no_interval() -> None:
+def test_what_does_not_vary_has_no_interval():
     estimate, p = found_metrics.tested(np.ones(21), 12)
     assert (estimate.value, estimate.lo, p) == (1.0, None, None)
     assert found_metrics.tested(np.zeros(21), 12)[1] == 1.0

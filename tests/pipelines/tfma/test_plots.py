@@ -1,9 +1,6 @@
 """Plots that a check writes, and a model that predicts for metrics of TFMA."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,9 +13,6 @@ from tests.pipelines.eval_config.oracle import their_numbers
 from tests.pipelines.eval_config.test_against_tfma import TWO_MODELS, adult
 from tests.pipelines.eval_config.tfma_runs import ours
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.tfma
 PLOTS = """metrics_specs { metrics { class_name: "BinaryAccuracy" }
   metrics { class_name: "CalibrationPlot" config: '"num_buckets": 20' }
@@ -26,7 +20,7 @@ PLOTS = """metrics_specs { metrics { class_name: "BinaryAccuracy" }
 slicing_specs {} slicing_specs { feature_keys: "sex" }"""
 
 
-def test_the_viewer_reads_the_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_viewer_reads_the_plots(tmp_path, capsys):
     import tensorflow_model_analysis as tfma
     from tensorflow_model_analysis.view import util
 
@@ -64,7 +58,7 @@ def test_the_viewer_reads_the_plots(tmp_path: Path, capsys: pytest.CaptureFixtur
 SEARCH = ("--label", "income", "--score", "score", "--features", "sex", "--min-slice-size", "1")
 
 
-def _numbers(entry: dict[str, Any]) -> dict[str, float]:
+def _numbers(entry):
     return {
         f"{name}": float(value["value"] if isinstance(value, dict) else value)
         for name, value in entry.items()
@@ -72,7 +66,7 @@ def _numbers(entry: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def test_plots_that_are_gone_are_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plots_that_are_gone_are_a_line(tmp_path, capsys):
     out, folder = tmp_path / "out", str(tmp_path / "exported")
     metric = ("--metric", "accuracy,tfma:CalibrationPlot")
     arguments = ["search", "--data", str(ADULT), *SEARCH, *metric, "--output", str(out)]
@@ -84,7 +78,7 @@ def test_plots_that_are_gone_are_a_line(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is gone; run it again" in capsys.readouterr().err
 
 
-def checked(frame: pd.DataFrame, folder: Path, *options: str) -> Any:
+def checked(frame, folder, *options):
     folder.mkdir()
     frame.to_parquet(folder / "data.parquet")
     slices = [{"all": [{"field": "sex", "op": "==", "value": "Female"}]}]
@@ -95,7 +89,7 @@ def checked(frame: pd.DataFrame, folder: Path, *options: str) -> Any:
     return json.loads((folder / "out" / "changelist.json").read_text())["tfma_metrics"]
 
 
-def test_a_model_predicts_as_its_column_does(tmp_path: Path) -> None:
+def test_a_model_predicts_as_its_column_does(tmp_path):
     frame = pd.read_parquet(ADULT).head(500).rename(columns={"hours-per-week": "hours"})
     frame["label"] = frame["income"].astype(np.int64)
     frame = frame[["age", "hours", "sex", "label"]].reset_index(drop=True)

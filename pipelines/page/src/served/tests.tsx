@@ -39,6 +39,7 @@ interface OfTopic {
   suggestions: Test[];
   undo: boolean;
   trouble: string;
+  remarks: string[];
 }
 
 interface After {
@@ -89,10 +90,10 @@ function Tests() {
   const judge = (test: Test | undefined, key: Key) =>
     test &&
     asking.ask(async (signal) => {
-      const after = await post<After>("tests/judge", { id: test.id, label: LABELS[key] }, signal);
+      const after = await post<After & { test: Test }>("tests/judge", { id: test.id, label: LABELS[key] }, signal);
       show((old) => {
         const next = follow(after)(old);
-        const judged = { ...test, label: LABELS[key], labeler: "browser" };
+        const judged = after.test;
         return (
           next && {
             ...next,
@@ -181,8 +182,14 @@ function Tests() {
           <p>
             The tests of {begun.tree}, for the model {begun.model}. A suggestion goes into the tree with the label that you
             give it: <kbd>V</kbd> the output is right, <kbd>B</kbd> it is wrong, <kbd>C</kbd> off topic; <kbd>Enter</kbd>{" "}
-            edits, <kbd>Delete</kbd> removes, <kbd>Z</kbd> undoes, the arrows move.
+            edits, <kbd>Delete</kbd> removes, <kbd>Z</kbd> undoes, the arrows move. What the test expects becomes what you
+            say.
           </p>
+          {now.remarks.map((one, at) => (
+            <p key={at} class="legend">
+              {one}
+            </p>
+          ))}
           <Ask begun={begun} now={now} open={open} suggest={suggest} isBusy={asking.isBusy} />
           {now.trouble && <p role="alert">{now.trouble}</p>}
           <section aria-labelledby="waiting">

@@ -1,0 +1,38 @@
+"""Whether a run passes its gate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.parts import Part
+
+_PASSES = {
+    "worse": "nothing is significantly worse",
+    "failing": "no topic fails",
+    None: "all thresholds are met",
+}
+# The document has all reasons, a sentence the first ones.
+_MOST_REASONS = 3
+
+
+class Gate(Part):
+    """Whether a run passes: what the exit code and the first word of the summary say too."""
+
+    fail_on: Literal["worse", "failing"] | None = Field(
+        None, description="the option --fail-on; absent where only thresholds are checked"
+    )
+    passed: bool
+    exit_code: Literal[0, 1, 2] = Field(
+        description="0 passed, 1 something is worse, 2 something could not be tested"
+    )
+    reasons: tuple[str, ...] = Field((), description="why it fails; none if it passes")
+
+    def line(self) -> str:
+        """Return PASS or FAIL with the reasons, in a line."""
+        if self.passed:
+            return f"PASS: {_PASSES[self.fail_on]}"
+        more = len(self.reasons) - _MOST_REASONS
+        shown = "; ".join(self.reasons[:_MOST_REASONS])
+        return f"FAIL: {shown}{f'; and {more:,} more' if more > 0 else ''}"

@@ -1,0 +1,292 @@
+"""Plans: every slice exactly once, within the memory, and never a different result."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slicebeam.metrics.counting import counting_plan
+from slicebeam.metrics.counting.count_reader import SumReader
+from slicebeam.metrics.counting.counting import (
+    Resampling,
+    Tables,
+    Unit,
+    selector_bytes,
+    table_cells,
+)
+from slicebeam.metrics.counting.counting_plan import (
+    Budget,
+    PlannedUnit,
+    blocks,
+    plan_all,
+    plan_chosen,
+    plan_listed,
+)
+from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.transforms.count.plans import plan_digest, read_block, write_plan
+from tests.metrics.counting.test_counting import (
+    COUNTS,
+    EVERYTHING,
+    VALUES,
+    WEIGHTS,
+    Table,
+    assert_same,
+)
+
+SEEDS = st.integers(0, 2**32)
+MEMORY = st.sampled_from([1500, 6000, 10**9])
+LEAN = st.sampled_from([COUNTS, WEIGHTS, VALUES])
+
+
+def budget_for(table, layers, memory):
+    space = table.space
+    return Budget(table.rows, space.raw_columns, space.passes, layers, memory, 1e-4)
+
+
+def read(table, planned, resampling):
+    """Count a plan block by block; a slice that is reported twice fails."""
+    layers = 1 + (resampling.replicates if resampling else 0)
+    reader = SumReader(table.lattice, table.space, layers, 1)
+    found = {}
+    for block in planned:
+        units = [one.unit for one in block]
+        tables = Tables(units, table.lattice, table.space, resampling)
+        for rows in table.blocks([13, 29]):
+            tables.add(rows)
+        for some in reader.slices(units, tables.state()):
+            assert not found.keys() & set(some.keys.tolist())
+            found.update(zip(some.keys.tolist(), some.sums, strict=True))
+    return found
+
+
+def table_bytes(unit, lattice, budget):
+    """The memory of a unit's tables, by what they are; at least for sparse ones."""
+    if unit.method == "dense":
+        cells = table_cells(unit.features, lattice)
+    elif unit.method == "sparse":
+        cells = min(table_cells(unit.features, lattice), budget.rows) // unit.parts
+    else:
+        assert unit.bases is not None
+        if unit.method == "listed":
+            own = selector_bytes(unit.bases.size, table_cells(unit.features, lattice))
+            return own + unit.bases.size * budget.cell_bytes
+        cells = sum(unit.bases.size * int(lattice.radices[f]) for f in unit.extensions)
+    return cells * budget.cell_bytes
+
+
+def check_memory(planned, lattice, budget):
+    for block in planned:
+        assert block
+        size = sum(table_bytes(one.unit, lattice, budget) for one in block)
+        assert size <= sum(one.bytes for one in block)
+        if sum(one.bytes for one in block) > budget.memory:
+            assert len(block) == 1
+            unit = block[0].unit
+            # What can be cut was cut: a dense table fits, an extension is of one base slice.
+            assert unit.method != "dense"
+            if unit.method == "sparse":
+                assert block[0].bytes <= budget.memory + unit.parts
+            elif len(unit.extensions) > 1:
+                assert size <= budget.memory
+            elif size > budget.memory:
+                assert unit.bases is not None
+                assert unit.bases.size == 1
+        assert all(one.seconds >= 0 for one in block)
+        assert sum(one.seconds for one in block[:-1]) < budget.block_seconds
+
+
+def small_tables(patch, *, select):
+    """Let tables of a few cells count as large, and selecting be cheap or dear."""
+    patch.setattr(counting_plan, "_SMALL_TABLE", 4)
+    patch.setattr(counting_plan, "_CELLS_PER_ROW", 0.5)
+    patch.setattr(counting_plan, "_SELECT_ROW", select)
+    patch.setattr(counting_plan, "_UNIT", select)
+    patch.setattr(counting_plan, "_INSIDE_ROW", min(select, 15e-9))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, memory=MEMORY, replicates=st.integers(0, 2), small=st.booleans(), space=LEAN)
+def test_all_slices_once(seed, memory, replicates, space, *, small):
+    table = Table(seed, space=space)
+    resampling = Resampling(replicates, 5) if replicates else None
+    budget = budget_for(table, 1 + replicates, memory)
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            small_tables(patch, select=5e-9)
+        planned = list(blocks(plan_all(table.lattice, budget), budget))
+    check_memory(planned, table.lattice, budget)
+    expected = table.all_counts(table.tuples(), resampling)
+    nonempty = {key: value for key, value in expected.items() if table.is_nonempty(value)}
+    assert_same(read(table, planned, resampling), nonempty)
+
+
+def candidates_of(table, rng):
+    """Random candidates; most have a base, which is any of their parents."""
+    chosen, bases, sizes = [], [], []
+    for features in table.tuples():
+        for codes in table.slices(features):
+            if rng.random() < 0.4:
+                continue
+            chosen.append(table.key(features, codes))
+            base, size = 0, 0
+            if len(features) > 1 and rng.random() < 0.8:
+                dropped = int(rng.integers(len(features)))
+                names = features[:dropped] + features[dropped + 1 :]
+                values = codes[:dropped] + codes[dropped + 1 :]
+                base, size = table.key(names, values), len(table.members(names, values))
+            bases.append(base)
+            sizes.append(size)
+    order = rng.permutation(len(chosen))
+    return tuple(np.array(some, np.int64)[order] for some in (chosen, bases, sizes))  # type: ignore[return-value]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=SEEDS,
+    memory=MEMORY,
+    replicates=st.integers(0, 2),
+    small=st.booleans(),
+    select=st.sampled_from([0.0, 5e-9, 1.0]),
+    space=LEAN,
+)
+def test_listed_slices_once(seed, memory, replicates, space, *, small, select):
+    table = Table(seed, space=space)
+    resampling = Resampling(replicates, 5) if replicates else None
+    budget = budget_for(table, 1 + replicates, memory)
+    candidates, bases, sizes = candidates_of(table, np.random.default_rng(seed))
+    with pytest.MonkeyPatch.context() as patch:
+        if small:
+            small_tables(patch, select=select)
+        planned = list(blocks(plan_listed(candidates, bases, sizes, table.lattice, budget), budget))
+    check_memory(planned, table.lattice, budget)
+    listed = [one.unit.candidates for block in planned for one in block]
+    assert all(some is not None for some in listed)
+    every = np.concatenate([np.zeros(0, np.int64), *listed])  # type: ignore[arg-type]
+    assert sorted(every.tolist()) == sorted(candidates.tolist())
+    expected = table.all_counts(table.tuples(), resampling)
+    wanted = {key: expected[key] for key in candidates.tolist()}
+    assert_same(read(table, planned, resampling), wanted)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=SEEDS,
+    memory=st.sampled_from([3000, 100_000, 10**9]),
+    replicates=st.integers(0, 3),
+    space=st.sampled_from([COUNTS, VALUES, EVERYTHING]),
+)
+def test_chosen_slices_once(seed, memory, replicates, space):
+    table = Table(seed, space=space)
+    resampling = Resampling(replicates, 5) if replicates else None
+    budget = budget_for(table, 1 + replicates, memory)
+    rng = np.random.default_rng(seed)
+    expected = table.all_counts(table.tuples(), resampling)
+    keys = rng.permutation(np.array(list(expected), np.int64))
+    keys = keys[: int(rng.integers(0, keys.size + 1))]
+    sizes = np.array([space.sizes(expected[key][0]) for key in keys.tolist()], np.int64)
+    planned = list(blocks(plan_chosen(keys, sizes, table.lattice, budget), budget))
+    for block in planned:
+        assert {one.unit.method for one in block} == {"listed"}
+        for one in block:
+            assert table_bytes(one.unit, table.lattice, budget) <= one.bytes
+            # What can be cut was cut.
+            assert one.unit.candidates is not None
+            width = one.unit.candidates.size
+            assert width == 1 or width * budget.cell_bytes <= memory // 2
+        assert len(block) == 1 or sum(one.bytes for one in block) <= memory
+    wanted = {key: expected[key] for key in keys.tolist()}
+    assert_same(read(table, planned, resampling), wanted)
+
+
+def test_every_method_is_chosen():
+    """The two tests above mean something only if their plans differ."""
+    methods = set()
+    most_parts, most_extensions, most_bases = 1, 1, 1
+    with pytest.MonkeyPatch.context() as patch:
+        small_tables(patch, select=0.0)
+        for seed in range(40):
+            table = Table(seed)
+            candidates = candidates_of(table, np.random.default_rng(seed))
+            for memory in (1500, 20_000, 10**9):
+                budget = Budget(table.rows, 4, 1, 1, memory)
+                for one in plan_listed(*candidates, table.lattice, budget):
+                    methods.add(one.unit.method)
+                    most_parts = max(most_parts, one.unit.parts)
+                    most_extensions = max(most_extensions, len(one.unit.extensions))
+                    if one.unit.bases is not None:
+                        most_bases = max(most_bases, one.unit.bases.size)
+    assert methods == {"dense", "sparse", "inside"}
+    assert most_parts > 3
+    assert most_extensions > 1
+    assert most_bases > 1
+
+
+def test_large_tables_of_few_rows_are_not_counted_inside_at_any_price():
+    """Where a table does not fit, the alternative to base slices is to count sparsely."""
+    table = Table(1, sizes=(900, 900, 900))
+    lattice = table.lattice
+    pair = lattice.keys(np.arange(1, 901)[:, None] * [1, 1] + [0, 900])
+    grown = lattice.digits(pair)
+    grown[:, 2] = 1801
+    candidates = lattice.keys(grown)
+    budget = Budget(200_000, 2, 1, 1, 16_000_000)
+    sizes = np.full(pair.size, 100_000)
+    planned = list(plan_listed(candidates, pair, sizes, lattice, budget))
+    assert {one.unit.method for one in planned} == {"sparse"}
+    few = list(plan_listed(candidates[:3], pair[:3], sizes[:3] // 1000, lattice, budget))
+    assert {one.unit.method for one in few} == {"inside"}
+
+
+def test_no_candidates():
+    table = Table(2)
+    none = np.zeros(0, np.int64)
+    budget = Budget(10, 2, 1, 1, 100)
+    assert list(plan_listed(none, none, none, table.lattice, budget)) == []
+    assert list(plan_chosen(none, none, table.lattice, budget)) == []
+    assert list(blocks([], budget)) == []
+
+
+def test_plans_travel_through_a_file(tmp_path):
+    keys = np.array([5, 3, 2**62], np.int64)
+    none = np.zeros(0, np.int64)
+    units = [
+        Unit((0,), "dense"),
+        Unit((0, 2), "dense", candidates=keys),
+        Unit((1, 2), "sparse", candidates=none, part=2, parts=7),
+        Unit((0, 1), "inside", (2, 5), bases=np.sort(keys), candidates=keys[:1]),
+        Unit((0, 2), "listed", bases=keys, candidates=keys),
+    ]
+    planned = [PlannedUnit(unit, 0.5, 10) for unit in units]
+    path = tmp_path / "plan"
+    lattice = Lattice((3, 3, 4), 3)
+    written = write_plan(path, [planned[:3], planned[3:]], lattice)
+    assert written == [(1.5, 3 + 3 + 0), (1.0, 1 + 3)]
+    digest = plan_digest(path)
+    back = read_block(path, 0) + read_block(path, 1)
+    for unit, same in zip(units, back, strict=True):
+        for name in ("features", "method", "extensions", "part", "parts"):
+            assert getattr(unit, name) == getattr(same, name)
+        for name in ("bases", "candidates"):
+            one, other = getattr(unit, name), getattr(same, name)
+            assert (one is None) == (other is None)
+            assert one is None or one.tolist() == other.tolist()
+    write_plan(path, [planned[:3], planned[3:]], lattice)
+    assert plan_digest(path) == digest
+    write_plan(path, [planned], lattice)
+    assert plan_digest(path) != digest
+    assert write_plan(path, [], lattice) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("features", [3, 60])
+def test_a_search_stays_within_its_memory(tmp_path, features):
+    """Few rows, and either very many values or very many features."""
+    from benchmarks.memory import Case, imports_peak, peak
+
+    values = 800 if features == 3 else 0
+    flags = ("--top-values", str(values)) if values else ()
+    flags = (*flags, "--strategy", "priority", "--max-candidates", "20000")
+    case = Case("short", 20_000, features, values, flags)
+    case.write(tmp_path / "data.parquet")
+    most, _ = peak(case, tmp_path / "data.parquet", tmp_path / "out", "128MB")
+    assert most - imports_peak() < 128 + 100

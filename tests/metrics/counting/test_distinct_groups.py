@@ -1,0 +1,72 @@
+"""The number of groups of each slice against plain sets, however the rows are cut."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slicebeam.metrics.counting import counting, distinct_groups
+from slicebeam.metrics.counting.distinct_groups import DistinctGroups
+from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
+
+
+def grouped(seed, groups, rows=40):
+    """A table whose examples are in groups of very different sizes."""
+    table = Table(seed, rows=rows)
+    rng = np.random.default_rng(seed)
+    numbers = rng.permutation(2**63 - 1 - np.arange(groups)).astype(np.uint64) * np.uint64(2)
+    table.ids = numbers[(rng.random(rows) ** 3 * groups).astype(int)]
+    return table
+
+
+def expected(table):
+    ids = table.ids.tolist()
+    return {
+        table.key(features, codes): len({ids[row] for row in table.members(features, codes)})
+        for features in table.tuples()
+        for codes in table.slices(features)
+    }
+
+
+def check(table, cuts, seed, enough):
+    wanted = expected(table)
+    keys = np.random.default_rng(seed).permutation(np.array(list(wanted), np.int64))
+    keys = keys[: max(1, keys.size * 2 // 3)]
+    found = DistinctGroups(keys, table.lattice)
+    for block in table.blocks(cuts):
+        found.add(block)
+    assert sorted(found.keys.tolist()) == sorted(keys.tolist())
+    assert found.sums.dtype == np.uint64
+    for key, groups in zip(found.keys.tolist(), found.sums.tolist(), strict=True):
+        assert groups == min(wanted[key], enough)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, cuts=CUTS, groups=st.integers(1, 60), enough=st.sampled_from([1, 4, 100]))
+def test_groups_are_those_of_sets(seed, cuts, groups, enough):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distinct_groups, "ENOUGH_GROUPS", enough)
+        check(grouped(seed, groups), cuts, seed, enough)
+
+
+@pytest.mark.parametrize("lookup", [0, 1 << 18])
+def test_slices_are_searched_or_looked_up(monkeypatch, lookup):
+    monkeypatch.setattr(counting, "_LOOKUP_CELLS", lookup)
+    for seed in range(6):
+        check(grouped(seed, 15), [9, 23], seed, 100)
+
+
+def test_a_slice_of_many_groups_has_enough():
+    table = grouped(8, 4000, rows=3000)
+    wanted = expected(table)
+    assert max(wanted.values()) > 2 * distinct_groups.ENOUGH_GROUPS
+    check(table, [50, 51, 700, 1900], 8, distinct_groups.ENOUGH_GROUPS)
+
+
+def test_no_rows_and_no_slices():
+    table = Table(3)
+    keys = np.array([table.key((0,), (0,))], np.int64)
+    assert DistinctGroups(keys, table.lattice).sums.tolist() == [0]
+    none = DistinctGroups(keys[:0], table.lattice)
+    none.add(table.block(0, table.rows))
+    assert none.sums.size == none.keys.size == 0

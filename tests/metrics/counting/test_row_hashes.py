@@ -1,0 +1,67 @@
+"""Slices with the same examples have the same sum of row hashes, others have not."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slicebeam.metrics.counting import counting_plan, joint_tables, row_hashes
+from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.metrics.counting.row_hashes import RowHashSums, plan_hashes
+from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=SEEDS,
+    cuts=CUTS,
+    row=st.sampled_from([0.0, 4.5e-9, 1.0]),
+    cells=st.sampled_from([3, 40, 1 << 17]),
+)
+def test_sums_tell_slices_apart(seed, cuts, row, cells):
+    table = Table(seed, rows=12)
+    members = {
+        table.key(features, codes): frozenset(table.members(features, codes))
+        for features in table.tuples()
+        for codes in table.slices(features)
+    }
+    keys = np.random.default_rng(seed).permutation(np.array(list(members), np.int64))
+    singles = np.zeros(table.lattice.base, np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        # Tables are free, worth it or dear; large enough or not.
+        for each in ("TABLE_ROW", "AXIS_ROW", "TABLE_CELL", "MARGIN_CELL", "TABLE_UNIT"):
+            patch.setattr(joint_tables, each, row)
+            if hasattr(counting_plan, each):
+                patch.setattr(counting_plan, each, row)
+        patch.setattr(row_hashes, "_BLOCK_BYTES", 8 * cells)
+        patch.setattr(row_hashes, "_TUPLES_AT_A_TIME", 3)
+        blocks = plan_hashes(keys, table.lattice, 12, singles)
+    if row == 1.0:
+        assert not any(block.tables for block in blocks)
+    by_members = {}
+    hashed_keys = []
+    for block in blocks:
+        hashed = RowHashSums(block.keys, table.lattice, singles, block.tables)
+        for rows in table.blocks(cuts):
+            hashed.add(rows)
+        hashed_keys += hashed.keys.tolist()
+        for key, total in zip(hashed.keys.tolist(), hashed.sums.tolist(), strict=True):
+            by_members.setdefault(members[key], set()).add(total)
+    assert sorted(hashed_keys) == sorted(members)
+    assert all(len(sums) == 1 for sums in by_members.values())
+    assert len(set.union(*by_members.values())) == len(by_members)
+    assert by_members.get(frozenset(), {0}) == {0}
+
+
+def test_many_slices_are_summed_in_tables_and_few_small_ones_looked_up():
+    lattice = Lattice((10,) * 14, 3)
+    singles = np.full(lattice.base, 100_000)
+    every = np.concatenate(
+        [lattice.cell_keys(row, np.arange(1000)) for row in lattice.tuples(3).tolist()]
+    )
+    blocks = plan_hashes(every, lattice, 1_000_000, singles)
+    assert 37 <= sum(len(block.tables) for block in blocks) <= 110
+    assert sum(block.seconds for block in blocks) < 1
+    rare = np.full(lattice.base, 20)
+    (block,) = plan_hashes(every[::200_000], lattice, 1_000_000, rare)
+    assert not block.tables

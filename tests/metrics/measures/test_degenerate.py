@@ -1,0 +1,298 @@
+"""Slices that have nothing to test: p is 1 with a reason, or a proper p; never NaN, never 0."""
+
+import itertools
+import warnings
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, OF_ROWS, TESTS
+from slicebeam.metrics.measures import cell_metric
+from slicebeam.metrics.registry import metric, metrics
+from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.testing.slice_test import SliceTest, check_test
+from tests.metrics.measures.test_metric_values import Examples
+
+NAMES = (*metrics(), "fbeta:2", "mean:x")
+ROWS = 160
+REPLICATES = 20
+WORLDS = (
+    "mixed",
+    "all right",
+    "all wrong",
+    "no positives",
+    "all positive",
+    "none predicted",
+    "constant",
+    "same models",
+    "infinite scores",
+    "two examples",
+)
+EVERY = [
+    (name, comparison, weighted)
+    for name, comparison, weighted in itertools.product(NAMES, COMPARISONS, [False, True])
+    if comparison == "overall" or metric(name).compares_models
+]
+
+
+@cache
+def world(kind, *, weighted):
+    """Examples of which something is degenerate for all of them."""
+    some = Examples.random(17, ROWS, weighted=weighted)
+    zeros, half = np.zeros(ROWS, np.int64), np.full(ROWS, 0.5)
+    everything = {
+        "all right": {"predicted": (some.label, some.label), "score": (some.label * 1.0, some.label * 1.0), "guess": (some.truth, some.truth)},
+        "all wrong": {"predicted": (1 - some.label, 1 - some.label), "score": (1.0 - some.label, 1.0 - some.label)},
+        "no positives": {"label": zeros},
+        "all positive": {"label": zeros + 1},
+        "none predicted": {"predicted": (zeros, zeros)},
+        "constant": {"score": (half, half), "truth": half, "guess": (half * 3, half * 3), "column": half / 3},
+        "same models": {"predicted": (some.predicted[0],) * 2, "score": (some.score[0],) * 2, "guess": (some.guess[0],) * 2},
+        "infinite scores": {
+            "score": tuple(
+                np.where(some.score[0] > edge, np.inf, np.where(some.score[1] > 0.5, 0.3, -np.inf))
+                for edge in (0.4, 0.6)
+            )
+        },
+    }  # fmt: skip
+    if kind == "two examples":
+        return some.take(np.array([0, int(np.argmax(some.label != some.label[0]))]))
+    return replace(some, **everything.get(kind, {}))  # type: ignore[arg-type]
+
+
+def members_of(some):
+    """Slices [slices, rows] of which something is degenerate."""
+    rows = np.arange(some.rows)
+    new, old = some.predicted
+    right, positive = new == some.label, some.label == 1
+    members = [
+        rows >= 0,
+        rows == 0,
+        rows < 1 + (rows.size > 2),
+        rows > 0,
+        rows % 2 == 0,
+        positive,
+        ~positive,
+        right,
+        ~right,
+        positive & right,
+        ~positive & ~right,
+        new == 1,
+        new == 0,
+        new == old,
+        (new == old) & (rows < 40),
+        some.score[0] == some.score[0][0],
+        some.score[0] == some.score[1],
+        some.truth == some.truth[0],
+        (positive & (rows < 8)) | (~positive & (rows < 90)),
+        rows < 60,
+    ]
+    return np.array([one for one in members if one.any()])
+
+
+def without_some_weights(some):
+    assert some.weight is not None
+    return replace(some, weight=np.where(np.arange(some.rows) % 9 == 8, 0.0, some.weight))
+
+
+@cache
+def case(kind, name, comparison, *, weighted):
+    some = world(kind, weighted=weighted)
+    if some.weight is not None:
+        some = without_some_weights(some)
+    if kind == "infinite scores" and name in ("log_loss", "brier"):
+        some = world("mixed", weighted=weighted)
+    space = some.space([name], comparison)
+    times = np.random.default_rng(5).poisson(1, (REPLICATES, some.rows))
+    return (space, *some.sums(space, members_of(some), times))
+
+
+@pytest.fixture(autouse=True)
+def _few_permutations(monkeypatch):
+    """The law of the permutations is tested elsewhere."""
+    monkeypatch.setattr(cell_metric, "_PERMUTATIONS", 300)
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings():
+    with np.errstate(all="raise", under="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def is_allowed(test, name, comparison, *, weighted):
+    """Whether a test fits; a refusal says what and why in a sentence."""
+    message = ""
+    try:
+        check_test(test, name, comparison, weighted=weighted)
+    except InputError as error:
+        message = str(error)
+        assert_sentence(message, test, name)
+    return not message
+
+
+def assert_sentence(message, test, name):
+    assert len(message) > 40
+    assert f"--test {test}" in message or f"--metric {name}" in message
+
+
+def check_p(test, sums, totals):
+    layers = 1 + REPLICATES if test.needs_rows() and test.test in OF_ROWS else 1
+    tested, errors = test.run(sums[:, :layers], totals[:layers])
+    p, reasons, methods = tested
+    assert p.shape == reasons.shape == methods.shape == errors.shape == (len(sums),)
+    assert not np.isnan(p).any()
+    assert (p > 0).all()
+    assert (p <= 1).all()
+    assert (p[reasons != 0] == 1).all()
+    assert ((reasons >= 0) & (reasons < len(outcome_codes.REASONS))).all()
+    assert ((methods == 0) == (reasons != 0)).all()
+    assert (errors[~np.isnan(errors)] >= 0).all()
+    own, space = metric(test.metric), test.space
+    of_all = space.reduce(totals[:1], totals[:1])[0]
+    delta = own.delta(space.reduce(sums[:, 0], totals[:1]), of_all, space)
+    assert (reasons[np.isnan(delta)] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("test", "name", "comparison", "weighted"),
+    [
+        # What weights change is known of the metric's own test; the others take longer.
+        pytest.param(test, *one, marks=pytest.mark.slow if one[-1] and test != TESTS[0] else ())
+        for test in TESTS
+        for one in EVERY
+    ],
+)
+@pytest.mark.slow
+def test_p_is_one_for_a_reason_or_proper(name, comparison, test, *, weighted):
+    if not is_allowed(test, name, comparison, weighted=weighted):
+        return
+    for kind, alternative in itertools.product(WORLDS, ALTERNATIVES):
+        space, sums, totals = case(kind, name, comparison, weighted=weighted)
+        check_p(SliceTest(name, space, test, alternative, REPLICATES, 3), sums, totals)
+
+
+@pytest.mark.parametrize(
+    ("name", "comparison"),
+    [(name, comparison) for name, comparison, is_weighted in EVERY if is_weighted],
+)
+def test_slices_of_no_weight(name, comparison):
+    """Examples of weight 0 are in the slice's size, and in nothing else."""
+    own = metric(name)
+    some = without_some_weights(world("mixed", weighted=True))
+    space = some.space([name], comparison)
+    sums, totals = some.sums(space, (some.weight == 0)[None])
+    of_all, reduced = space.reduce(totals, totals)[0], space.reduce(sums[:, 0], totals)
+    assert np.isnan(own.value(reduced, space)).all()
+    for interval in (own.value_interval, own.delta_interval):
+        assert not np.isnan(interval(reduced, of_all, space, 0.95)).any()
+    tested, _ = SliceTest(name, space, "auto", "worse", 1, 0).run(sums, totals)
+    assert tested.p.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_auc_of_two_models_by_replicates(*, weighted):
+    """Its default test resamples, after the quick one."""
+    for kind, alternative in itertools.product(WORLDS, ALTERNATIVES):
+        space, sums, totals = case(kind, "auc", "baseline", weighted=weighted)
+        test = SliceTest("auc", space, "auto", alternative, REPLICATES, 3)
+        assert test.needs_rows()
+        tested, errors = test.run(sums, totals)
+        assert ((tested.p > 0) & (tested.p <= 1)).all()
+        assert (tested.p[tested.reasons != 0] == 1).all()
+        assert (errors[tested.reasons == 0] > 0).all()
+
+
+def test_what_is_refused():
+    """All metrics have the calibrated test and the two of resampled examples."""
+    for name, comparison, weighted in EVERY:
+        allowed = {test for test in TESTS if is_allowed(test, name, comparison, weighted=weighted)}
+        assert {"auto", "bootstrap-rows", "paper"} <= allowed
+        of_counts = metric(name).needs.values == () and name != "auc"
+        assert ("bootstrap-cells" in allowed) == (of_counts and not weighted)
+        assert ("paper-cells" in allowed) == (of_counts and not weighted)
+        by_subsets = comparison == "overall" and name != "auc" and not weighted
+        assert ("permutation" in allowed) == by_subsets
+    with pytest.raises(InputError, match="--metric mean:x is the same for every model"):
+        check_test("auto", "mean:x", "baseline", weighted=False)
+
+
+@pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
+@pytest.mark.slow
+def test_intervals_hold_the_estimate(name, comparison, *, weighted):
+    own = metric(name)
+    for kind in WORLDS:
+        space, sums, totals = case(kind, name, comparison, weighted=weighted)
+        of_all = space.reduce(totals[:1], totals[:1])
+        reduced = space.reduce(sums[:, 0], totals[:1])
+        pairs = [(own.delta_interval, own.delta(reduced, of_all[0], space), {})]
+        for old in (False, True)[: space.sides]:
+            estimate = own.value(reduced, space, old=old)
+            pairs.append((own.value_interval, estimate, {"old": old}))
+        for interval, estimate, which in pairs:
+            for confidence in (0.5, 0.95):
+                low, high = interval(reduced, of_all[0], space, confidence, **which)
+                assert low.shape == high.shape == (len(sums),)
+                assert not np.isnan(low).any(), kind
+                assert not np.isnan(high).any(), kind
+                assert (low <= high).all(), kind
+                known = ~np.isnan(estimate)
+                room = 1e-9 * np.maximum(np.abs(estimate[known]), 1)
+                assert (low[known] <= estimate[known] + room).all(), kind
+                assert (high[known] >= estimate[known] - room).all(), kind
+        assert own.reference(reduced, of_all[0], space).shape == (len(sums),)
+        assert own.complement(reduced, of_all[0], space).shape == (len(sums),)
+
+
+@pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
+@pytest.mark.slow
+def test_refinement_of_any_parent(name, comparison, *, weighted):
+    own = metric(name)
+    for kind in WORLDS:
+        space, sums, totals = case(kind, name, comparison, weighted=weighted)
+        some = world(kind, weighted=weighted)
+        members = members_of(some)[: len(sums)]
+        inside = (members[:, None] <= members[None]).all(axis=2)
+        child, parent = np.nonzero(inside)
+        of_all = space.reduce(totals[:1], totals[:1])
+        reduced = space.reduce(sums[:, 0], totals[:1])
+        for worse in (False, True):
+            p = own.p_refine(reduced[child], reduced[parent], of_all[0], space, worse=worse)
+            assert p.shape == child.shape
+            assert ((p >= 0) & (p <= 1)).all(), kind
+        if own.target(space) is not None:
+            assert np.isfinite(own.target_sums(reduced, space)).all()
+        for one in reduced:
+            inputs = own.inputs(one, of_all[0], space)
+            assert all(isinstance(number, int | float) for number in inputs.values())
+
+
+@pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
+def test_nothing_to_test_is_said(name, comparison, *, weighted):
+    """All examples, and two models that agree everywhere, are never significant."""
+    for alternative in ALTERNATIVES:
+        check_nothing_to_test_is_said(name, comparison, alternative, weighted=weighted)
+
+
+def check_nothing_to_test_is_said(name, comparison, alternative, *, weighted):
+    space, sums, totals = case("same models", name, comparison, weighted=weighted)
+    test = SliceTest(name, space, "auto", alternative, 1, 0)
+    # Against all examples only they themselves have nothing to test: the first slice.
+    tested, _ = test.run(sums[: None if comparison == "baseline" else 1, :1], totals[:1])
+    if comparison == "baseline":
+        assert (tested.p == 1).all()
+        assert (tested.reasons != 0).all()
+    else:
+        assert tested.p[0] == 1
+        assert tested.reasons[0] == outcome_codes.WHOLE
+    if metric(name).needs.indicators and comparison == "overall" and "rate" not in name:
+        space, sums, totals = case("all right", name, comparison, weighted=weighted)
+        tested, _ = replace(test, space=space).run(sums[:, :1], totals[:1])
+        if name == "mcc" and weighted:
+            # Its gradient is 0 but for rounding, which is a variance of 1e-34.
+            assert (tested.p >= 0.5).all()
+        else:
+            assert (tested.reasons != 0).all()

@@ -1,0 +1,345 @@
+"""How the metrics are tested: by the law of counts, random subsets, flips of signs and replicates."""
+
+import itertools
+from dataclasses import replace
+from math import comb
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from slicebeam.metrics.kinds import ALTERNATIVES
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.testing.slice_test import SliceTest
+from tests.metrics.measures.test_metric_values import CASES, Examples, by_sklearn, random_members
+from tests.random_subsets import saddle_point
+
+# One of each kind.
+RESAMPLED = ("accuracy", "precision", "f1", "mcc", "f1_macro", "auc", "log_loss", "mse", "mean:x")
+
+
+def inputs_and_p(name, comparison, *, weighted=False):
+    """Inputs and two-sided p of random slices."""
+    examples = Examples.random(21, 900, weighted=weighted)
+    members = random_members(22, 12, examples.rows)[1:]
+    space = examples.space([name], comparison)
+    sums, totals = examples.reduced(space, members)
+    tested = metric(name).test(sums, totals, space, "both")
+    assert not tested.reasons.any()
+    inputs = [metric(name).inputs(one, totals, space) for one in sums]
+    return list(zip(inputs, tested.p.tolist(), strict=True))
+
+
+def marks(name, examples, *, old=False):
+    """Which examples a share counts, and which are in its denominator."""
+    y, p = examples.label == 1, examples.predicted[old] == 1
+    every = np.ones(examples.rows, bool)
+    return {
+        "accuracy": (y == p, every),
+        "error_rate": (y != p, every),
+        "precision": (y & p, p),
+        "recall": (y & p, y),
+        "fnr": (y & ~p, y),
+        "fpr": (p & ~y, ~y),
+        "specificity": (~p & ~y, ~y),
+        "f1": (y & p, y | p),
+        "prediction_rate": (p, every),
+        "label_rate": (y, every),
+    }[name]
+
+
+def mid_p(law, x, name, alternative):
+    tails = law.sf(x) + law.pmf(x) / 2, law.cdf(x) - law.pmf(x) / 2
+    both = min(1, 2 * min(tails))
+    worse, better = tails[::-1] if metric(name).higher_is_better else tails
+    return {"worse": worse, "better": better, "both": both}[alternative]
+
+
+SHARES = "accuracy error_rate precision recall fnr fpr specificity f1 prediction_rate label_rate"
+
+
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+@pytest.mark.parametrize("name", SHARES.split())
+def test_shares_are_tested_by_the_mid_p_within_the_denominator(name, alternative):
+    examples, members = Examples.random(21, 900), random_members(22, 12, 900)
+    marked, within = marks(name, examples)
+    # All of the denominator, a few of it, and none.
+    few = np.flatnonzero(within)[:5]
+    members[1] |= within
+    members[2, few] = members[3] = False
+    members[2:4] &= ~within
+    members[2, few] = True
+    space = examples.space([name], "overall")
+    sums, totals = examples.reduced(space, members)
+    tested = metric(name).test(sums, totals, space, alternative)
+    N, K = int(within.sum()), int((within & marked).sum())
+    for held, p, reason, one in zip(members, tested.p, tested.reasons, sums, strict=True):
+        n, x = int((held & within).sum()), int((held & marked).sum())
+        assert metric(name).inputs(one, totals, space) == {"n": n, "x": x, "N": N, "K": K}
+        is_small = n == 0 or (n < 10 and n < held.sum())
+        assert (reason != 0) == (is_small or n == N)
+        expected = 1 if reason else mid_p(stats.hypergeom(N, K, n), x, name, alternative)
+        assert p == pytest.approx(expected, rel=1e-7, abs=1e-12)
+    assert (tested.reasons == 0).sum() >= 8
+
+
+FIXED = ["accuracy", "error_rate", "recall", "fnr", "fpr", "specificity", "prediction_rate"]
+
+
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+@pytest.mark.parametrize("name", FIXED)
+def test_shares_of_two_models_are_tested_by_mcnemars_mid_p(name, alternative):
+    examples, members = Examples.random(21, 900), random_members(22, 12, 900)
+    (new, within), (old, _) = (marks(name, examples, old=side) for side in (False, True))
+    space = examples.space([name], "baseline")
+    sums, totals = examples.reduced(space, members)
+    tested = metric(name).test(sums, totals, space, alternative)
+    assert not tested.reasons.any()
+    for held, p, one in zip(members, tested.p, sums, strict=True):
+        b, c = int((held & new & ~old).sum()), int((held & old & ~new).sum())
+        counts = {"n": int((held & within).sum()), "b (only new marked)": b, "c (only old)": c}
+        assert metric(name).inputs(one, totals, space) == counts
+        expected = mid_p(stats.binom(b + c, 0.5), b, name, alternative)
+        assert p == pytest.approx(expected, rel=1e-7, abs=1e-12)
+
+
+def hall_p(t, G, df):
+    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
+    return float(2 * stats.t.sf(abs(T), df))
+
+
+def raised(n, variance, reference, skewness):
+    """The variance with γ²/2 more values that are spread as the reference, if that is more."""
+    more = skewness**2 / 2
+    return max(variance, ((n - 1) * variance + more * reference) / (n - 1 + more))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["log_loss", "brier", "bias"])
+def test_random_subsets_follow_from_their_inputs(name, *, weighted):
+    examples = Examples.random(21, 900, weighted=weighted)
+    value = examples.value(name, old=False)
+    for inputs, p in inputs_and_p(name, "overall", weighted=weighted):
+        weight = np.ones(value.size) if examples.weight is None else examples.weight
+        assert inputs["N"] == value.size
+        assert inputs["mean of all"] == pytest.approx(np.average(value, weights=weight), rel=1e-9)
+        deviations = weight * (value - inputs["mean of all"])
+        tails = saddle_point(deviations, int(inputs["n"]), inputs["S"])
+        np.testing.assert_allclose(p, min(1, 2 * min(tails)), rtol=0.01)
+
+
+def test_a_class_that_one_model_never_predicts_here():
+    """The printed formula: the gradients at the counts, and with half an example more."""
+    rng = np.random.default_rng(41)
+    label = rng.integers(0, 3, 600)
+    new, old = (np.where(rng.random(600) < 0.3, rng.integers(0, 3, 600), label) for _ in range(2))
+    inside = np.arange(600) < 60
+    new = np.where(inside & (new == 2), 1, new)
+    # The old model has the class right, the new one never predicts it: its precision is 0.
+    old = np.where(inside, label, old)
+    examples = replace(Examples.random(41, 600), label=label, predicted=(new, old))
+    space = examples.space(["precision_macro"], "baseline")
+    sums, totals = examples.reduced(space, inside[None, :])
+    own = metric("precision_macro")
+    inputs = own.inputs(sums[0], totals, space)
+    cells = {
+        name.removeprefix("all count: "): count
+        for name, count in inputs.items()
+        if name.startswith("all count: ") and count
+    }
+    counts = np.array([inputs[f"slice count: {name}"] for name in cells])
+    codes = np.array([[int(part.split()[-1]) for part in name.split(", ")] for name in cells])
+    actual = codes[:, 0]
+
+    def slopes(k, predicted):
+        """∂ macro precision/∂k: (1 if right else 0, minus the class' precision)/predicted/3."""
+        below = np.array([k[predicted == c].sum() for c in range(3)])
+        right = np.array([k[(predicted == c) & (actual == c)].sum() for c in range(3)])
+        share = right / np.where(below > 0, below, 1)
+        each = ((actual == predicted) - share[predicted]) / np.where(below > 0, below, 1)[predicted]
+        return np.where(below[predicted] > 0, each, 0) / 3
+
+    k, expected = counts + 0.5, []
+    delta = abs(own.delta(sums, totals, space)[0])
+    for at in (counts, k):
+        d = slopes(at, codes[:, 1]) - slopes(at, codes[:, 2])
+        V = (k * d**2).sum()
+        expected.append(2 * stats.t.sf(delta / V**0.5, 2 * V**2 / (k * d**4).sum()))
+    p = own.test(sums, totals, space, "both").p[0]
+    assert p == pytest.approx(max(expected), rel=1e-9)
+    # By the gradients at the counts alone it would be smaller.
+    assert expected[0] < expected[1]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_two_constants_are_the_most_extreme_subset(*, weighted):
+    """Of the C(N, n) subsets of n examples one has all the ones."""
+    N, n = 40, 13
+    column = (np.arange(N) < n) * 1.0
+    weight = np.full(N, 3.0) if weighted else None
+    examples = replace(Examples.random(3, N), column=column, weight=weight)
+    space = examples.space(["mean:x"], "overall")
+    sums, totals = examples.reduced(space, np.stack([column == 1, column == 0, column >= 0]))
+    own, one = metric("mean:x"), 1 / comb(N, n)
+    for alternative, expected in (
+        ("worse", [one / 2, 1 - one / 2, 1]),
+        ("better", [1 - one / 2, one / 2, 1]),
+        ("both", [one, one, 1]),
+    ):
+        tested = own.test(sums, totals, space, alternative)
+        np.testing.assert_allclose(tested.p, expected, rtol=1e-9)
+        assert tested.reasons.tolist() == [0, 0, outcome_codes.WHOLE]
+    if not weighted:
+        of_moments = SliceTest("mean:x", space, "permutation", "both", 1, 0)
+        assert (of_moments.of_sums(sums[:2], totals).tested.p < 1e-4).all()
+    low, high = own.delta_interval(sums, totals, space, 0.95)
+    assert np.isinf(low[:2]).all()
+    assert np.isinf(high[:2]).all()
+    assert (low[2], high[2]) == (0, 0)
+    # As part of all examples it is the same subset.
+    parents = sums[[2, 2]]
+    for worse, expected in ((True, [one, 1]), (False, [1, one])):
+        p = own.p_refine(sums[:2], parents, totals, space, worse=worse)
+        np.testing.assert_allclose(p, expected, rtol=1e-9)
+
+
+def changed(change, weight=None):
+    """Examples whose bias changes by so much."""
+    zero = np.zeros(change.size)
+    some = Examples.random(3, change.size)
+    return replace(some, truth=zero, guess=(zero + change, zero), weight=weight)
+
+
+@pytest.mark.parametrize("size", [1.0, -1 / 3, 1e-5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_constant_changes_are_tested_by_all_flips_of_signs(size, *, weighted):
+    n = 10
+    # As many examples go the other way, so that changes are not skewed.
+    change = np.repeat([size, -size], n)
+    weight = np.full(2 * n, 0.7) if weighted else None
+    examples = changed(change, weight)
+    space = examples.space(["bias"], "baseline")
+    sums, totals = examples.reduced(space, (change == size)[None])
+    means = np.array(list(itertools.product([1, -1], repeat=n))).mean(axis=1) * size
+    upper = (means >= size - 1e-12).mean()
+    lower = (means <= size + 1e-12).mean()
+    own = metric("bias")
+    for alternative, p in (
+        ("worse", upper),
+        ("better", lower),
+        ("both", min(1, 2 * min(upper, lower))),
+    ):
+        tested = own.test(sums, totals, space, alternative)
+        assert tested.p[0] == pytest.approx(p, rel=1e-9)
+        assert tested.methods.tolist() == [outcome_codes.SIGN_FLIP]
+
+
+def test_weighted_constant_changes_count_as_effective_examples():
+    weight = np.random.default_rng(8).gamma(2, 1, 60)
+    examples = changed(np.repeat([1.0, -1.0], 30), weight)
+    space = examples.space(["bias"], "baseline")
+    sums, totals = examples.reduced(space, (np.arange(60) < 30)[None])
+    effective = weight[:30].sum() ** 2 / (weight[:30] ** 2).sum()
+    p = metric("bias").test(sums, totals, space, "worse").p[0]
+    assert p == pytest.approx(2**-effective, rel=1e-9)
+
+
+def test_flipped_hard_scores_are_seen():
+    """Right before, wrong now: the loss of every example of the slice grows by as much."""
+    rows, inside = 400, np.arange(400) < 150
+    some = Examples.random(6, rows)
+    label = some.label * 1.0
+    examples = replace(some, score=(np.where(inside, 1 - label, label), label))
+    for name in ("brier", "log_loss"):
+        space = examples.space([name], "baseline")
+        sums, totals = examples.reduced(space, np.stack([inside, ~inside, inside | True]))
+        tested = metric(name).test(sums, totals, space, "worse")
+        assert tested.p[0] == pytest.approx(2.0**-150, rel=1e-9)
+        assert tested.reasons.tolist() == [0, outcome_codes.UNCHANGED, 0]
+
+
+def test_a_constant_change_that_may_lack_what_is_rare():
+    """Large changes the other way are rare: a slice of the others alone is no evidence."""
+    change = np.where(np.arange(4000) % 100 == 0, -99.0, 1.0)
+    common = np.flatnonzero(change == 1)
+    examples = changed(change)
+    space = examples.space(["bias"], "baseline")
+    members = np.zeros((2, change.size), bool)
+    for row, n in enumerate((60, 160)):
+        members[row, common[:n]] = True
+    sums, totals = examples.reduced(space, members)
+    tested = metric("bias").test(sums, totals, space, "worse")
+    assert tested.reasons.tolist() == [outcome_codes.TOO_SKEWED, 0]
+    # A random subset of 160 has none of them in a fifth of cases, and 2⁻¹⁶⁰ says nothing of that.
+    assert tested.p[1] > 1e-3
+    # On the side of the rare ones there is nothing to lack.
+    opposite = changed(-change)
+    space = opposite.space(["bias"], "baseline")
+    rare = (change == -99)[None]
+    sums, totals = opposite.reduced(space, rare)
+    tested = metric("bias").test(sums, totals, space, "worse")
+    assert tested.p[0] == pytest.approx(2.0**-40, rel=1e-9)
+
+
+def test_changes_that_are_lost_beside_the_largest_are_not_called():
+    """Fixed point holds the squares of 10⁻¹¹ and 3·10⁻¹¹ as nothing beside that of 1."""
+    rng = np.random.default_rng(2)
+    small = np.arange(100) < 50
+    change = np.where(small, rng.choice([-1e-11, 3e-11], 100), rng.choice([-1.0, 1.0], 100))
+    examples = changed(change)
+    space = examples.space(["bias"], "baseline")
+    sums, totals = examples.reduced(space, small[None])
+    tested = metric("bias").test(sums, totals, space, "both")
+    assert tested.reasons.tolist() == [outcome_codes.UNVARYING]
+
+
+def test_auc_that_is_turned_over_is_not_called_unchanged():
+    some = Examples.random(9, 200)
+    label, inside = some.label * 1.0, np.arange(200) < 90
+    for new, reason in ((1 - label, outcome_codes.UNVARYING), (label, outcome_codes.UNCHANGED)):
+        examples = replace(some, score=(new, label))
+        space = examples.space(["auc"], "baseline")
+        sums, totals = examples.reduced(space, inside[None])
+        tested = metric("auc").test(sums, totals, space, "worse")
+        assert tested.reasons.tolist() == [reason]
+        assert tested.p.tolist() == [1.0]
+
+
+def test_the_paired_t_follows_from_its_inputs():
+    for inputs, p in inputs_and_p("log_loss", "baseline"):
+        n, mean, s2, _ = (
+            inputs[f"change on the slice {what}"] for what in ("n", "mean", "variance", "skewness")
+        )
+        skewness, of_all = inputs["change on all skewness"], inputs["change on all variance"]
+        v = raised(n, s2, of_all, skewness) / n
+        np.testing.assert_allclose(p, hall_p(mean / v**0.5, skewness / n**0.5, n - 1), rtol=1e-8)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("name", "comparison"), [case for case in CASES if case[0] in RESAMPLED])
+def test_replicates_are_resampled_examples(name, comparison, *, weighted):
+    """The bootstrap's error is that of scikit-learn's metric of examples drawn again."""
+    examples = Examples.random(31, 120, weighted=weighted)
+    members = random_members(32, 3, examples.rows)[1:]
+    space = examples.space([name], comparison)
+    times = np.random.default_rng(33).poisson(1, (9, examples.rows))
+    sums, totals = examples.sums(space, members, times)
+    test = SliceTest(name, space, "bootstrap-rows", "both", len(times), 0)
+    tested, errors = test.run(sums, totals)
+    assert not tested.reasons.any()
+    weight = np.ones(examples.rows) if examples.weight is None else examples.weight
+    deltas = []
+    for drawn in (np.ones(examples.rows), *times):
+        again = replace(examples, weight=weight * drawn)
+        slices = [again.take(some) for some in members]
+        values = np.array([by_sklearn(name, some) for some in slices])
+        if comparison == "baseline":
+            references = np.array([by_sklearn(name, some, old=True) for some in slices])
+        else:
+            references = np.full(len(slices), by_sklearn(name, again))
+        deltas.append(values - references)
+    sd = np.std(deltas[1:], axis=0, ddof=1)
+    np.testing.assert_allclose(errors, sd, rtol=1e-9)
+    p = 2 * stats.t.sf(np.abs(deltas[0]) / sd, len(times) - 1)
+    np.testing.assert_allclose(tested.p, p, rtol=1e-8)

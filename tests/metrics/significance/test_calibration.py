@@ -1,0 +1,149 @@
+"""Short versions of the calibration benchmark: every bar, and that wrong statistics miss them.
+
+The draws are fewer and the tolerances wider by about four standard errors. The full designs are in
+``benchmarks/calibration.py``.
+"""
+
+import numpy as np
+import pytest
+
+from benchmarks import calibration
+from benchmarks import calibration_designs as designs
+from benchmarks import calibration_means as means
+from slicebeam.metrics.significance import hypergeometric
+from slicebeam.pipelines.search.strategies import Priority
+
+
+def test_mid_p_against_scipy(monkeypatch):
+    assert designs.mid_p_against_scipy(tables=300).passed
+    ours = hypergeometric.mid_p
+    monkeypatch.setattr(hypergeometric, "mid_p", lambda *table: ours(*table) * (1 + 1e-7))
+    assert not designs.mid_p_against_scipy(tables=300).passed
+
+
+def test_false_positives_where_many_are_expected():
+    assert designs.many_expected(draws=10_000, sizes=12).passed
+    assert not designs.many_expected(draws=10_000, sizes=12, test=designs.wald_p).passed
+
+
+def test_false_positives_where_few_are_expected():
+    assert designs.few_expected(draws=4000, step=4).passed
+    assert not designs.few_expected(draws=4000, step=4, test=designs.wald_p).passed
+
+
+def test_deep_tail():
+    assert designs.deep_tail().passed
+    assert not designs.deep_tail(normal=True).passed
+
+
+def test_power():
+    # The bars are .02 below the power, which is five standard errors of 10,000 draws.
+    assert designs.power(draws=10_000).passed
+
+
+@pytest.mark.slow
+def test_cells_against_rows():
+    # A ratio of two sds of 2,500 draws each varies by .02.
+    assert designs.cells_against_rows(draws=2500, slack=0.06).passed
+    assert not designs.cells_against_rows(draws=2500, slack=0.06, scale=0.8).passed
+
+
+def test_paper_mode():
+    assert designs.paper_mode(draws=20_000, slack=0.003).passed
+    assert not designs.paper_mode(draws=20_000, slack=0.003, sizes=(50,)).passed
+
+
+@pytest.mark.slow
+def test_paired_models():
+    assert designs.paired_models(draws=30_000).passed
+    assert not designs.paired_models(draws=30_000, exact=True).passed
+
+
+@pytest.mark.slow
+def test_mean_losses():
+    assert designs.mean_losses(draws=3000, sizes=(50, 400), slack=0.004).passed
+    wrong = designs.mean_losses(draws=3000, sizes=(50, 400), slack=0.004, corrected=False)
+    assert not wrong.passed
+
+
+@pytest.mark.slow
+def test_ranking():
+    assert designs.ranking(draws=2000, step=3, slack=0.006).passed
+    assert not designs.ranking(draws=2000, step=3, slack=0.006, conditional=False).passed
+
+
+@pytest.mark.slow
+def test_permuted_adult():
+    # The rate of a single permutation varies by .004.
+    found = calibration.permuted_adult(permutations=6, two_sided=2, slack=0.006)
+    assert found.passed, found
+    wrong = calibration.permuted_adult(
+        permutations=2, two_sided=0, slack=0.006, test="paper-cells", correction="none"
+    )
+    assert not wrong.passed
+
+
+@pytest.mark.slow
+def test_planted_slices():
+    found = calibration.planted_slices(data_sets=5, slack=0.1)
+    assert found.passed, found
+    assert not calibration.planted_slices(data_sets=1, slack=0.1, correction="none").passed
+
+
+def test_priority_selection_by_false_discoveries():
+    """Without a real slice every call is false: their rate is the share of searches with one."""
+    found = calibration.priority_selection(permutations=100, slack=0.03, correction="fdr-level")
+    assert found.passed, found
+
+
+def test_the_priority_search_ranks_by_p(monkeypatch):
+    ranked = []
+
+    class Noted(Priority):
+        def next(self, known):
+            ranked.append(np.isfinite(known.first_p).sum())
+            return super().next(known)
+
+    monkeypatch.setattr(calibration, "Priority", Noted)
+    calibration._prioritised(range(1), within_batch=False, correction="fwer-level")
+    assert 0 == ranked[0] < ranked[1] < ranked[2]
+
+
+@pytest.mark.slow
+def test_priority_selection():
+    assert calibration.priority_selection(permutations=200, slack=0.03).passed
+    wrong = calibration.priority_selection(permutations=200, slack=0.03, within_batch=True)
+    assert not wrong.passed
+
+
+@pytest.mark.slow
+def test_inherited_children():
+    assert designs.inherited_children(data_sets=40, slack=0.003).passed
+    assert not designs.inherited_children(data_sets=40, slack=0.003, against_all=True).passed
+
+
+@pytest.mark.slow
+def test_group_bootstrap():
+    assert calibration.group_bootstrap(draws=300, slack=0.015).passed
+    assert not calibration.group_bootstrap(draws=60, slack=0.015, by_group=False).passed
+
+
+def test_each_is_applied_in_order():
+    assert designs.in_turn(np.square, range(3)) == [0, 1, 4]
+
+
+@pytest.mark.slow
+def test_means_of_random_slices():
+    # 15,000 draws: four standard errors of a rate at .01 are nearly half of it on one side.
+    names = ("bimodal log loss", "heavy")
+    found = means.random_slices(draws=15_000, names=names, sizes=(20, 60), slack=0.3)
+    assert found.passed, found
+    names = ("bimodal log loss",)
+    wrong = means.random_slices(draws=15_000, names=names, sizes=(50, 150), slack=0.3, by_hall=True)
+    assert not wrong.passed, wrong
+
+
+@pytest.mark.slow
+def test_permuted_losses():
+    # Of 10 searches 3 is the most that chance allows once in a thousand times.
+    assert means.permuted_losses(searches=10, kinds=("log_loss", "weighted"), slack=0.2).passed

@@ -1,0 +1,291 @@
+"""Cell permutation against enumeration, scipy, exact tests, and its false-positive rate."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from slicebeam.metrics.significance import hypergeometric, outcome_codes, pearson_iii, permutation
+
+TOTALS = np.array([4000, 1000, 1500, 13500])
+
+
+def mcc(cells):
+    tp, fp, fn, tn = cells.T.astype(float)
+    products = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)
+    value = (tp * tn - fp * fn) / np.sqrt(np.where(products > 0, products, 1.0))
+    return np.where(products > 0, value, np.nan)
+
+
+def share(cells):
+    return cells[:, 0] / np.maximum(cells.sum(axis=1), 1)
+
+
+def draw(totals, n, draws, seed):
+    rng = np.random.default_rng(seed)
+    return rng.multivariate_hypergeometric(totals, n, size=draws, method="marginals")
+
+
+def doubled(lower, upper):
+    return np.minimum(1.0, 2.0 * np.minimum(lower, upper))
+
+
+@pytest.mark.parametrize("skewness", [-1.5, -0.3, -0.0101, -0.0099, 0.002, 0.05, 0.4, 2.0])
+def test_pearson_iii_equals_scipy(skewness):
+    law = stats.pearson3(skewness, loc=3.0, scale=0.5)
+    x = law.isf(np.array([1 - 1e-9, 0.99, 0.6, 0.5, 0.4, 0.01, 1e-9]))
+    upper, lower, both = (
+        pearson_iii.pearson_iii_p_value(x, 3.0, 0.5, skewness, tail)
+        for tail in ("upper", "lower", "both")
+    )
+    np.testing.assert_allclose(upper, law.sf(x), rtol=1e-6)
+    np.testing.assert_allclose(lower, law.cdf(x), rtol=1e-6)
+    np.testing.assert_allclose(both, doubled(lower, upper))
+
+
+def test_pearson_iii_approaches_the_normal_law_without_a_step():
+    z = np.linspace(-8, 8, 65)
+    for skewness in (0.0, 1e-12, 1e-8, -1e-8):
+        p = pearson_iii.pearson_iii_p_value(z, 0, 1, skewness, "upper")
+        np.testing.assert_allclose(p, stats.norm.sf(z), rtol=1e-5)
+    near, far = (
+        pearson_iii.pearson_iii_p_value(z, 0, 1, 0.01 * (1 + side), "lower")
+        for side in (-1e-9, 1e-9)
+    )
+    np.testing.assert_allclose(near, far, rtol=1e-6)
+
+
+def test_pearson_iii_is_never_0_nor_nan():
+    statistic = [-10.0, 10.0, 0.0, np.nan, 0.0, 0.0]
+    sd = [1.0, 1.0, 0.0, 1.0, np.nan, 1.0]
+    skewness = [1.0, -1.0, 0.5, 0.5, 0.5, np.inf]
+    p = pearson_iii.pearson_iii_p_value(statistic, 0.0, sd, skewness, "both")
+    assert (p[:2] > 0).all()
+    assert (p[:2] < 1e-200).all()
+    np.testing.assert_array_equal(p[2:], 1.0)
+
+
+def test_moments_equal_the_enumerated_ones():
+    totals = np.array([3, 4, 2])
+    scores = np.array([[1.0, -0.5, 2.0], [0.0, 1.0, 0.0], [5.0, 5.0, 5.0]])
+    values = np.repeat(scores, totals, axis=1)
+    for n in range(10):
+        subsets = np.array(list(itertools.combinations(range(9), n)), dtype=int)
+        sums = values[:, subsets].sum(axis=2)
+        mean, sd, skewness = permutation.linear_statistic_moments(scores, totals, np.full(3, n))
+        np.testing.assert_allclose(mean, sums.mean(axis=1), atol=1e-13)
+        np.testing.assert_allclose(sd, sums.std(axis=1), atol=1e-13)
+        third = ((sums - sums.mean(axis=1, keepdims=True)) ** 3).mean(axis=1)
+        np.testing.assert_allclose(skewness * sd**3, third, atol=1e-12)
+        assert sd[2] == skewness[2] == 0.0
+
+
+def test_moments_of_0_1_scores_are_hypergeometric():
+    n, K, N = np.array([1, 20, 700, 999]), 300, 1000
+    totals = np.array([[K, N - K]])
+    mean, sd, skewness = permutation.linear_statistic_moments([[1.0, 0.0]], totals, n)
+    law = stats.hypergeom(N, K, n)
+    np.testing.assert_allclose(mean, law.mean())
+    np.testing.assert_allclose(sd, law.std())
+    np.testing.assert_allclose(skewness, law.stats(moments="s"), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("u", "closeness"), [(50, 0.05), (500, 0.005), (3000, 0.002)])
+@pytest.mark.parametrize("tail", ["lower", "upper"])
+def test_f1_is_close_to_the_exact_mid_p(u, closeness, tail):
+    tp = np.arange(1, u)
+    fp = (u - tp) // 3
+    p = permutation.fbeta_p_value(tp, fp, u - tp - fp, 3000, 800, 1100, 1.0, tail)
+    exact = hypergeometric.mid_p(u, tp, 4900, 3000, tail)
+    some = (exact > 0.002) & (exact < 0.998)
+    np.testing.assert_allclose(p[some], exact[some], rtol=closeness)
+    # Deep in the tail it errs to the safe side, and less for larger slices.
+    deep = (exact < 1e-6) & (exact > 1e-8)
+    assert (p[deep] > exact[deep]).all()
+    assert (p[deep] < exact[deep] * (1 + 200 / u)).all()
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_fbeta_is_close_to_the_enumerated_mid_p(beta):
+    TP, FP, FN, u = 60, 20, 40, 40
+    tp, fp = np.meshgrid(np.arange(u + 1), np.arange(u + 1), indexing="ij")
+    tp, fp = tp[tp + fp <= u], fp[tp + fp <= u]
+    fn = u - tp - fp
+    law = stats.multivariate_hypergeom([TP, FP, FN], u)
+    with np.errstate(invalid="ignore"):
+        point = np.nan_to_num(law.pmf(np.stack([tp, fp, fn], axis=1)))
+    assert point.sum() == pytest.approx(1.0)
+    value = np.round((1 + beta**2) * tp / ((1 + beta**2) * tp + beta**2 * fn + fp), 12)
+    order = np.argsort(value, kind="stable")
+    first = np.searchsorted(value[order], value)
+    last = np.searchsorted(value[order], value, side="right")
+    below = np.concatenate([[0.0], np.cumsum(point[order])])
+    exact = 0.5 * (below[first] + below[last])
+    p = permutation.fbeta_p_value(tp, fp, fn, TP, FP, FN, beta, "lower")
+    likely = (point > 1e-9) & (exact > 0.003) & (exact < 0.997)
+    np.testing.assert_allclose(p[likely], exact[likely], rtol=0.2)
+    # The law has lumps, around which a continuous one errs to both sides.
+    assert abs(np.log(p[likely] / exact[likely]).mean()) < 0.02
+
+
+def test_fbeta_at_0_and_1_is_exactly_hypergeometric():
+    p = permutation.fbeta_p_value([0, 12], [5, 0], [7, 0], 300, 80, 110, 2.0, "both")
+    np.testing.assert_allclose(p, hypergeometric.mid_p(12, [0, 12], 490, 300, "both"))
+
+
+def test_balanced_accuracy_equals_the_enumerated_law():
+    TP, P, TN, N, positives, negatives = 70, 100, 160, 200, 30, 25
+    tp, tn = np.meshgrid(np.arange(positives + 1), np.arange(negatives + 1), indexing="ij")
+    point = stats.hypergeom.pmf(tp, P, TP, positives) * stats.hypergeom.pmf(tn, N, TN, negatives)
+    value = np.round(tp / positives + tn / negatives, 12)
+    p = permutation.balanced_accuracy_p_value(tp, positives, tn, negatives, TP, P, TN, N, "lower")
+    exact = np.array([point[value < v].sum() + 0.5 * point[value == v].sum() for v in value.flat])
+    exact = exact.reshape(value.shape)
+    some = (exact > 0.003) & (exact < 0.997)
+    np.testing.assert_allclose(p[some], exact[some], rtol=0.1)
+    assert abs(np.log(p[some] / exact[some]).mean()) < 0.02
+
+
+def rates(lower, upper):
+    two = doubled(lower, upper)
+    return (
+        float((two <= 0.01).mean()),
+        float((lower <= 0.005).mean()),
+        float((upper <= 0.005).mean()),
+    )
+
+
+@pytest.mark.parametrize(
+    "n", [50, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 500)), 5000]
+)
+def test_false_positive_rate(n):
+    TP, FP, FN, TN = TOTALS
+    cells = draw(TOTALS, n, 40_000, n)
+    tp, fp, fn, tn = cells.T
+    found = {}
+    for beta in (0.5, 2.0):
+        tails = (
+            permutation.fbeta_p_value(tp, fp, fn, TP, FP, FN, beta, tail)
+            for tail in ("lower", "upper")
+        )
+        found[f"F{beta}"] = rates(*tails)
+    counts = (tp, tp + fn, tn, tn + fp, TP, TP + FN, TN, TN + FP)
+    found["balanced accuracy"] = rates(
+        *(permutation.balanced_accuracy_p_value(*counts, tail) for tail in ("lower", "upper"))
+    )
+    value = mcc(cells)
+    found["MCC"] = rates(
+        *(
+            permutation.permutation_p_value(mcc, cells, TOTALS, value, tail, seed=5).p
+            for tail in ("lower", "upper")
+        )
+    )
+    for name, (two, lower, upper) in found.items():
+        assert 0.0065 <= two <= 0.0125, name
+        assert min(lower, upper) >= 0.0025, name
+        assert max(lower, upper) <= 0.0065, name
+
+
+def test_draws_give_the_exact_tail_of_a_share():
+    # For a linear metric the moments are exact whatever the draws.
+    n = np.array([60, 60, 60, 700, 700, 5000])
+    x = np.array([15, 5, 40, 80, 200, 900])
+    counts = np.stack([x, n - x, 0 * n, 0 * n], axis=1)
+    tested = permutation.permutation_p_value(share, counts, TOTALS, x / n, "both", 2000, 1)
+    exact = hypergeometric.mid_p(n, x, TOTALS.sum(), TOTALS[0], "both")
+    np.testing.assert_array_equal(tested.reasons, 0)
+    np.testing.assert_allclose(np.log(tested.p), np.log(exact), rtol=0.13, atol=0.12)
+    np.testing.assert_allclose(np.log(tested.p[3:]), np.log(exact[3:]), rtol=0.02)
+
+
+def test_a_slice_does_not_depend_on_the_others():
+    rng = np.random.default_rng(3)
+    n = rng.integers(20, 15_000, 300)
+    counts = np.stack([n, 0 * n, 0 * n, 0 * n], axis=1)
+    observed = rng.uniform(0.5, 0.7, 300)
+    together = permutation.permutation_p_value(mcc, counts, TOTALS, observed, "both", 500, 9)
+    for at in range(0, 300, 60):
+        own = slice(at, at + 1)
+        alone = permutation.permutation_p_value(
+            mcc, counts[own], TOTALS, observed[own], "both", 500, 9
+        )
+        np.testing.assert_allclose(alone.p, together.p[own], rtol=1e-12)
+    other = permutation.permutation_p_value(mcc, counts, TOTALS, observed, "both", 500, 10)
+    assert (other.p != together.p).any()
+
+
+def test_interpolated_moments_meet_the_own_ones_where_the_grid_starts():
+    observed = np.array([0.5, 0.75])
+    counts = np.array([[200, 0, 0, 0], [201, 0, 0, 0]])
+    for value in observed:
+        p = permutation.permutation_p_value(
+            mcc, counts, TOTALS, np.full(2, value), "both", 20_000
+        ).p
+        assert p[0] == pytest.approx(p[1], rel=0.1)
+
+
+@pytest.mark.parametrize("n", [40, 2_000, 30_000_000, 2_000_000_000])
+def test_populations_beyond_numpys_limit(n):
+    totals = np.array([3, 1, 1, 4], dtype=np.int64) * 1_000_000_000
+    draws = permutation._Draws(share, totals, 4000, 2)
+    cells = draws._cells(n)
+    np.testing.assert_array_equal(cells.sum(axis=1), n)
+    sd = np.sqrt(n * (1 / 3) * (2 / 3) * (1 - n / totals.sum()))
+    assert cells[:, 0].mean() == pytest.approx(n / 3, abs=5 * sd / np.sqrt(4000))
+    assert cells[:, 0].std() == pytest.approx(sd, rel=0.05)
+    observed = np.array([1 / 3 + 3 * sd / n])
+    counts = np.array([[n, 0, 0, 0]])
+    tested = permutation.permutation_p_value(share, counts, totals, observed, "upper")
+    expected = stats.norm.sf(3.0)
+    assert tested.p[0] == pytest.approx(expected, rel=0.6 if n == 40 else 0.15)
+
+
+def test_degenerate_slices_have_p_1_and_a_reason():
+    everything = TOTALS[None, :]
+    whole = permutation.permutation_p_value(mcc, everything, TOTALS, [0.6], "both")
+    assert (whole.p[0], whole.reasons[0]) == (1.0, outcome_codes.NO_VARIANCE)
+    constant = permutation.permutation_p_value(
+        share, [[30, 0], [300, 0]], np.array([1000, 0]), [1.0, 1.0], "both", 100
+    )
+    np.testing.assert_array_equal(constant.p, 1.0)
+    np.testing.assert_array_equal(constant.reasons, outcome_codes.NO_VARIANCE)
+    # With 1 % positives most small slices have none.
+    rare = np.array([50, 150, 50, 19750])
+    refused = permutation.permutation_p_value(
+        mcc, [[20, 0, 0, 0], [20, 0, 0, 0]], rare, [0.1, np.nan], "both", 500
+    )
+    np.testing.assert_array_equal(refused.p, 1.0)
+    np.testing.assert_array_equal(refused.reasons, outcome_codes.UNDEFINED_REPLICATES)
+    never = permutation.permutation_p_value(
+        mcc, [[500, 0, 0, 0]], np.array([0, 0, 0, 9000]), [np.nan], "both", 100
+    )
+    assert (never.p[0], never.reasons[0]) == (1.0, outcome_codes.UNDEFINED_REPLICATES)
+    undefined = permutation.permutation_p_value(
+        mcc, [[500, 0, 0, 0]], np.array([0, 0, 0, 9000]), [0.2], "both", 100
+    )
+    assert (undefined.p[0], undefined.reasons[0]) == (1.0, outcome_codes.UNDEFINED_REPLICATES)
+    none = permutation.permutation_p_value(mcc, np.empty((0, 4), int), TOTALS, [], "both")
+    assert none.p.shape == none.reasons.shape == (0,)
+
+
+def test_degenerate_counts_of_fbeta_and_balanced_accuracy():
+    tp, fp, fn = [0, 300, 5, 0], [0, 80, 0, 10], [0, 110, 0, 0]
+    p = permutation.fbeta_p_value(tp, fp, fn, 300, 80, 110, 2.0, "both")
+    np.testing.assert_array_equal(p[:2], 1.0)
+    assert ((p[2:] > 0) & (p[2:] < 1)).all()
+    assert permutation.fbeta_p_value(5, 0, 0, 100, 0, 0, 0.5, "both") == 1.0
+    assert permutation.fbeta_p_value(0, 5, 2, 0, 50, 20, 0.5, "both") == 1.0
+    p = permutation.balanced_accuracy_p_value(
+        [0, 5, 80, 10], [0, 5, 100, 10], [5, 0, 90, 10], [5, 0, 100, 10],
+        [80, 80, 80, 100], 100, [90, 90, 90, 100], 100, "both",
+    )  # fmt: skip
+    np.testing.assert_array_equal(p, 1.0)
+    with pytest.raises(ValueError, match="beta"):
+        permutation.fbeta_p_value(1, 1, 1, 9, 9, 9, 0.0, "both")
+
+
+def test_margins_beyond_32_bits_do_not_overflow():
+    big = 2_000_000_000
+    p = permutation.fbeta_p_value(700_500, 150_000, 149_500, 7 * big, big, 2 * big, 2.0, "both")
+    assert 0 < p < 1

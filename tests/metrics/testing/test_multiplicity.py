@@ -1,0 +1,104 @@
+"""Corrections against their definitions, written as slow loops."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from slicebeam.metrics.kinds import CORRECTIONS
+from slicebeam.metrics.testing import multiplicity
+
+
+def slow_bh(p, m):
+    everything = sorted(p) + [1.0] * (m - len(p))
+    return [
+        min(everything[j] * m / (j + 1) for j in range(m) if everything[j] >= value) for value in p
+    ]
+
+
+def test_bh_is_its_definition_with_the_missing_tests_at_one():
+    rng = np.random.default_rng(1)
+    for size, m in ((1, 1), (7, 7), (7, 30), (60, 100)):
+        p = np.round(rng.random(size) ** 3, 2)
+        np.testing.assert_allclose(multiplicity.bh_adjusted(p, m), slow_bh(p.tolist(), m))
+
+
+def test_bh_and_by_equal_scipy_without_missing_tests():
+    p = np.random.default_rng(2).random(200) ** 2
+    ours = multiplicity.bh_adjusted(p, 200)
+    np.testing.assert_allclose(ours, stats.false_discovery_control(p, method="bh"))
+    ours = multiplicity.by_adjusted(p, 200)
+    np.testing.assert_allclose(ours, stats.false_discovery_control(p, method="by"))
+
+
+def test_by_factor_of_many_tests():
+    m = 1_000_000
+    harmonic = float(np.sum(1.0 / np.arange(1, m + 1)))
+    assert float(multiplicity.by_adjusted([1e-12], m)[0]) == pytest.approx(
+        1e-12 * m * harmonic, rel=1e-9, abs=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (([0.1, 0.2], [2, 2], [5, 1], "none", 2), "level 2 has 2 p-values but only 1 tests"),
+        (([0.1, 0.2], [1, 3], [5, 5], "bh", 2), r"levels 1\.\.3 were given"),
+        (([0.1], [1], [5, 5, 5], "bh", 2), "3 entries for 2 levels"),
+        (([0.1], [1], [5], "holm", 1), "unknown correction 'holm'"),
+    ],
+)
+def test_too_few_tests_are_refused(given, message):
+    with pytest.raises(ValueError, match="m = 2 tests are fewer than the 3"):
+        multiplicity.bh_adjusted([0.1, 0.2, 0.3], 2)
+    with pytest.raises(ValueError, match=message):
+        multiplicity.adjusted(*given)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_nothing_given(correction):
+    q = multiplicity.adjusted([], [], [0, 0], correction, 2)
+    assert q.shape == (0,)
+    assert q.dtype == np.float64
+
+
+def test_levels_are_corrected_apart_and_share_alpha():
+    p = np.array([1e-5, 0.004, 0.3, 1e-6, 0.02])
+    level = np.array([1, 1, 1, 2, 2])
+    tests = [10, 400]
+    q = multiplicity.adjusted(p, level, tests, "fdr-level", 2)
+    expected = [*slow_bh([1e-5, 0.004, 0.3], 10), *slow_bh([1e-6, 0.02], 400)]
+    np.testing.assert_allclose(q, np.minimum(1.0, 2 * np.array(expected)))
+    q = multiplicity.adjusted(p, level, tests, "fwer-level", 2)
+    np.testing.assert_allclose(q, [2e-4, 0.08, 1.0, 8e-4, 1.0])
+    for correction, adjust in (("bh", multiplicity.bh_adjusted), ("by", multiplicity.by_adjusted)):
+        q = multiplicity.adjusted(p, level, tests, correction, 2)
+        np.testing.assert_array_equal(q, adjust(p, 410))
+    np.testing.assert_array_equal(multiplicity.adjusted(p, level, tests, "none", 2), p)
+
+
+def test_fdr_level_rejects_what_bh_at_alpha_over_levels_rejects():
+    rng = np.random.default_rng(3)
+    alpha, levels, m = 0.05, 3, 500
+    p = np.sort(np.where(rng.random(300) < 0.2, rng.random(300) * 1e-3, rng.random(300)))
+    q = multiplicity.adjusted(p, np.full(300, 2), [1, m, 1], "fdr-level", levels)
+    below = np.flatnonzero(p <= (np.arange(300) + 1) * alpha / levels / m)
+    assert (q <= alpha).sum() == below.max() + 1
+
+
+def test_family_wise_and_false_discovery_rates_under_the_null_and_beside_it():
+    rng = np.random.default_rng(4)
+    runs, tests = 2000, [50, 200]
+    level = np.repeat([1, 2], tests)
+    alarms = {"fdr-level": 0, "fwer-level": 0}
+    shares = []
+    for _ in range(runs):
+        p = rng.random(level.size)
+        for correction in alarms:
+            q = multiplicity.adjusted(p, level, tests, correction, 2)
+            alarms[correction] += bool((q <= 0.05).any())
+        p[:30] *= 1e-3
+        called = multiplicity.adjusted(p, level, tests, "fdr-level", 2) <= 0.05
+        shares.append(called[30:].sum() / max(1, called.sum()))
+    assert max(alarms.values()) / runs <= 0.065
+    assert min(alarms.values()) / runs >= 0.03
+    assert np.mean(shares) <= 0.05

@@ -1,0 +1,292 @@
+"""Every metric by every test: bounds, degenerate slices, directions, and the paper's law."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, OF_ROWS, PAPER, TESTS
+from slicebeam.metrics.measures import cell_metric
+from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.randomness import poisson_weights
+from slicebeam.metrics.registry import metric, metrics, statistic_space
+from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.testing.slice_test import SliceTest, check_test
+from tests.oracles import significance
+
+
+def fits(name, comparison, test):
+    try:
+        check_test(test, name, comparison, weighted=False)
+    except InputError:
+        return False
+    return True
+
+
+# Metrics of counts; the others have no counts to make up.
+EVERY = [
+    (name, comparison, test, alternative)
+    for name, comparison, test, alternative in itertools.product(
+        metrics(), COMPARISONS, TESTS, ALTERNATIVES
+    )
+    if isinstance(metric(name), CellMetric) and fits(name, comparison, test)
+]
+SHARES = ("accuracy", "error_rate")
+
+
+def run(test, counts, totals):
+    """Test counts [slices, cells]; the replicates of examples are drawn cell by cell."""
+    layers, all_layers = counts[:, None, :], totals[None, :]
+    if test.test in OF_ROWS:
+        rng = np.random.default_rng(0)
+        outside = totals - counts
+        inside = rng.poisson(np.repeat(layers, test.replicates, axis=1))
+        # All examples are resampled once, for all slices; here for the first of them.
+        drawn = rng.poisson(np.repeat(outside[:1, None], test.replicates, axis=1))[0] + inside[0]
+        layers = np.concatenate([layers, inside], axis=1)
+        all_layers = np.concatenate([all_layers, drawn], axis=0)
+    tested, errors = test.run(layers, all_layers)
+    return tested.p, tested.reasons, errors
+
+
+def made(name, comparison, test, alternative):
+    return SliceTest(name, statistic_space([name], comparison), test, alternative, 20, 7)
+
+
+@pytest.mark.parametrize(("name", "comparison", "test"), sorted({one[:3] for one in EVERY}))
+def test_p_is_a_probability_whatever_the_counts(monkeypatch, name, comparison, test):
+    monkeypatch.setattr(cell_metric, "_PERMUTATIONS", 200)
+    rng = np.random.default_rng(3)
+    size = statistic_space([name], comparison).cells
+    for scale in (1, 4, 300, 10**6):
+        totals = rng.integers(0, 3 * scale, size) * rng.integers(0, 2, size) + (scale > 1)
+        totals[0] += 1
+        shares = rng.choice([0.0, 0.05, 0.5, 1.0], (40, size))
+        counts = rng.binomial(totals, shares)
+        counts[0], counts[1] = totals, 0
+        counts = counts[counts.sum(axis=1) > 0]
+        for alternative in ALTERNATIVES:
+            with np.errstate(all="raise", under="ignore"):
+                p, reasons, errors = run(made(name, comparison, test, alternative), counts, totals)
+            assert p.shape == reasons.shape == errors.shape == (len(counts),)
+            assert not np.isnan(p).any()
+            assert ((p > 0) & (p <= 1)).all()
+            assert (p[reasons != 0] == 1).all()
+            assert set(reasons.tolist()) <= set(range(len(outcome_codes.REASONS)))
+            drawn = errors[(reasons == 0) & ~np.isnan(errors)]
+            assert (drawn > 0).all()
+            if test in ("auto", "permutation"):
+                assert drawn.size == 0
+            elif comparison == "overall" or test in PAPER:
+                # Of two models a change that does not vary has the metric's own test.
+                assert drawn.size == np.count_nonzero(reasons == 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "comparison", "test", "alternative"), [one for one in EVERY if one[0] in SHARES]
+)
+def test_degenerate_slices_say_why(name, comparison, test, alternative):
+    if comparison == "overall":
+        totals = np.array([80, 20])
+        cases = [(totals, totals, {outcome_codes.WHOLE})]
+        # All are right, or all wrong.
+        for constant in (np.array([100, 0]), np.array([0, 100])):
+            by_itself = test in ("auto", "permutation")
+            wanted = {outcome_codes.CONSTANT} if by_itself else {outcome_codes.NO_VARIANCE}
+            cases.append((constant // 4, constant, wanted))
+            cases.append((constant, constant, {outcome_codes.WHOLE, outcome_codes.CONSTANT}))
+    else:
+        totals = np.array([50, 20, 10, 20])
+        wanted = {outcome_codes.UNCHANGED} if test == "auto" else {outcome_codes.NO_VARIANCE}
+        cases = [
+            (np.array([30, 0, 0, 0]), totals, wanted),
+            (np.array([30, 0, 0, 9]), totals, wanted),
+            (np.array([0, 0, 0, 9]), np.array([0, 0, 0, 100]), wanted),
+        ]
+    for counts, of_all, wanted in cases:
+        tested = made(name, comparison, test, alternative)
+        p, reasons, _ = run(tested, counts[None, :], of_all)
+        assert p.tolist() == [1.0]
+        assert reasons[0] in wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "comparison", "test"),
+    [one for one in itertools.product(SHARES, COMPARISONS, TESTS) if fits(*one)],
+)
+def test_directions(name, comparison, test):
+    """More errors are worse, whether right or wrong examples are counted."""
+    if comparison == "overall":
+        totals = np.array([8000, 2000])
+        worse, better = np.array([60, 40]), np.array([98, 2])
+    else:
+        # Cells: both right, new wrong, old wrong, both wrong.
+        totals = np.array([7000, 1000, 1000, 1000])
+        worse, better = np.array([60, 30, 4, 6]), np.array([60, 4, 30, 6])
+    p = {}
+    for alternative in ALTERNATIVES:
+        tested = made(name, comparison, test, alternative)
+        p[alternative] = run(tested, np.stack([worse, better]), totals)[0]
+    assert p["worse"][0] < 0.01
+    assert p["worse"][1] > 0.9
+    assert p["better"][1] < 0.01
+    assert p["better"][0] > 0.9
+    np.testing.assert_allclose(p["both"], 2 * np.minimum(p["worse"], p["better"]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+@pytest.mark.parametrize("name", SHARES)
+def test_auto_is_the_mid_p(name, alternative):
+    rng = np.random.default_rng(1)
+    tail = {"worse": "upper", "better": "lower", "both": "both"}[alternative]
+    totals = np.array([170, 30])
+    counts = rng.binomial(totals, rng.random((40, 1)))
+    p, _, _ = run(made(name, "overall", "auto", alternative), counts, totals)
+    expected = [
+        significance.hypergeometric_mid_p(n, x, 200, 30, tail)
+        for n, x in zip(counts.sum(axis=1).tolist(), counts[:, 1].tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(p, expected, rtol=1e-8, atol=1e-14)
+    totals = np.array([90, 30, 40, 40])
+    counts = rng.binomial(totals, rng.random((40, 1)))
+    p, _, _ = run(made(name, "baseline", "auto", alternative), counts, totals)
+    expected = [
+        significance.mcnemar_mid_p(b, c, tail)
+        for b, c in zip(counts[:, 1].tolist(), counts[:, 2].tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(p, expected, rtol=1e-8, atol=1e-14)
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_rows_and_cells_have_one_law(comparison):
+    """The standard error of resampled examples is that of independent Poisson cells."""
+    rng = np.random.default_rng(5)
+    rows, replicates, seeds = 2000, 60, 25
+    cells = rng.choice(2 if comparison == "overall" else 4, rows)
+    members = [np.arange(30), np.arange(200), np.arange(1500)]
+    size = statistic_space(["accuracy"], comparison).cells
+    totals = np.bincount(cells, minlength=size)
+    counts = np.stack([np.bincount(cells[some], minlength=size) for some in members])
+    ratios = []
+    for seed in range(seeds):
+        ids = rng.integers(0, 2**63, rows).astype(np.uint64)
+        weights = [np.ones(rows)]
+        weights += [poisson_weights(seed, b, ids).astype(float) for b in range(replicates)]
+        layers = np.stack(
+            [
+                [np.bincount(cells[some], weight[some], minlength=size) for weight in weights]
+                for some in members
+            ]
+        ).astype(np.int64)
+        all_layers = np.stack([np.bincount(cells, w, minlength=size) for w in weights])
+        errors = {}
+        for test in ("paper", "paper-cells"):
+            space = statistic_space(["accuracy"], comparison)
+            made_test = SliceTest("accuracy", space, test, "both", replicates, seed)
+            given = layers if test == "paper" else counts[:, None, :]
+            of_all = all_layers.astype(np.int64) if test == "paper" else totals[None, :]
+            errors[test] = made_test.run(given, of_all)[1]
+        ratios.append(errors["paper"] ** 2 - errors["paper-cells"] ** 2)
+        ratios[-1] /= (errors["paper"] ** 2 + errors["paper-cells"] ** 2) / 2
+    # A variance of B = 60 replicates varies by 18 %, a mean of 25 differences of two by 5 %.
+    assert np.abs(np.mean(ratios, axis=0)).max() < 0.2
+
+
+def test_false_positive_rate_of_the_paper():
+    """At e = .2 and n = 500 it is .009 to .014 at .01, two-sided; small slices are far worse."""
+    rng = np.random.default_rng(11)
+    draws = 20_000
+    totals = np.array([16_000, 4000])
+    rates = {}
+    for n in (20, 500):
+        wrong = stats.hypergeom(20_000, 4000, n).rvs(draws, random_state=rng)
+        counts = np.stack([n - wrong, wrong], axis=1)
+        # Equal counts are drawn equal replicates: a seed of its own for each few slices.
+        p = []
+        for seed, some in enumerate(np.array_split(counts, 100)):
+            space = statistic_space(["accuracy"], "overall")
+            tested = SliceTest("accuracy", space, "paper-cells", "both", 20, seed)
+            p.append(tested.run(some[:, None, :], totals[None, :]).tested.p)
+        rates[n] = float(np.mean(np.concatenate(p) <= 0.01))
+    # Four standard errors of the rate, a little more since equal counts share their draws.
+    assert 0.009 - 0.004 < rates[500] < 0.014 + 0.004
+    assert rates[20] > 2 * rates[500]
+
+
+def test_no_slices():
+    for test in TESTS:
+        tested = made("accuracy", "overall", test, "worse")
+        layers = 21 if test in OF_ROWS else 1
+        found, errors = tested.run(np.zeros((0, layers, 2), np.int64), np.full((layers, 2), 5))
+        assert found.p.size == found.reasons.size == found.methods.size == errors.size == 0
+
+
+def test_many_slices_are_tested_in_pieces(monkeypatch):
+    from slicebeam.metrics.testing import slice_test
+
+    rng = np.random.default_rng(2)
+    totals = np.array([400, 100])
+    counts = rng.binomial(totals, rng.random((50, 1)))
+    for test in TESTS:
+        tested = made("accuracy", "overall", test, "both")
+        whole = run(tested, counts, totals)
+        with monkeypatch.context() as patch:
+            patch.setattr(slice_test, "_SLICES_AT_A_TIME", 7)
+            patch.setattr(slice_test, "_NUMBERS_AT_A_TIME", 7)
+            for one, other in zip(whole, run(tested, counts, totals), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_the_method_is_named():
+    """A slice says which test it had, by its size where there are two."""
+    totals = np.array([800_000, 200_000])
+    counts = np.array([[60, 40], [60_000, 16_000], [800_000, 200_000]])
+    tested = made("accuracy", "overall", "auto", "worse")
+    methods = tested.run(counts[:, None], totals[None]).tested.methods
+    assert methods.tolist() == [outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO, 0]
+    by_name = {
+        ("mcc", "overall", "auto"): outcome_codes.CELL_PERMUTATION,
+        ("mcc", "baseline", "auto"): outcome_codes.DELTA_METHOD,
+        ("accuracy", "baseline", "auto"): outcome_codes.MCNEMAR,
+        ("precision", "baseline", "auto"): outcome_codes.DELTA_METHOD,
+        ("accuracy", "overall", "permutation"): outcome_codes.CELL_PERMUTATION,
+        ("accuracy", "overall", "bootstrap-cells"): outcome_codes.BOOTSTRAP_CELLS,
+        ("accuracy", "overall", "bootstrap-rows"): outcome_codes.BOOTSTRAP_ROWS,
+        ("accuracy", "overall", "paper"): outcome_codes.PAPER,
+        ("accuracy", "overall", "paper-cells"): outcome_codes.PAPER,
+    }
+    for (name, comparison, test), method in by_name.items():
+        size = statistic_space([name], comparison).cells
+        everything = np.arange(1, size + 1) * 1000
+        own = made(name, comparison, test, "worse")
+        layers = 21 if test in OF_ROWS else 1
+        weights = np.random.default_rng(0).poisson(100, (layers, size)) / 100
+        weights[0] = 1
+        all_layers = np.rint(everything * weights).astype(np.int64)
+        some = (all_layers * np.linspace(0.1, 0.2, size)).astype(np.int64)[None]
+        assert own.run(some, all_layers).tested.methods.tolist() == [method]
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_the_permutation_is_near_the_exact_law(name):
+    rng = np.random.default_rng(6)
+    totals = np.array([1700, 300])
+    counts = rng.binomial(totals, rng.random((40, 1)))
+    p, _, _ = run(made(name, "overall", "permutation", "both"), counts, totals)
+    exact, _, _ = run(made(name, "overall", "auto", "both"), counts, totals)
+    np.testing.assert_allclose(p, exact, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_p_is_never_zero(comparison):
+    """Slices that no float64 can say how unlikely they are still have a p-value above 0."""
+    totals = np.array([10**6, 10**5]) if comparison == "overall" else np.array([10**6, 10**5, 0, 0])
+    counts = np.zeros((1, totals.size), np.int64)
+    # All the slice's examples are wrong: for baseline, wrong now and right before.
+    counts[0, 1] = 50_000
+    test = made("accuracy", comparison, "auto", "worse")
+    p, reasons, _ = run(test, counts, totals)
+    assert p[0] == np.nextafter(0.0, 1.0)
+    assert reasons[0] == 0

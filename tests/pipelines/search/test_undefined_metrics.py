@@ -1,0 +1,210 @@
+"""Metrics without a value on the data, and numbers at the ends of what a float holds."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.metrics.registry import metric, metrics
+from slicebeam.pipelines.cli import run
+from tests.running import read
+
+ROWS = 400
+NUMBERS = ("mse", "mae", "bias")
+
+
+def table(**columns):
+    """Labels, two models' classes, scores and losses, and a weight, of which some are constant."""
+    rng = np.random.default_rng(3)
+    label = rng.integers(0, 2, ROWS)
+    frame = pd.DataFrame(
+        {
+            "f": rng.choice(list("abc"), ROWS),
+            "k": rng.choice(list("uv"), ROWS),
+            "y": label,
+            "p": np.where(rng.random(ROWS) < 0.8, label, 1 - label),
+            "old": np.where(rng.random(ROWS) < 0.8, label, 1 - label),
+            "s": rng.random(ROWS),
+            "s_old": rng.random(ROWS),
+            "l": rng.random(ROWS),
+            "l_old": rng.random(ROWS),
+            "w": 1.0,
+        }
+    )
+    return frame.assign(**columns)
+
+
+NO_POSITIVE = {"precision": "no example is predicted positive", "mcc": "all predictions"}
+ONE_CLASS = {"balanced_accuracy": "one class", "mcc": "one class", "auc": "one class"}
+NO_NEGATIVE_LABEL = dict.fromkeys(("fpr", "specificity"), "no example has a negative label")
+NO_POSITIVE_LABEL = dict.fromkeys(("recall", "fnr"), "no example has a positive label")
+F_SCORES = dict.fromkeys(("f1", "fbeta:2"), "no example has a positive label or")
+LABELS = table()["y"].to_numpy()
+# What is odd about the data, and which metrics it leaves without a value, for which reason.
+CASES = {
+    "all labels positive": ({"y": 1}, NO_NEGATIVE_LABEL | ONE_CLASS),
+    "all labels negative": ({"y": 0}, NO_POSITIVE_LABEL | ONE_CLASS),
+    "none predicted positive": ({"p": 0, "old": 0}, NO_POSITIVE),
+    "nothing positive": ({"y": 0, "p": 0, "old": 0}, NO_POSITIVE_LABEL | ONE_CLASS | NO_POSITIVE | F_SCORES | {"mcc": "one class"}),
+    "positives have no weight": ({"w": 1.0 - LABELS}, NO_POSITIVE_LABEL | ONE_CLASS),
+    "all scores and losses equal": ({"s": 0.5, "s_old": 0.5, "l": 0.5, "l_old": 0.5}, {}),
+    "all right": ({"p": LABELS, "old": LABELS}, {}),
+}  # fmt: skip
+OF_CLASSES = ("accuracy", *(one for one in metrics() if one not in (*NUMBERS, "loss")), "fbeta:2")
+
+
+def names_of(models):
+    of_one = [name for name in OF_CLASSES if not metric(name).needs.two_models]
+    return [name for name in of_one if models == 1 or metric(name).compares_models]
+
+
+@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_every_metric_on_degenerate_data(case, models, tmp_path, capsys):
+    """A metric without a value says why; the others are tested, and a gate exits with 2."""
+    columns, undefined = CASES[case]
+    data, out = tmp_path / "data.parquet", tmp_path / "out"
+    table(**columns).to_parquet(data)
+    names = names_of(models)
+    # The first metric steers the search.
+    first = next(iter(undefined), "accuracy")
+    names.sort(key=lambda name: name != first)
+    arguments = [
+        *("search", f"--data={data}", f"--output={out}", "--label=y", "--positive-class=1"),
+        *("--prediction=p", "--score=s", "--features=f,k", f"--metric={','.join(names)}"),
+        *(("--baseline-prediction=old", "--baseline-score=s_old") if models == 2 else ()),
+        *(("--weight=w",) if "w" in columns else ()),
+        *(("--strategy=iterative",) if models == 1 else ()),
+    ]
+    code = run([*arguments, "--fail-on=worse", "--quiet"])
+    said = capsys.readouterr().err
+    document = read(out).document
+    changes = {one["metric"]: one for one in document["global"]}
+    tests = {one["metric"]: one for one in document["testing"]["metrics"]}
+    assert {name for name, one in changes.items() if "value" not in one["after"]} == {
+        name for name in undefined if name in names
+    }
+    for name, why in undefined.items():
+        assert why in changes[name]["reason"], name
+        assert tests[name]["blind"] == changes[name]["reason"]
+        assert tests[name]["tested"] == tests[name]["significant"] == 0
+        if document["gate"]["exit_code"] == 2:
+            reasons = " ".join(document["gate"]["reasons"])
+            assert f"{name} could not be tested: {changes[name]['reason']}" in reasons
+    gate = document["gate"]
+    has_worse = any(one["degraded"] for one in tests.values())
+    has_fallen = any(
+        one["significant"] and one["direction"] == "degraded" for one in changes.values()
+    )
+    expected = 1 if has_worse or has_fallen else 2 if undefined else gate["exit_code"]
+    assert code == gate["exit_code"] == expected
+    assert said.startswith("slicebeam: FAIL: ") == (code != 0)
+    assert run(["report", str(out), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "loss"])
+@pytest.mark.parametrize("models", [1, 2])
+def test_errors_without_any_variance(name, models, tmp_path):
+    data, out = tmp_path / "data.parquet", tmp_path / "out"
+    table(l=0.5, l_old=0.5, s=0.5, s_old=0.5, y=1.0).to_parquet(data)
+    flags = ["--loss=l"] if name == "loss" else ["--label=y", "--prediction=s"]
+    if models == 2:
+        flags += ["--baseline-loss=l_old"] if name == "loss" else ["--baseline-prediction=s_old"]
+    arguments = ["search", f"--data={data}", f"--output={out}", f"--metric={name}"]
+    arguments.append("--features=f,k")
+    assert run([*arguments, *flags, "--fail-on=worse", "--quiet"]) == 0
+    assert read(out).document["gate"]["passed"]
+
+
+def test_a_new_model_that_predicts_no_positive(tmp_path):
+    data, out = tmp_path / "data.parquet", tmp_path / "out"
+    table(p=0).to_parquet(data)
+    arguments = ["search", f"--data={data}", f"--output={out}", "--label=y", "--prediction=p"]
+    flags = ("--baseline-prediction=old", "--features=f,k", "--metric=precision", "--fail-on=worse")
+    assert run([*arguments, *flags, "--quiet"]) == 2
+    document = read(out).document
+    why = "no example is predicted positive by the new model"
+    assert document["gate"]["reasons"] == [f"nothing could be tested: {why}"]
+    assert document["summary"].startswith(
+        f"FAIL: nothing could be tested: {why}. Precision is undefined"
+    )
+    assert (document["global"][0]["reason"], document["global"][0].get("p_value")) == (why, 1.0)
+
+
+def test_what_the_terminal_says_of_an_undefined_metric(tmp_path, capsys):
+    data, out = tmp_path / "data.parquet", tmp_path / "out"
+    table(p=0, y=LABELS).to_parquet(data)
+    arguments = ["search", f"--data={data}", f"--output={out}", "--label=y", "--prediction=p"]
+    flags = ("--features=f,k", "--metric=accuracy,precision")
+    assert run([*arguments, *flags]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    why = "could not be tested: no example is predicted positive."
+    assert f"Precision is undefined. It {why}" in said
+    assert f"precision {why}" in said
+    # An earlier run without a value is no reason to fail, and says so.
+    again = tmp_path / "again"
+    arguments[2] = f"--output={again}"
+    assert run([*arguments, *flags, f"--since={out}/changelist.json", "--json", "--quiet"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["gate"] is None
+    assert [one["value"] for one in summary["metrics"]][1] is None
+    assert any("precision was undefined" in one for one in summary["since"]["warnings"])
+
+
+# The ends of floats ---------------------------------------------------------------------------
+
+
+def means(tmp_path, values, *flags):
+    frame = pd.DataFrame({"f": np.resize(list("abcd"), len(values)), "v": values})
+    frame.to_parquet(tmp_path / "data.parquet")
+    arguments = ["search", f"--data={tmp_path}/data.parquet", "--metric=mean:v", "--features=f"]
+    return run([*arguments, f"--output={tmp_path}/out", "--quiet", *flags])
+
+
+@pytest.mark.parametrize(
+    ("offset", "scale"),
+    [(1.7e18, 1e8), (2.0**53, 1e6), (1e12, 1.0), (0.0, 1e-70), (0.0, 1e-30), (-1e15, 1e4)],
+)
+def test_means_at_the_ends_of_floats(offset, scale, tmp_path):
+    rng = np.random.default_rng(0)
+    values = offset + scale * (rng.random(2000) + 2.0 * (np.arange(2000) % 4 == 0))
+    assert means(tmp_path, values, "--fail-on=worse") == 1
+    found = read(tmp_path / "out")
+    exact = [Fraction(one) for one in values]
+    whole = sum(exact) / len(exact)
+    for name, row in found.table.set_index("slice").iterrows():
+        own = exact["abcd".index(str(name)[-1]) :: 4]
+        mean = sum(own) / len(own)
+        assert row["value"] == pytest.approx(float(mean), rel=1e-15)
+        assert row["delta"] == pytest.approx(float(mean - whole), rel=1e-9)
+        # Within four standard errors of the slice.
+        assert 0 < row["ci_high"] - row["ci_low"] < 0.2 * scale
+        assert row["ci_low"] < row["delta"] < row["ci_high"]
+    (finding,) = found.document["findings"]
+    assert finding["difference"] == pytest.approx(float(sum(exact[::4]) / 500 - whole), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (1.7e18 + 256.0 * np.arange(2000), "too little for numbers of this size; subtract"),
+        (2.0**53 + np.arange(2000) % 3, "too little for numbers of this size; subtract"),
+        (1e-150 * (1.0 + np.arange(2000) % 5), "too small to be squared; multiply by a constant"),
+        (1e-160 * (1.0 + np.arange(2000) % 5), "too small to be squared; multiply by a constant"),
+    ],
+)
+def test_numbers_that_a_float_cannot_tell_apart(values, why, tmp_path, capsys):
+    assert means(tmp_path, values) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("slicebeam: the values of column 'v', from ")
+    assert why in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", [1e15, 1.7e18])
+def test_a_constant_column_has_the_same_outcome_everywhere(value, tmp_path):
+    assert means(tmp_path, np.full(400, value), "--fail-on=worse") == 0
+    assert set(read(tmp_path / "out").table["reason"]) == {"all examples have the same outcome"}

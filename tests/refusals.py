@@ -1,0 +1,43 @@
+"""A command that must fail: it says why in a line or two, and publishes and begins nothing."""
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.running import refused
+
+OLD = '{"old": "document"}'
+
+
+def refusing(command, folder, capsys, data, **defaults):
+    """Return a function that runs a command with changed options and returns its message.
+
+    Data may be a table, which is stored as ``data.parquet``, or a path in the folder.
+    """
+    out = folder / "out"
+
+    def refuse(*flags, data=data, code=2, **options):
+        if isinstance(data, pd.DataFrame):
+            data = pa.Table.from_pandas(data)
+        if isinstance(data, pa.Table):
+            pq.write_table(data, folder / "data.parquet")
+            data = "data.parquet"
+        out.mkdir(exist_ok=True)
+        (out / "changelist.json").write_text(OLD)
+        named = {"data": folder / data, "output": out, **defaults, **options}
+        pairs = [(name.replace("_", "-"), value) for name, value in named.items()]
+        arguments = [f"--{name}={value}" for name, value in pairs if value is not None]
+        said = refused([command, *arguments, *map(str, flags)], capsys, folder=folder, code=code)
+        assert (out / "changelist.json").read_text() == OLD
+        assert {path.name for path in out.iterdir()} <= {"changelist.json", "_work"}
+        return said
+
+    return refuse
+
+
+def slow_where(cases, seldom):
+    """Return the names of cases, of which some are for the longer run."""
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if name in seldom else name for name in cases
+    ]

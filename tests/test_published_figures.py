@@ -1,0 +1,65 @@
+"""Where a published figure misses its bar, the page says so in red."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import whole_runs
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+NUMBER = re.compile(r"[\d,]+(\.\d+)?")
+
+
+def wrong_figures(text):
+    """Return the figures before a column "bar" that miss it unmarked, or are marked and meet it."""
+    wrong, bars = [], []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line[:1] == "|" else []
+        if "bar" in cells:
+            bars = [at for at, name in enumerate(cells) if name == "bar"]
+        bars = bars if cells else []
+        for at in bars:
+            figure = cells[at - 1].removeprefix(whole_runs.MISSED).removesuffix("</span>")
+            if NUMBER.fullmatch(figure) and NUMBER.fullmatch(cells[at]):
+                is_missed = float(figure.replace(",", "")) > float(cells[at].replace(",", ""))
+                if is_missed != (whole_runs.MISSED in cells[at - 1]):
+                    wrong.append(line)
+    return wrong
+
+
+def test_no_page_has_a_missed_bar_that_is_not_red():
+    assert {
+        str(page): wrong for page in PAGES if (wrong := wrong_figures(page.read_text("utf-8")))
+    } == {}
+
+
+@pytest.mark.parametrize(("wall", "is_red"), [(0.29, False), (0.31, True)])
+def test_a_table_marks_what_misses_its_bar(wall, is_red):
+    table = whole_runs.table([], wall)
+    assert (whole_runs.MISSED in table) == is_red
+    assert wrong_figures(table) == []
+    unmarked = table.replace(whole_runs.MISSED, "").replace("</span>", "")
+    assert bool(wrong_figures(unmarked)) == is_red
+
+
+@pytest.mark.slow
+def test_the_small_table_of_the_paper_comes_out_again(tmp_path, monkeypatch):
+    """Candidates and significant slices of Electricity, by ten seeds."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import paper_tables as paper
+
+    page = (ROOT / "docs" / "explanation" / "benchmarks.md").read_text("utf-8")
+    lines = page.partition("### electricity")[2].partition("\n\n| ")[2].partition("\n\n")[0]
+    rows = {cells[1]: cells[2:5] for cells in map(_cells, lines.splitlines()[2:])}
+    most = [int(shown[0].replace(",", "")) for shown in rows.values() if shown[0]]
+    seeds = range(paper.SEEDS)
+    found = [paper.counts(paper.batch("electricity", tmp_path, one), most) for one in seeds]
+    for run, (_, candidates, significant) in rows.items():
+        numbers = zip(*(one[run] for one in found), strict=True)
+        assert [candidates, significant] == [paper.spread(some) for some in numbers], run
+
+
+def _cells(line):
+    return [cell.strip() for cell in line.split("|")]

@@ -1,0 +1,259 @@
+"""Conditions of given slices: which examples they hold of, against pandas; and their text."""
+
+import datetime as dt
+import decimal
+import math
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.prepare.given_slices import given_slices, read_slices
+from slicebeam.transforms.encode.conditions import SliceMembership, check_condition, holds
+from slicebeam.transforms.encode.predicate_text import parse_predicate
+from slicebeam.transforms.encode.predicates import Singleton
+from tests.oracles import predicates
+
+NAN = math.nan
+COLUMNS = {
+    "int8": (pa.array([6, -3, None, 100, 7, 7], pa.int8()), [7, 100, 1000, 6.5, 7.0, -3]),
+    "int64": (pa.array([2**53 + 1, 2**53, None, 0, -1, 5]), [2**53, 2**53 + 1, 0, 4.5]),
+    "uint64": (pa.array([2**63, 2**64 - 1, None, 0, 1, 5], pa.uint64()), [2**63, 0, 5]),
+    "double": (pa.array([0.1, -0.0, NAN, None, math.inf, 2.5]), [0.1, 0, 0.0, 2.5, "Infinity"]),
+    "float": (pa.array([0.1, 0.3, NAN, None, 2.0, -1.5], pa.float32()), [0.1, 0.3, 2, -1.5]),
+    "bool": (pa.array([True, False, None, True, False, True]), [True, False]),
+    "text": (pa.array(["a", "b", None, "", "A", "a b"]), ["a", "", "a b", "zz"]),
+    "date": (pa.array([dt.date(2026, 1, day) for day in (1, 2, 3, 4, 5)] + [None], pa.date32()), ["2026-01-02", "2026-01-04"]),
+    "time": (pa.array([hour * 3_600_000_000 for hour in range(5)] + [None], pa.timestamp("us")), ["2026-01-01T02:00:00", "2026-01-01T03:30:00"]),
+    "decimal": (pa.array([decimal.Decimal(text) for text in ("1.50", "2.25", "0.00", "-1.00")] + [None] * 2), ["1.50", "0.00", "2.00"]),
+}  # fmt: skip
+ORDERED = [name for name in COLUMNS if name not in ("bool", "text")]
+
+
+def cases():
+    found = []
+    for name, (_, values) in COLUMNS.items():
+        found += [(name, "==", value) for value in values]
+        found += [(name, op, values) for op in ("in", "not_in")]
+        found += [(name, "not_in", values[:1]), (name, "is_null", None)]
+        if name in ORDERED:
+            found += [(name, op, value) for op in ("<", ">=") for value in values]
+            found += [(name, "between", [low, high]) for low in values for high in values]
+    return found
+
+
+@pytest.mark.parametrize(("name", "op", "value"), cases())
+def test_a_condition_holds_of_what_pandas_says(name, op, value):
+    column = COLUMNS[name][0]
+    shape = {"field": name, "op": op} | ({} if op == "is_null" else {"value": value})
+    frame = pd.DataFrame({name: pd.Series(column, dtype=pd.ArrowDtype(column.type))})
+    # pandas' own nullable integers: nothing is rounded on the way to the oracle.
+    if pa.types.is_floating(column.type):
+        frame = pd.DataFrame({name: column.to_numpy(zero_copy_only=False)})
+    expected = predicates.mask(frame, {"all": [shape]})
+    condition = Singleton(name, op, value)
+    assert holds(column, condition).tolist() == expected.tolist()
+    # Encoded as a dictionary, as text is read.
+    if not pa.types.is_boolean(column.type):
+        assert holds(column.dictionary_encode(), condition).tolist() == expected.tolist()
+    # And in a slice of a longer array, which keeps its offset.
+    longer = pa.concat_arrays([column[:3], column])
+    assert holds(longer[3:], condition).tolist() == expected.tolist()
+
+
+def test_lists():
+    tags = pa.array([["a", "b"], [], None, ["b", None], ["a", "a"]])
+    assert holds(tags, Singleton("t", "contains", "a")).tolist() == [1, 0, 0, 0, 1]
+    assert holds(tags[1:], Singleton("t", "contains", "b")).tolist() == [0, 0, 1, 0]
+    assert holds(tags, Singleton("t", "is_null")).tolist() == [0, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("column", "op", "value", "message"),
+    [
+        ("int8", "==", "7", "values ['7'] do not fit a column of int8"),
+        ("int8", "==", True, "values [True] do not fit a column of int8"),
+        ("text", "==", 7, "values [7] do not fit a column of string"),
+        ("text", "<", "b", "op '<' is for numbers, dates and times, but the column is string"),
+        ("bool", ">=", True, "op '>=' is for numbers"),
+        ("bool", "==", "true", "do not fit a column of bool"),
+        ("date", "==", "2026-13-01", "do not fit a column of date32"),
+        ("decimal", "==", "1.555", "do not fit a column of decimal"),
+        ("int8", "contains", 7, "op 'contains' is for lists"),
+        ("int8", "between", [1], "op 'between' needs [low, high], not [1]"),
+        ("int8", "in", [], "op 'in' needs a list of values, not []"),
+        ("int8", "in", 7, "op 'in' needs a list of values, not 7"),
+        ("int8", "==", None, "op '==' needs a value, not None; missing values are matched by"),
+        ("int8", "in", [[1]], "op 'in' needs a value, not [1]"),
+    ],
+)
+def test_what_does_not_fit_a_column(column, op, value, message):
+    with pytest.raises(InputError) as error:
+        holds(COLUMNS[column][0], Singleton(column, op, value))
+    assert message in str(error.value)
+
+
+def test_the_codes_of_overlapping_slices():
+    rng = np.random.default_rng(0)
+    rows = 20_000
+    frame = pd.DataFrame({"x": rng.integers(0, 10, rows), "y": rng.choice(list("abc"), rows)})
+    slices = [
+        [Singleton("x", ">=", 5)],
+        [Singleton("x", "<", 0)],
+        [Singleton("y", "==", "a"), Singleton("x", "between", [2, 7])],
+        [Singleton("y", "in", ["a", "b"])],
+    ]
+    member = SliceMembership(tuple(map(tuple, slices)))
+    assert member.columns == ("x", "y")
+    table = pa.table({"x": frame["x"], "y": pa.array(frame["y"], pa.string())})
+    table = pa.concat_tables([table.slice(0, 777), table.slice(777)])
+    codes = member.codes(table)
+    expected = np.stack(
+        [predicates.mask(frame, {"all": [c.to_json() for c in one]}) for one in slices], axis=1
+    )
+    assert expected.sum(axis=0).min() == 0
+    assert np.diff(codes.offsets).tolist() == expected.sum(axis=1).tolist()
+    assert codes.codes.tolist() == np.nonzero(expected)[1].tolist()
+
+
+SCHEMA = pa.schema(
+    [
+        ("age", pa.int32()),
+        ("income", pa.float64()),
+        ("sex", pa.string()),
+        ("native country", pa.string()),
+        ("a & b", pa.string()),
+        ("born", pa.date32()),
+        ("ok", pa.bool_()),
+        ("tags", pa.list_(pa.string())),
+        ("price", pa.decimal128(6, 2)),
+        ("x", pa.list_(pa.string())),
+        ("x contains y", pa.string()),
+        ("z not", pa.string()),
+    ]
+)
+TYPES = dict(zip(SCHEMA.names, SCHEMA.types, strict=True))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        Singleton("age", "between", [37, 41]),
+        Singleton("age", "between", [-5, 41]),
+        Singleton("age", "==", 37),
+        Singleton("income", "<", 1.5e-7),
+        Singleton("income", ">=", "-Infinity"),
+        Singleton("income", "between", [0.1, "Infinity"]),
+        Singleton("sex", "==", "Female"),
+        Singleton("sex", "==", "<=50K"),
+        Singleton("sex", "==", ""),
+        Singleton("sex", "==", ' a "quoted" \\ text, & more\n'),
+        Singleton("sex", "in", ["a", "b,c", "}"]),
+        Singleton("sex", "not_in", ["a & b", "]"]),
+        Singleton("sex", "is_null"),
+        Singleton("native country", "==", "is missing"),
+        Singleton("a & b", "==", "in {x}"),
+        Singleton("born", "between", ["2026-01-01", "2026-02-01"]),
+        Singleton("ok", "==", True),
+        Singleton("tags", "contains", "night shift"),
+        Singleton("price", "<", "10.50"),
+        Singleton("x contains y", "==", "x"),
+        Singleton("z not", "in", ["a"]),
+    ],
+)
+def test_what_is_printed_is_read_back(condition):
+    assert parse_predicate(str(condition), TYPES) == (condition,)
+    two = f"{condition} & {Singleton('age', '<', 5)}"
+    assert parse_predicate(two, TYPES) == (condition, Singleton("age", "<", 5))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("agee < 5", "unknown column 'agee'; did you mean 'age'?"),
+        ("age <= 5", "unknown op '<='; ops: =, <, >="),
+        ("age != 5", "unknown op '!='"),
+        ("age", "'age' is not a condition; write it as in 'age in [37, 41) & sex = Female'"),
+        ("age < 5 &", "'' is not a condition"),
+        ("age in [1, 5]", "is not a condition"),
+        ("age in [1, 5, 7)", "is not a condition"),
+        ("sex = <=50K", "is not a condition"),
+        ("x contains y contains z", "is ambiguous: it may refer to 'x' or 'x contains y'; put the name"),
+        ("sex not in {a, b, c, … 3 more}", "was shortened for display"),
+        (f"sex = {'a' * 59}…", "was shortened for display"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read(text, message):
+    with pytest.raises(InputError) as error:
+        parse_predicate(text, TYPES)
+    assert message in str(error.value)
+
+
+def test_values_get_the_columns_own_type(tmp_path):
+    """So that a slice has the id that a search gives it."""
+    file = tmp_path / "slices.yaml"
+    file.write_text(
+        "- {field: age, op: '>=', value: 37.0}\n"
+        "- {field: income, op: between, value: [1, 2]}\n"
+        "- {field: sex, op: in, value: [b, a, b]}\n"
+        "- {field: born, op: '<', value: 2026-01-01}\n"
+        "- {field: price, op: '<', value: 9.5}\n"
+        "- {field: age, op: '>=', value: 36.5}\n"
+        "- age >= 50 & age < 60 & age >= 50\n"
+    )
+    given = given_slices(read_slices(str(file)), SCHEMA)
+    found = [[one.json_text() for one in slice_] for slice_ in given.membership.predicates]
+    assert found == [
+        ['{"field": "age", "op": ">=", "value": 37}'],
+        ['{"field": "income", "op": "between", "value": [1.0, 2.0]}'],
+        ['{"field": "sex", "op": "in", "value": ["a", "b"]}'],
+        ['{"field": "born", "op": "<", "value": "2026-01-01"}'],
+        ['{"field": "price", "op": "<", "value": "9.50"}'],
+        ['{"field": "age", "op": ">=", "value": 36.5}'],
+        ['{"field": "age", "op": ">=", "value": 50}', '{"field": "age", "op": "<", "value": 60}'],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (pa.int64(), [2, 1], "'x in [2, 1)' contains no value, because the bounds are swapped; write 'x in [1, 2)'"),
+        (pa.float32(), [0.5, -0.5], "'x in [0.5, -0.5)' contains no value"),
+        (pa.float64(), [2, 2], "because the upper bound is not part of the interval; write 'x = 2'"),
+        (pa.float64(), ["Infinity", 1], "because the bounds are swapped"),
+        (pa.date32(), ["2026-02-01", "2026-01-31"], "write 'x in [2026-01-31, 2026-02-01)'"),
+        (pa.decimal128(9, 2), ["10.00", "9.50"], "write 'x in [9.50, 10.00)'"),
+    ],
+)  # fmt: skip
+def test_an_empty_interval_is_refused(kind, value, said):
+    with pytest.raises(InputError) as error:
+        check_condition(Singleton("x", "between", value), kind)
+    assert said in str(error.value)
+    with pytest.raises(InputError):
+        check_condition(Singleton("x", "between", value), pa.dictionary(pa.int32(), kind))
+
+
+def test_intervals_that_hold_something_are_not():
+    for kind, value in (
+        (pa.int64(), [0.2, 0.7]),
+        (pa.float32(), [1.0, 1.0 + 1e-12]),
+        (pa.float64(), ["-Infinity", "Infinity"]),
+        (pa.int64(), [2**62, 2**62 + 1]),
+    ):
+        check_condition(Singleton("x", "between", value), kind)
+
+
+def test_negative_zero_is_zero():
+    for op, value, plain in (
+        ("==", -0.0, 0.0),
+        ("between", [-0.0, 1.5], [0.0, 1.5]),
+        ("in", [3.0, -0.0], [3.0, 0.0]),
+    ):
+        one, other = Singleton("x", op, value), Singleton("x", op, plain)
+        assert one.identity() == other.identity()
+        assert str(one) == str(other)
+        assert one.json_text() == other.json_text()
+    assert Singleton("x", "==", False).value is False
+    assert isinstance(Singleton("x", "==", 0).value, int)

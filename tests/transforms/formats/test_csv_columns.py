@@ -1,0 +1,451 @@
+import csv
+import gzip
+import io
+import math
+from datetime import date, datetime, timezone
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.formats import csv_columns
+from slicebeam.transforms.formats.column_kinds import (
+    ColumnKinds,
+    block_kinds,
+    date_kinds,
+    parse_column,
+)
+from slicebeam.transforms.formats.csv_columns import read_csv_blocks
+
+
+def write(path, data):
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return str(path)
+
+
+def read(path, **options):
+    return pa.concat_tables(read_csv_blocks(path, **options))
+
+
+def resolve(*values):
+    return block_kinds(pa.table({"x": pa.array(values, pa.string())}))["x"].resolve()
+
+
+def error_of(path, **options):
+    with pytest.raises(InputError) as caught:
+        list(read_csv_blocks(path, **options))
+    message = str(caught.value)
+    assert len(message.splitlines()) <= 2
+    return message
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+def test_values_are_kept_as_written(tmp_path):
+    path = write(tmp_path / "a.csv", 'a,b\n 1,""\n,007\n\n"x\ny","q""q"\n')
+    assert read(path).to_pydict() == {"a": [" 1", None, "x\ny"], "b": ["", "007", 'q"q']}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_and_byte_order_mark(tmp_path, end, mark):
+    path = write(tmp_path / "a.csv", mark + end.join(["", "a,b", "1,2", "3,4"]).encode())
+    assert read(path).to_pydict() == {"a": ["1", "3"], "b": ["2", "4"]}
+
+
+def test_names_given_and_lines_left_out(tmp_path):
+    path = write(tmp_path / "a.csv", "|a remark, with commas, in it\n1,2\n3,4\n")
+    table = read(path, column_names=["a", "b"], skip_rows=1)
+    assert table.to_pydict() == {"a": ["1", "3"], "b": ["2", "4"]}
+    headed = write(tmp_path / "b.csv", "# one\n# two\na,b\n1,2\n")
+    assert read(headed, skip_rows=2).to_pydict() == {"a": ["1"], "b": ["2"]}
+
+
+@pytest.mark.parametrize("data", ["a,b\n", "a,b", '"a","b"\r\n\r\n\n'])
+def test_header_only_gives_an_empty_table(tmp_path, data):
+    table = read(write(tmp_path / "a.csv", data))
+    assert table.num_rows == 0
+    assert table.schema == pa.schema([("a", pa.string()), ("b", pa.string())])
+
+
+def test_header_over_lines_and_long(tmp_path):
+    names = ["one\ntwo", *[f"column number {i} é" for i in range(9000)]]
+    stream = io.StringIO()
+    csv.writer(stream).writerows([names, range(9001)])
+    table = read(write(tmp_path / "a.csv", stream.getvalue()))
+    assert table.column_names == names
+    assert table.num_rows == 1
+
+
+def test_gzip(tmp_path):
+    path = write(tmp_path / "a.csv.gz", gzip.compress(b"a,b\n1,2\n" * 1))
+    assert read(path).to_pydict() == {"a": ["1"], "b": ["2"]}
+
+
+def test_blocks_are_bounded_and_in_order(tmp_path):
+    rows = [str(i) for i in range(20000)]
+    path = write(tmp_path / "a.csv", "a,b\n" + "".join(f"{r},x\n" for r in rows))
+    blocks = list(read_csv_blocks(path, block_bytes=4096))
+    assert len(blocks) > 20
+    assert max(block.nbytes for block in blocks) < 1 << 15
+    assert pa.concat_tables(blocks)["a"].to_pylist() == rows
+
+
+def test_reading_may_stop_early(tmp_path):
+    path = write(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 20000)
+    blocks = read_csv_blocks(path, block_bytes=1024)
+    assert next(blocks).num_rows
+    blocks.close()
+
+
+def test_row_longer_than_a_block(tmp_path):
+    rows = [("a", "b"), *[(str(i), "x") for i in range(500)], ("y" * 70000, "z"), ("1", "2")]
+    path = write(tmp_path / "a.csv", "".join(",".join(row) + "\n" for row in rows))
+    table = read(path, block_bytes=1024)
+    assert list(zip(*table.to_pydict().values(), strict=True)) == rows[1:]
+
+
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.integers(2, 4).flatmap(
+        lambda n: st.lists(
+            st.lists(cells | st.sampled_from(["", '"', "\n", " "]), min_size=n, max_size=n),
+            max_size=12,
+        )
+    ),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    block=st.sampled_from([64, 1 << 20]),
+)
+def test_what_csv_writes_is_read_back(tmp_path_factory, rows, quoting, end, block):
+    width = len(rows[0]) if rows else 2
+    stream = io.StringIO()
+    writer = csv.writer(stream, quoting=quoting, lineterminator=end)
+    writer.writerows([[f"c{i}" for i in range(width)], *rows])
+    path = write(tmp_path_factory.mktemp("csv") / "a.csv", stream.getvalue())
+    table = read(path, block_bytes=block)
+    empty = "" if quoting == csv.QUOTE_ALL else None
+    expected = [[cell or empty for cell in row] for row in rows]
+    assert [list(row.values()) for row in table.to_pylist()] == expected
+
+
+def test_a_value_amid_the_file_does_not_look_like_a_quote_that_never_closes(tmp_path, monkeypatch):
+    """Arrow has read on, up to a quote that opens, when it gives a block that ends in a line end."""
+    inner = csv_columns._arrow_blocks
+
+    def reading_ahead(body, *given):
+        blocks = [*inner(body, *given)]
+        end = body.tail
+        for block in blocks:
+            body.tail = b'c,"\n'
+            yield block
+        body.tail = end
+
+    monkeypatch.setattr(csv_columns, "_arrow_blocks", reading_ahead)
+    rows = [["a" * 40, "\n"], ["b" * 40, "\n"], ["c", "\n"], ["d" * 40, "e"]]
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([["x", "y"], *rows])
+    table = read(write(tmp_path / "a.csv", stream.getvalue()), block_bytes=64)
+    assert [list(row.values()) for row in table.to_pylist()] == rows
+
+
+# ----------------------------------------------------------------------------------- errors
+
+
+def test_missing_file(tmp_path):
+    assert "cannot be read" in error_of(str(tmp_path / "none.csv"))
+
+
+NAMED = {"column_names": ["a", "b"], "skip_rows": 2}
+SEMICOLON = {"delimiter": ";"}
+UNCLOSED = "a quote opened here is never closed"
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        *[(data, {}, "the file is empty") for data in ("", "\n\n", "\ufeff")],
+        *[(data, {"column_names": ["a"]}, "the file is empty") for data in ("", "\n\n", "\ufeff")],
+        ("a,b\n" + '"x\ny",2\n' * 300 + "1,2,3\n4,5\n", {"block_bytes": 512}, "a.csv, line 602: 3 fields where the header has 2: '1,2,3'"),
+        ("#\n#\n1,2\n3\n", NAMED, "line 4: 1 field where --column-names has 2: '3'"),
+        ("|1x3 Cross validator\n1,2,3\n", {}, "line 2: 3 fields where the header has 1 ... --skip-rows"),
+        ("a,b,a\n", {}, "two columns named 'a'"),
+        ("a,,b\n", {}, "no name for column 2 of 3"),
+        (",a\n", {}, "column 1"),
+        (gzip.compress(b"a,b\n1,2\n", mtime=0), {}, "name it .gz"),
+        *[(data, {}, UNCLOSED) for data in ('a\n"', 'a\n"\n', 'a\n1\n"\n', 'a\r\n1\r\n"\r\n')],
+        *[(f'a,b\n1,2\n3,"{rest}', {}, f"line 3: {UNCLOSED}") for rest in ("", "abc", "abc\n3,4\n5,6", 'a""b')],
+        *[(f'a,b\n1,2\n3,"{rest}\n', {}, f"line 3: {UNCLOSED}") for rest in ("", "abc", "abc\n3,4\n5,6", 'a""b')],
+        *[(f'a,b\n1,2\n3,"{rest}\r\n', {}, f"line 3: {UNCLOSED}") for rest in ("", "abc", "abc\n3,4\n5,6", 'a""b')],
+        ("a;b\n1;2\n3;4;5\n", SEMICOLON, "line 3: 3 fields where the header has 2: ... contains ';' in"),
+        ('a;b\n1;2\n3;"4\n5;6\n', SEMICOLON, f"line 3: {UNCLOSED}"),
+        ("a;b\n1,5;2\n", {}, "are values separated by ';'? give --delimiter ';'"),
+    ],
+)  # fmt: skip
+def test_files_that_are_refused(tmp_path, data, options, message):
+    error = error_of(write(tmp_path / "a.csv", data), **options)
+    assert all(part in error for part in message.split(" ... ")), error
+
+
+@pytest.mark.parametrize("before", ["", "\n", "#,#\n"])
+def test_remark_before_the_data(tmp_path, before):
+    path = write(tmp_path / "a.csv", f"{before}|1x3 Cross validator\n1,2,3\n")
+    skipped = before.count("#,#")
+    message = error_of(path, column_names=["a", "b", "c"], skip_rows=skipped)
+    line = before.count("\n") + 1
+    assert f"line {line}: 1 field where --column-names has 3" in message
+    assert message.endswith(f"the first line may not be data: --skip-rows {line}")
+    rows = read(path, column_names=["a", "b", "c"], skip_rows=line).num_rows
+    assert rows == 1
+
+
+@pytest.mark.parametrize("lines", [0, 5, 40000])
+def test_not_utf8(tmp_path, lines):
+    path = write(tmp_path / "a.csv", b"a,b\n" + b"1,2\n" * lines + b"caf\xe9,3\n" + b"4,5\n" * 9)
+    message = error_of(path, block_bytes=1 << 14)
+    assert f"line {lines + 2}: not UTF-8 near" in message
+    assert "xe9" in message
+
+
+@pytest.mark.parametrize("cut", ["end", "middle", "not gzip"])
+def test_corrupt_gzip(tmp_path, cut):
+    plain = "a,b\n" + "".join(f"{i * 7919 % 10007},{i}\n" for i in range(50000))
+    data = gzip.compress(plain.encode())
+    middle = len(data) // 2
+    damaged = {
+        "end": data[:-2000],
+        "middle": data[:middle] + bytes(50) + data[middle + 50 :],
+        "not gzip": plain.encode(),
+    }
+    path = write(tmp_path / "a.csv.gz", damaged[cut])
+    assert "the gzip is corrupt" in error_of(path, block_bytes=1 << 15)
+
+
+@pytest.mark.parametrize("cell", ["", '"', "\n", '"\n', "\n\n", 'a"\n', '"\n"\n', "a\n"])
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_last_value_in_quotes_is_read(tmp_path, cell, end):
+    quoted = cell.replace('"', '""')
+    path = write(tmp_path / "a.csv", f'a,b\n1,2\n3,"{quoted}"{end}')
+    assert read(path)["b"].to_pylist() == ["2", cell]
+
+
+# ------------------------------------------------------------------------------------ kinds
+
+
+@pytest.mark.parametrize(
+    ("values", "data_type"),
+    [
+        ([], pa.null()),
+        ([None, None], pa.null()),
+        (["NA", None, "", "nan"], pa.null()),
+        (["true", "False", "TRUE"], pa.bool_()),
+        (["true", "NA", None], pa.bool_()),
+        (["true", "1"], pa.string()),
+        (["tRue"], pa.string()),
+        (["1", "-5", "0", "N/A", " 7 ", ""], pa.int64()),
+        (["9223372036854775807", "-9223372036854775808"], pa.int64()),
+        (["9223372036854775808", "1"], pa.string()),
+        (["-9223372036854775809"], pa.string()),
+        (["9223372036854775808", "1.5"], pa.string()),
+        (["9223372036854775807", "1.5"], pa.float64()),
+        (["1234567890123456789.5"], pa.float64()),
+        (["0", "0.5", "-0.5", "-0", "#N/A", "None"], pa.float64()),
+        (["1e5", "-1E-3", "inf", "-inf", "NaN"], pa.float64()),
+        (["1.", ".5", "0e1"], pa.float64()),
+        (["1e999"], pa.string()),
+        (["007"], pa.string()),
+        (["-007"], pa.string()),
+        (["00"], pa.string()),
+        (["00.5"], pa.string()),
+        (["1", "+7"], pa.string()),
+        (["0x1F"], pa.string()),
+        (["-0x1F"], pa.string()),
+        (["1,5"], pa.string()),
+        (["1_000"], pa.string()),
+        (["-"], pa.string()),
+        (["."], pa.string()),
+        (["NAN", "1"], pa.string()),
+        (["-nan", "1"], pa.string()),
+        (["٣"], pa.string()),
+        (["NA", "DE", "FR"], pa.string()),
+        (["NA", "Nancy"], pa.string()),
+        (["2020-01-31", "null"], pa.date32()),
+        (["2020-02-30"], pa.string()),
+        (["2020-1-1"], pa.string()),
+        (["20200101"], pa.int64()),
+        (["2020-01-01", "2020-01-01 10:00"], pa.timestamp("us")),
+        (["2020-01-01T10:00:00.123456"], pa.timestamp("us")),
+        (["2020-01-01T10:00:00Z", "2020-01-01 10:00:00+02:00"], pa.timestamp("us", "UTC")),
+        (["2020-01-01T10:00:00Z", "2020-01-01T10:00:00"], pa.string()),
+        (["2020-01-01", "5"], pa.string()),
+        (["<=50K", ">50K"], pa.string()),
+        (["a\0"], pa.string()),
+        (["\0"], pa.string()),
+    ],
+)
+def test_type_of_a_column(values, data_type):
+    assert resolve(*values) == data_type
+    # Many rows of few values take the way over distinct values.
+    assert resolve(*(values * 3000)) == data_type
+
+
+def test_kinds_of_a_slice():
+    column = pa.array(["x", None, "1", None, "2", "y"]).slice(1, 4)
+    assert block_kinds(pa.table({"x": column}))["x"].resolve() == pa.int64()
+    assert parse_column(column, pa.int64()).to_pylist() == [None, 1, None, 2]
+
+
+spelled = st.one_of(
+    st.none(),
+    st.sampled_from(["", "NA", "nan", "true", "False", "007", "+7", "0", "-0", "inf", "1e400"]),
+    st.sampled_from(["2020-01-01", "2020-01-01 10:00", "2020-01-01T00:00:00Z", " 5", "x", "é-"]),
+    st.integers(-(2**65), 2**65).map(str),
+    st.floats().map(repr),
+    st.dates().map(str),
+    st.datetimes().map(str),
+    st.text(st.sampled_from("0123456789-+.eE xNa"), max_size=5),
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(spelled, max_size=8), st.integers(0, 8), st.integers(0, 8))
+@pytest.mark.slow
+def test_kinds_merge_and_parse(values, one, two):
+    low, high = sorted((one, two))
+    parts = [values[:low], values[low:high], values[high:]]
+    a, b, c = (block_kinds(pa.table({"x": pa.array(part, pa.string())}))["x"] for part in parts)
+    whole = block_kinds(pa.table({"x": pa.array(values, pa.string())}))["x"]
+    assert a.merge(b).merge(c) == a.merge(b.merge(c)) == c.merge(b).merge(a) == whole
+    assert whole.merge(ColumnKinds()) == whole
+    data_type = whole.resolve()
+    column = pa.array(values, pa.string())
+    parsed = parse_column(column, data_type)
+    assert parsed.type == data_type
+    assert len(parsed) == len(values)
+    encoded = parse_column(pa.chunked_array([column.dictionary_encode()]), data_type)
+    assert encoded.type == data_type
+    for value, was in zip(parsed.to_pylist(), values, strict=True):
+        if was is None:
+            assert value is None
+        elif data_type == pa.int64() and value is not None:
+            assert value == int(was)
+        elif data_type == pa.float64() and value is not None:
+            assert value == float(was)
+        elif data_type == pa.string():
+            assert value == was
+        elif data_type == pa.date32() and value is not None:
+            assert value == date.fromisoformat(was.strip())
+    assert str(encoded.to_pylist()) == str(parsed.to_pylist())
+
+
+def test_parsed_values():
+    def parse(data_type, *values):
+        return parse_column(pa.array(values, pa.string()), data_type).to_pylist()
+
+    assert parse(pa.bool_(), "TRUE", "false", None, "NA") == [True, False, None, None]
+    assert parse(pa.float64(), "NaN", " 1.5", "-inf", "3") == [None, 1.5, -math.inf, 3.0]
+    assert parse(pa.null(), "NA", None, "") == [None, None, None]
+    assert parse(pa.string(), "NA", None, "") == ["NA", None, ""]
+    assert parse(pa.timestamp("us"), "2020-01-01", "2020-01-01T10:00") == [
+        datetime(2020, 1, 1),  # noqa: DTZ001
+        datetime(2020, 1, 1, 10),  # noqa: DTZ001
+    ]
+    assert parse(pa.timestamp("us", "UTC"), "2020-01-01T10:00:00+02:00") == [
+        datetime(2020, 1, 1, 8, tzinfo=timezone.utc)
+    ]
+
+
+def test_refused_value_is_named():
+    column = pa.array([str(i) for i in range(1000)] + ["abc"] + ["xyz"] * 50)
+    for values in (column, column.dictionary_encode(), pa.chunked_array([column])):
+        with pytest.raises(InputError, match="column 'age': 'abc' is not int64"):
+            parse_column(values, pa.int64(), column="age")
+    with pytest.raises(InputError, match="'007' is not int64"):
+        parse_column(pa.array(["7", "007"]), pa.int64(), column="age")
+
+
+def test_unused_dictionary_values_are_not_parsed():
+    column = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0]), pa.array(["1", "2", "x"]))
+    assert parse_column(column, pa.int64()).to_pylist() == [1, None, 2, 1]
+
+
+def test_integers_that_turn_to_text_late(tmp_path):
+    lines = [f"{i},{i % 7}\n" for i in range(40000)]
+    lines[39000] = "39000,seven\n"
+    path = write(tmp_path / "a.csv", "id,code\n" + "".join(lines))
+    kinds = {}
+    turned = []
+    for number, block in enumerate(read_csv_blocks(path, block_bytes=1 << 13)):
+        for name, found in block_kinds(block).items():
+            kinds[name] = found.merge(kinds.get(name, ColumnKinds()))
+        if kinds["code"].resolve() == pa.string():
+            turned.append(number)
+    assert turned[0] >= 30
+    assert kinds["id"].resolve() == pa.int64()
+    assert kinds["code"].resolve() == pa.string()
+    table = read(path)
+    values = parse_column(table["code"], kinds["code"].resolve()).to_pylist()
+    assert values == [line.strip().split(",")[1] for line in lines]
+
+
+def test_dates_among_strings():
+    none = pa.array([None, None], pa.string())
+    columns = {"day": ["2020-01-01", None], "number": ["1", "2"], "none": none}
+    table = pa.table({**columns, "word": ["NA", "NA"], "n": [1, 2]})
+    types = {name: kinds.resolve() for name, kinds in date_kinds(table).items()}
+    text = {"number": pa.string(), "word": pa.string()}
+    assert types == {"day": pa.date32(), "none": pa.null(), **text}
+
+
+def test_a_short_row_that_is_no_text_is_told_without_noise(tmp_path, capfd):
+    assert "x.csv, line 3: not UTF-8" in error_of(write(tmp_path / "x.csv", b"a,b\nc,d\n\xa9\n"))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("data", [b'a\n"\n"\n', b'a\n1\n"\n"', b'a\n"x"\n"\n"\n'])
+def test_a_line_end_in_quotes_is_a_value(tmp_path, data):
+    tables = list(read_csv_blocks(write(tmp_path / "x.csv", data)))
+    assert tables[-1].to_pydict()["a"][-1] == "\n"
+
+
+@pytest.mark.parametrize("begin", range(8))
+def test_a_line_end_in_quotes_is_kept_wherever_a_block_ends(tmp_path, begin):
+    rows = [("x" * begin, "1"), *(("a\r\nb", "\r\n\r"), ("\r\r\n", "é")) * 40]
+    text = "".join(f'"{one}","{other}"\r\n' for one, other in rows)
+    path = write(tmp_path / "a.csv", "first,second\r\n" + text)
+    for block in (64, 65, 67):
+        table = pa.concat_tables(read_csv_blocks(str(path), block_bytes=block))
+        assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == rows
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", " "])
+def test_other_delimiters(tmp_path, delimiter):
+    rows = [
+        ["a", "b, c", "d"],
+        ["1,5", "x;y\t|z w", 'q"q'],
+        ["", "two\nlines", "é"],
+        ["3", "4", "5"],
+    ]
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=delimiter).writerows(rows)
+    table = read(write(tmp_path / "a.csv", stream.getvalue()), delimiter=delimiter)
+    assert table.column_names == rows[0]
+    assert [[value or "" for value in row.values()] for row in table.to_pylist()] == rows[1:]
+
+
+@pytest.mark.parametrize(("head", "skip"), [("", 0), ("# made by hand\n", 1), ("\ufeff", 0)])
+def test_names_that_are_the_header_are_refused(tmp_path, head, skip):
+    path = write(tmp_path / "a.csv", f'{head}"a",b\n1,2\n')
+    assert error_of(path, column_names=["a", "b"], skip_rows=skip) == (
+        f"{path}, line {skip + 1}: the file starts with the names given by --column-names; leave "
+        f"--column-names out, or give --skip-rows {skip + 1}"
+    )
+    remedied = read(path, column_names=["a", "b"], skip_rows=skip + 1)
+    assert remedied.to_pydict() == {"a": ["1"], "b": ["2"]}
+    assert read(path, column_names=["b", "a"], skip_rows=skip).num_rows == 2

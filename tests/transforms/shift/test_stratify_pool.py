@@ -1,0 +1,255 @@
+"""The parts of the pool pass: bins of a difficulty, candidates of a stratum, what a chunk tells."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.randomness import hash64
+from slicebeam.transforms.encode.sources import Chunk
+from slicebeam.transforms.shift import pool_candidates
+from slicebeam.transforms.shift.difficulty_bins import (
+    DifficultyCounts,
+    difficulties,
+    difficulty_bins,
+    quantile_edges,
+    rounded_down,
+)
+from slicebeam.transforms.shift.learn_pool import PoolColumns
+from slicebeam.transforms.shift.pool_candidates import PoolCandidates, narrow, plain, smallest
+from slicebeam.transforms.shift.stratify_pool import PoolCounts, Stratification, stratify_chunk
+
+
+def chunk_of(**columns):
+    table = pa.table(columns)
+    return Chunk(0, 0, "pool.csv", 100, 40, table)
+
+
+def counted(values):
+    distinct, counts = np.unique(values, return_counts=True)
+    return distinct, counts.astype(np.int64)
+
+
+@pytest.mark.parametrize("bins", [1, 2, 3, 4, 7, 10])
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 101, 1000])
+def test_edges_are_those_of_numpy(bins, size):
+    rng = np.random.default_rng(size * 100 + bins)
+    quantiles = np.arange(1, bins) / bins
+    for values in (
+        rng.normal(size=size),
+        rng.random(size) * 1e-3 - 5e-4,
+        rng.choice([0.2, 0.9, 1.0], size, p=[0.1, 0.2, 0.7]),
+        rng.integers(-3, 4, size).astype(float),
+    ):
+        wanted = np.unique(np.quantile(values, quantiles))
+        found = quantile_edges(*counted(values), bins)
+        assert found.tolist() == wanted.tolist()
+
+
+def test_there_are_no_edges_without_values():
+    assert quantile_edges(np.zeros(0), np.zeros(0, np.int64), 3).size == 0
+
+
+def test_a_value_at_an_edge_is_in_the_bin_above_and_a_missing_one_in_none():
+    values = np.array([0.1, 0.5, 0.7, 0.9, np.nan, -1.0])
+    assert difficulty_bins(values, np.array([0.5, 0.9])).tolist() == [0, 1, 1, 2, -1, 0]
+    assert difficulty_bins(values, np.zeros(0)).tolist() == [0, 0, 0, 0, -1, 0]
+
+
+def test_rounding_keeps_the_order_and_may_be_done_in_steps():
+    rng = np.random.default_rng(7)
+    values = np.sort(
+        np.concatenate([rng.normal(size=500) * 10.0 ** rng.integers(-300, 300, 500), [0.0, -0.0]])
+    )
+    for bits in (52, 20, 8, 1):
+        found = rounded_down(values, bits)
+        assert (found <= values).all()
+        assert (np.diff(found) >= 0).all()
+        # The oracle: a floor of the number's own multiple of its last bit that is kept.
+        mantissa, exponent = np.frexp(values)
+        wanted = np.ldexp(np.floor(np.ldexp(mantissa, bits + 1)), exponent - bits - 1)
+        assert found.tolist() == wanted.tolist()
+        assert rounded_down(rounded_down(values, min(bits + 3, 52)), bits).tolist() == (
+            found.tolist()
+        )
+
+
+@pytest.mark.parametrize(("size", "most"), [(40, 50), (3000, 50), (3000, 2000), (3000, 5000)])
+def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
+    rng = np.random.default_rng(size + most)
+    # Those of the second half are close together: only some parts are many.
+    values = np.concatenate(
+        [rng.integers(0, 40, size) / 40, 0.75 + rng.random(size) * 1e-5, -rng.random(20)]
+    )
+    resolution = next(
+        bits
+        for bits in (52, 20, 18, 16, 14, 12, 10, 8)
+        if np.unique(rounded_down(values, bits)).size <= most or bits == 8
+    )
+    wanted = counted(rounded_down(values, resolution))
+    found = []
+    for parts, groups in ((1, 1), (3, 1), (17, 1), (5, 5), (40, 4)):
+        workers = [DifficultyCounts(most) for _ in range(groups)]
+        shuffled = rng.permutation(values)
+        for number, part in enumerate(np.array_split(shuffled, parts)):
+            workers[number % groups].add(part)
+        merged = DifficultyCounts(most)
+        for worker in rng.permutation(np.array(workers, object)):
+            merged.merge(*worker.counted(), worker.resolution)
+        counts = merged.counted()
+        found.append((merged.resolution, counts[0].tolist(), counts[1].tolist()))
+    assert all(one == (resolution, *(column.tolist() for column in wanted)) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (pa.array([0.5, None, float("nan"), -1.0]), [0.5, -9, -9, -1]),
+        (pa.array([3, None, 0, 2], pa.int32()), [3, -9, 0, 2]),
+        (pa.array([True, False, None, True]), [1, 0, -9, 1]),
+        (pa.nulls(4), [-9] * 4),
+        (pa.array(["a", "b", None, "c"]).dictionary_encode(), "'x' is string, but a difficulty is a number"),
+        (pa.array([0.1, None, float("inf"), 0.2]), r"'x' holds inf in row 103 of pool\.csv"),
+    ],
+)  # fmt: skip
+def test_difficulties_are_finite_numbers_or_missing(values, wanted):
+    chunk = chunk_of(x=values)
+    if isinstance(wanted, list):
+        found = difficulties(chunk.table.column("x"), "x", chunk)
+        assert np.nan_to_num(found, nan=-9).tolist() == wanted
+        return
+    with pytest.raises(InputError, match=wanted):
+        difficulties(chunk.table.column("x"), "x", chunk)
+
+
+@pytest.mark.parametrize("most", [1, 3, 1000, None])
+@pytest.mark.parametrize("cells", [5, 100_000])
+def test_the_smallest_hashes_of_each_cell(most, cells):
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {
+            "cell": rng.choice(rng.integers(0, cells, 5), 400).astype(np.int32),
+            # Some are equal, and then the row decides.
+            "hash": rng.choice(rng.integers(0, 2**64, 150, np.uint64), 400),
+            "row": rng.permutation(400),
+        }
+    )
+    wanted = frame.sort_values(["cell", "hash", "row"])
+    if most is not None:
+        wanted = wanted.groupby("cell").head(most)
+    found = smallest(*(frame[name].to_numpy() for name in frame), most)
+    assert found.tolist() == wanted.index.tolist()
+    assert smallest(*(frame[name].to_numpy()[:0] for name in frame), most).size == 0
+
+
+@pytest.mark.parametrize("parts", [1, 2, 9, 100])
+def test_candidates_of_parts_are_those_of_the_whole(parts):
+    rng = np.random.default_rng(parts)
+    rows = 60_000
+    frame = pd.DataFrame(
+        {
+            "cell": rng.choice(4, rows, p=[0.7, 0.2999, 0.0001, 0]).astype(np.int32),
+            "hash": rng.integers(0, 2**64, rows, np.uint64),
+            "row": np.arange(rows),
+            "text": rng.choice(["a", "b"], rows),
+        }
+    )
+    wanted = frame.sort_values(["cell", "hash", "row"]).groupby("cell").head(10_000)
+    candidates = PoolCandidates(10_000, 4)
+    for part in np.array_split(rng.permutation(rows), parts):
+        table = pa.Table.from_pandas(frame.iloc[part], preserve_index=False)
+        candidates.add(table.set_column(3, "text", table.column("text").dictionary_encode()))
+    found = candidates.smallest()
+    assert found.to_pydict() == {name: wanted[name].tolist() for name in wanted}
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.list_(pa.string()), pa.int32()])
+@pytest.mark.parametrize("rows", [0, 1, 40])
+def test_long_columns_return_in_pieces(monkeypatch, kind, rows):
+    monkeypatch.setattr(pool_candidates, "_PIECE_BYTES", 100)
+    values = ["x" * (row % 31) if row % 7 else None for row in range(rows)]
+    if pa.types.is_binary(kind):
+        values = [None if value is None else value.encode() for value in values]
+    elif not pa.types.is_string(kind):
+        values = [row if kind == pa.int32() else [str(row)] for row in range(rows)]
+    table = pa.table({"a": pa.array(values, kind)})
+    found = narrow(plain(table).column("a"), kind)
+    assert found.type == kind
+    assert found.to_pylist() == values
+    if rows == 40 and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        assert found.num_chunks > 3
+        # The value that passes the limit is in the next piece.
+        assert max(piece.nbytes for piece in found.chunks) < 100 + 31 + 5 * 40
+
+
+def plan_of(columns, classes, **options):
+    return Stratification(
+        columns, classes, **{"edges": (0.5,), "signed": False, "seed": 1, "most": 9, **options}
+    )
+
+
+def test_a_chunk_tells_cells_classes_and_identities():
+    columns = PoolColumns("y", "o", "c", "r", None, ("t",), None, "string")
+    difficulty, recorded = [0.4, 0.6, 0.9, None], ["a", None, "b", "z"]
+    chunk = chunk_of(y=[*"babb"], o=[*"bcab"], c=difficulty, r=recorded, t=[*"1234"])
+    counts, classes = PoolCounts(), ("a", "b", "c", "z")
+    table = stratify_chunk(chunk, plan_of(columns, classes), counts).to_pydict()
+    # label · 3 + bin + 1
+    assert table["cell"] == [4, 2, 5, 3]
+    assert table["row"] == table["identity"] == [40, 41, 42, 43]
+    assert table["hash"] == hash64(1, 0, np.arange(40, 44, dtype=np.uint64)).tolist()
+    assert (table["old"], table["recorded"]) == ([1, 2, 0, 1], [0, -1, 1, 3])
+    assert table["field t"] == [*"1234"]
+    counts.strata.compact()
+    packed, number = counts.strata.counted()
+    wanted = {4 * cell + old: 1 for cell, old in ((4, 1), (2, 2), (5, 0), (3, 1))}
+    assert dict(zip(packed.to_pylist(), number.tolist(), strict=True)) == wanted
+    signed = stratify_chunk(chunk, plan_of(columns, classes, signed=True), PoolCounts())
+    # Wrong: −0.6 and −0.9.
+    assert signed.column("cell").to_pylist() == [4, 1, 4, 3]
+
+
+def test_the_fingerprint_is_of_values_not_of_codes():
+    columns = PoolColumns("y", "o", None, None, None, (), None, "int64")
+
+    def fingerprint(chunk, classes):
+        counts = PoolCounts()
+        stratify_chunk(chunk, plan_of(columns, classes), counts)
+        return counts.fingerprint
+
+    chunk = chunk_of(y=[1, 2, 2], o=[1, 1, 2])
+    found = fingerprint(chunk, (1, 2))
+    assert fingerprint(chunk, (0, 1, 2, 7)) == found
+    others = [([1, 2, 1], [1, 1, 2]), ([1, 2, 2], [1, 2, 1]), ([2, 1, 2], [1, 1, 2])]
+    assert all(fingerprint(chunk_of(y=y, o=o), (1, 2)) != found for y, o in others)
+
+
+def test_a_class_that_was_not_there_before_is_told():
+    columns = PoolColumns("y", None, None, None, None, (), None, "string")
+    with pytest.raises(InputError, match=r"'y' of pool\.csv changed while it was read"):
+        stratify_chunk(chunk_of(y=["a", "b"]), plan_of(columns, ("a",)), PoolCounts())
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 2**53 + 1),
+        (pa.int64(), -(2**53) - 1),
+        (pa.int64(), -(2**63)),
+        (pa.uint64(), 2**64 - 1),
+    ],
+)
+@pytest.mark.parametrize("missing", [None, 5])
+def test_integers_that_float64_rounds_are_no_difficulty(kind, value, missing):
+    def known(last):
+        chunk = chunk_of(x=pa.chunked_array([pa.array([missing, 2**53, last], kind)]))
+        return difficulties(chunk.table.column("x"), "x", chunk).tolist()
+
+    first = float("nan") if missing is None else missing
+    assert known(2**53) == pytest.approx([first, 2.0**53, 2.0**53], rel=0, nan_ok=True)
+    said = f"column 'x' holds {value} in row 103 of pool.csv, but integers beyond 2^53 lose digits"
+    with pytest.raises(InputError, match=re.escape(said)):
+        known(value)

@@ -1,0 +1,108 @@
+"""Arrow files of the work folder: what comes back is what was written, or an error that names it."""
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.storage.arrow_files import open_arrow, read_metadata, write_arrow
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "part.arrow"
+
+
+def _batches(rows):
+    values = np.random.default_rng(3).integers(0, 1 << 40, (2, rows))
+    return [pa.record_batch([pa.array(some)], names=["x"]) for some in values]
+
+
+def _write(path, rows=100):
+    batches = _batches(rows)
+    write_arrow(path, batches[0].schema.with_metadata({"facts": "{}"}), batches)
+    return batches
+
+
+def test_what_is_written_is_read(path):
+    written = _write(path)
+    opened = open_arrow(path)
+    assert [opened.get_batch(i).to_pydict() for i in range(opened.num_record_batches)] == [
+        batch.to_pydict() for batch in written
+    ]
+    assert read_metadata(path) == {b"facts": b"{}"}
+
+
+def test_every_flipped_byte_is_noticed(path):
+    _write(path, rows=5)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << (position % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(EngineError, match=r"part\.arrow is damaged"):
+            open_arrow(path)
+
+
+def test_metadata_that_cannot_be_read_are_called_damaged(path):
+    """Arrow says of some broken footers that the file system failed, of others that they are invalid."""
+    _write(path)
+    whole = path.read_bytes()
+    messages = []
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        try:
+            read_metadata(path)
+        except EngineError as error:
+            messages.append(str(error))
+    assert len(messages) > 100
+    assert all(f"{path} is damaged" in message for message in messages)
+
+
+def test_damage_after_the_first_reading_is_noticed(path):
+    _write(path)
+    open_arrow(path)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(damaged)
+    with pytest.raises(EngineError, match="is damaged"):
+        open_arrow(path)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 8, 9, 200])
+def test_a_file_that_was_cut_off_is_noticed(path, kept):
+    _write(path)
+    path.write_bytes(path.read_bytes()[:kept])
+    for read in (open_arrow, read_metadata):
+        with pytest.raises(EngineError, match=r"part\.arrow"):
+            read(path)
+
+
+def test_a_file_that_is_gone_is_named(path):
+    for read in (open_arrow, read_metadata):
+        with pytest.raises(EngineError, match=r"cannot read .*part\.arrow: No such file"):
+            read(path)
+
+
+def test_a_failure_while_writing_leaves_the_old_file(path):
+    _write(path)
+    before = path.read_bytes()
+
+    def failing():
+        yield _batches(10)[0]
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        write_arrow(path, _batches(1)[0].schema, failing())  # type: ignore[arg-type]
+    assert path.read_bytes() == before
+    assert [one.name for one in path.parent.iterdir()] == ["part.arrow"]
+
+
+def test_the_mapping_outlives_the_file(path):
+    written = _write(path)
+    batch = open_arrow(path).get_batch(0)
+    path.unlink()
+    assert pickle.loads(pickle.dumps(batch)).equals(written[0])

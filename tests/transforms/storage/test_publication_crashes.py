@@ -1,0 +1,409 @@
+"""A publication that dies at any step leaves one whole set, and the next one puts all right."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE
+from slicebeam.transforms.storage import local_publication, storage, store_clients
+from slicebeam.transforms.storage.publication import files_to_publish
+from slicebeam.transforms.storage.publish import version_of
+from slicebeam.transforms.storage.storage import ObjectPath
+from tests.conftest import google_first
+from tests.publications import (
+    MIXTURE,
+    MemoryStore,
+    Written,
+    assert_published,
+    killed_at,
+    publish_like_earlier_versions,
+    publish_set,
+    seen,
+)
+from tests.storage_faults import OBJECTS, Fault
+
+OLD, NEW, OTHER = Written("old"), Written("new"), Written("other")
+# Of a shift, which has a document and nothing else.
+ALONE = Written("alone", table=False, further=())
+
+BEGINNINGS = {
+    "nothing there": (None, lambda _: None),
+    "a set": (OLD.name, lambda folder: publish_set(folder, OLD)),
+    "of an earlier version": (OLD.name, lambda folder: publish_like_earlier_versions(folder, OLD)),
+}
+begins = pytest.mark.parametrize("begin", BEGINNINGS)
+
+
+def step(name, steps, number, function, *arguments):
+    """Do a step, or die before it."""
+    steps.append(name)
+    if len(steps) > number:
+        os._exit(9)
+    return function(*arguments)
+
+
+# What changes the file system, where it is looked up when it is done.
+STEPS = (
+    (Path, "replace"),
+    (Path, "unlink"),
+    (os, "link"),
+    (os, "open"),
+    (os, "fsync"),
+    (local_publication, "settle"),
+    (local_publication, "temporary_beside"),
+    (storage, "locked"),
+)
+
+
+def dies_at_step(number, monkeypatch, folder, new):
+    """Publish in a process that dies at a step; return whether it did, and not end before."""
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
+    code = 1
+    try:
+        steps = []
+        for owner, name in STEPS:
+            function = getattr(owner, name)
+            if isinstance(owner, type):
+                monkeypatch.setattr(
+                    owner,
+                    name,
+                    lambda self, *rest, function=function, name=name, **how: step(
+                        name, steps, number, partial(function, **how), self, *rest
+                    ),
+                )
+            else:
+                monkeypatch.setattr(owner, name, partial(step, name, steps, number, function))
+        publish_set(folder, new)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [pytest.param(one, marks=() if one == "a set" else pytest.mark.slow) for one in BEGINNINGS],
+)
+@pytest.mark.parametrize(
+    "new", [NEW, pytest.param(ALONE, marks=pytest.mark.slow)], ids=lambda one: one.name
+)
+def test_it_dies_at_any_step(tmp_path, monkeypatch, begin, new):
+    there, make = BEGINNINGS[begin]
+    outcomes = []
+    for number in range(100):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        make(folder)
+        if not dies_at_step(number, monkeypatch, folder, new):
+            break
+        outcomes.append(seen(folder))
+        if number % 2:
+            # Another run may come first.
+            assert publish_set(folder, OTHER) == []
+            assert_published(folder, OTHER)
+        assert publish_set(folder, new) == []
+        others = (TABLE, MIXTURE) if begin == "of an earlier version" and new is ALONE else ()
+        assert_published(folder, new, *(others if not number % 2 else ()))
+        shutil.rmtree(folder)
+    # Up to some step the one, from there on the other.
+    at = outcomes.index(new.name)
+    assert outcomes == [there] * at + [new.name] * (len(outcomes) - at)
+    assert at > 5
+    assert len(outcomes) - at > 2
+    assert_published(folder, new, *others)
+
+
+CHANGING = [
+    "openat",
+    "write",
+    "fsync",
+    "chmod",
+    "rename",
+    "renameat2",
+    "link",
+    "linkat",
+    "unlink",
+    "unlinkat",
+    "flock",
+]
+
+
+def dies_at_call(folder, call, number):
+    """Publish in a process that is killed as it makes a system call for the n-th time."""
+    go, may = os.pipe()
+    process = os.fork()
+    if not process:
+        code = 1
+        try:
+            os.read(go, 1)
+            publish_set(folder, NEW)
+            code = 0
+        finally:
+            os._exit(code)
+    tracer = subprocess.Popen(
+        [
+            *("strace", "-f", "-p", str(process), "-e", f"trace=?{call}"),
+            *("-e", f"inject=?{call}:signal=KILL:when={number}"),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tracer.stderr is not None
+    attached = tracer.stderr.readline()
+    os.write(may, b".")
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    tracer.communicate()
+    for end in (go, may):
+        os.close(end)
+    if "attached" not in attached:
+        pytest.skip(f"strace may not trace here: {attached.strip()}")
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@begins
+def test_it_is_killed_at_any_system_call(tmp_path, begin):
+    there, make = BEGINNINGS[begin]
+    killed = {}
+    for call in CHANGING:
+        for number in range(1, 60):
+            folder = tmp_path / f"{call}-{number}"
+            folder.mkdir()
+            make(folder)
+            if not dies_at_call(folder, call, number):
+                break
+            killed.setdefault(call, []).append(seen(folder))
+            assert publish_set(folder, NEW) == []
+            assert_published(folder, NEW)
+            shutil.rmtree(folder)
+    outcomes = {one for found in killed.values() for one in found}
+    assert outcomes == {there, NEW.name}
+    for call in ("openat", "fsync", "rename", "flock"):
+        assert len(killed[call]) >= 2, killed
+    assert sum(map(len, killed.values())) > 30
+
+
+@pytest.fixture(params=["gs", "s3"])
+def memory(request, monkeypatch):
+    store = MemoryStore(request.param)
+    monkeypatch.setattr(store_clients, "_store", lambda *_: store)
+    return store
+
+
+@begins
+@pytest.mark.parametrize("new", [NEW, ALONE], ids=lambda one: one.name)
+def test_it_dies_at_any_request(memory, begin, new):
+    there, make = BEGINNINGS[begin]
+    outcomes = []
+    for number in range(100):
+        folder = ObjectPath(f"{memory.scheme}://bucket/{number}")
+        make(folder)
+        with killed_at(memory, number) as asked:
+            assert publish_set(folder, new) == []
+        if len(asked) <= number:
+            break
+        outcomes.append(seen(folder))
+        if number % 2:
+            publish_set(folder, OTHER)
+            assert_published(folder, OTHER)
+        assert publish_set(folder, new) == []
+        others = (TABLE, MIXTURE) if begin == "of an earlier version" and new is ALONE else ()
+        assert_published(folder, new, *(others if not number % 2 else ()))
+    at = outcomes.index(new.name)
+    assert outcomes == [there] * at + [new.name] * (len(outcomes) - at)
+    assert at >= 2
+    assert len(outcomes) - at >= 2
+
+
+@google_first
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_waits")
+def test_storage_fails_from_some_request_on(bucket, proxy, monkeypatch):
+    """The same with a server: what fails for good is an error in a line, and leaves one whole set."""
+    from slicebeam.metrics.errors import EngineError
+
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
+    outcomes = []
+    for number in range(40):
+        folder = ObjectPath(f"{bucket.uri}/{number}")
+        publish_set(folder, OLD)
+        fault = proxy.add(
+            Fault("status", status=503, path=OBJECTS[bucket.store.scheme], skip=number)
+        )
+        said = ""
+        try:
+            left = publish_set(folder, NEW)
+        except EngineError as error:
+            said, left = str(error), []
+        is_struck = fault.struck > 0
+        proxy.heal()
+        if not is_struck:
+            break
+        outcomes.append(seen(folder))
+        # What can't be tidied up is no error, but is said.
+        assert said or left
+        assert all(re.search(rf"{folder}", line) for line in [said or left[0], *left])
+        assert len(said.splitlines()) <= 1
+        assert publish_set(folder, NEW) == []
+        assert_published(folder, NEW)
+    at = outcomes.index(NEW.name)
+    assert outcomes == [OLD.name] * at + [NEW.name] * (len(outcomes) - at)
+    assert at > 2
+
+
+def test_what_can_not_be_removed_is_said_and_removed_the_next_time(tmp_path, monkeypatch):
+    publish_set(tmp_path, OLD)
+    unlink = Path.unlink
+
+    def refuse(path, *, missing_ok=False):
+        if re.fullmatch(r"slices\.[0-9a-f]{12}\.parquet", path.name):
+            raise PermissionError(1, "Operation not permitted")
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        (line,) = publish_set(tmp_path, NEW)
+        assert "is no longer needed, but could not be removed" in line
+        (other,) = publish_set(tmp_path, OTHER)[:1]
+        assert "slices." in other
+    assert seen(tmp_path) == OTHER.name
+    assert publish_set(tmp_path, NEW) == []
+    assert_published(tmp_path, NEW)
+
+
+def test_full_disks_and_forbidden_folders_name_the_file(tmp_path, monkeypatch):
+    from slicebeam.metrics.errors import EngineError
+
+    publish_set(tmp_path, OLD)
+    for owner, name, named in (
+        (local_publication, "settle", MIXTURE),
+        (Path, "replace", r"\.[0-9a-f]{12}\."),
+        (local_publication, "sync_folder", CHANGELIST),
+        (os, "open", MIXTURE),
+    ):
+
+        def full(*_, **__):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, full)
+            with pytest.raises(EngineError, match="No space left on device") as error:
+                publish_set(tmp_path, NEW)
+        assert len(str(error.value).splitlines()) == 1
+        assert re.search(named, str(error.value)), error.value
+        assert_published(tmp_path, OLD)
+
+
+def test_an_interruption_just_after_the_document_appeared(tmp_path, monkeypatch):
+    publish_set(tmp_path, OLD)
+    replace = Path.replace
+
+    def interrupted(path, target):
+        replace(path, target)
+        if target.name == CHANGELIST:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            publish_set(tmp_path, NEW)
+    assert seen(tmp_path) == NEW.name
+    publish_set(tmp_path, NEW)
+    assert_published(tmp_path, NEW)
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    """What another may be about to publish stays; it can't be told from what is left."""
+    monkeypatch.setattr(local_publication, "locked", lambda _: None)
+    publish_set(tmp_path, OLD)
+    before = version_of(tmp_path / CHANGELIST)
+    with files_to_publish(tmp_path / CHANGELIST, [TABLE], before, "another") as files:
+        files.streams[TABLE].write(b"another's")
+        name = files.files[TABLE].name
+    (tmp_path / name).write_bytes(b"another's")
+    assert publish_set(tmp_path, NEW) == []
+    assert_published(tmp_path, NEW, name)
+
+
+def test_what_was_never_published_is_removed(tmp_path):
+    publish_set(tmp_path, OLD)
+    before = version_of(tmp_path / CHANGELIST)
+    with files_to_publish(tmp_path / CHANGELIST, [TABLE], before, "another") as files:
+        files.streams[TABLE].write(b"another's")
+        name = files.files[TABLE].name
+    (tmp_path / name).write_bytes(b"another's")
+    assert publish_set(tmp_path, NEW) == []
+    assert_published(tmp_path, NEW)
+
+
+def test_nothing_of_a_stranger_is_removed(tmp_path):
+    publish_set(tmp_path, OLD)
+    strange = ("slices.0123456789ab.parquet", "mixture.npz.bak", ".slices.parquet.mine", "r.json")
+    for name in strange:
+        (tmp_path / name).write_text("a stranger's")
+    publish_set(tmp_path, NEW)
+    assert_published(tmp_path, NEW, *strange)
+
+
+def test_a_document_can_not_have_files_elsewhere_removed(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    publish_set(folder, OLD)
+    (tmp_path / "slices.0123456789ab.parquet").write_text("a stranger's")
+    path = folder / CHANGELIST
+    document = re.sub(
+        r"slices\.[0-9a-f]{12}\.parquet", "../slices.0123456789ab.parquet", path.read_text()
+    )
+    path.write_text(document)
+    publish_set(folder, NEW)
+    assert (tmp_path / "slices.0123456789ab.parquet").exists()
+
+
+def test_a_revision_keeps_the_files_that_it_names(tmp_path):
+    publish_set(tmp_path, OLD)
+    revision = tmp_path / "changelist.r1.json"
+    shutil.copy(tmp_path / CHANGELIST, revision)
+    kept = {path.name for path in tmp_path.glob("*.*.*")}
+    publish_set(tmp_path, NEW)
+    assert_published(tmp_path, NEW, *kept)
+    revision.unlink()
+    publish_set(tmp_path, OTHER)
+    assert_published(tmp_path, OTHER)
+
+
+def test_a_file_system_without_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for written in (OLD, NEW, NEW):
+        assert publish_set(tmp_path, written) == []
+        assert_published(tmp_path, written)
+
+
+def test_older_readers_and_copies_go_by_the_well_known_names(tmp_path):
+    publish_like_earlier_versions(tmp_path, OLD)
+    assert seen(tmp_path) == OLD.name
+    publish_set(tmp_path, NEW)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for name in (CHANGELIST, TABLE, MIXTURE):
+        shutil.copy(tmp_path / name, copies / name)
+    from slicebeam.pipelines.changelist.reading import read_search, read_table
+
+    uri = str(copies / CHANGELIST)
+    tables = read_table(uri, read_search(uri, "--changelist"), ["accuracy"], ["slice_id"])
+    assert tables is not None
+    assert tables["accuracy"].column("slice_id").to_pylist() == [NEW.name]
+    # A table of another run under this name is not taken for its own.
+    (copies / TABLE).write_bytes(OTHER.contents[TABLE])
+    assert read_table(uri, read_search(uri, "--changelist"), ["accuracy"], ["slice_id"]) is None

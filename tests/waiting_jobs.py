@@ -1,0 +1,57 @@
+"""A search that is struck in the middle of a job, which waits for a file that nobody writes."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.object_stores import ROOT
+
+FLAGS = ["--label=income", "--prediction=prediction", "--quiet", "--memory-budget=16MB"]
+FLAGS += [
+    "--test=paper",
+    "--features=age,education,fnlwgt,hours-per-week,marital-status,occupation",
+]
+
+
+def command(output, data, engine):
+    program = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *FLAGS]
+    return [*program, f"--data={data}", f"--output={output}", f"--runner-config={engine}"]
+
+
+def search_at_work(folder, data, engine, stage):
+    """Start the search of a command; return it in the middle of a job, and the processes below it."""
+    begun = folder / "begun"
+    _, _, _, *arguments = command(folder / "out", data, engine)
+    program = f"from tests.waiting_jobs import main; main({str(begun)!r}, {stage!r})"
+    started = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(started, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    while not begun.exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def main(begun, stage):
+    import apache_beam as beam
+
+    from slicebeam.pipelines import cli
+    from slicebeam.pipelines.run.engine import Engine
+
+    run, plain = Engine.run, beam.ParDo
+
+    def wait(element):
+        Path(begun).touch()
+        while Path(begun).parent.exists():
+            time.sleep(0.01)
+        return element
+
+    def run_waiting(engine, build, name, *more, **further):
+        waits = name.startswith(stage)
+        beam.ParDo = (lambda function: beam.Map(wait) | plain(function)) if waits else plain
+        return run(engine, build, name, *more, **further)
+
+    Engine.run = run_waiting
+    cli.main()
