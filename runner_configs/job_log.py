@@ -6,11 +6,12 @@ import logging
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from slicebeam.transforms.secrets.variables import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -41,6 +42,7 @@ def logged_to(path: Path) -> Iterator[None]:
     """
     root, own, hook = logging.getLogger(), logging.getLogger("slicebeam"), threading.excepthook
     handlers, level = root.handlers[:], own.level
+    threads = set(threading.enumerate())
     handler = _LogFile(path, delay=True, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.handlers[:] = [handler]
@@ -54,7 +56,7 @@ def logged_to(path: Path) -> Iterator[None]:
         raise
     except BaseException:
         _restore(root, handlers, handler)
-        threading.excepthook = hook
+        threading.excepthook = _hide(set(threading.enumerate()) - threads, handlers, hook)
         raise
     finally:
         own.setLevel(level)
@@ -67,6 +69,30 @@ def _restore(
 ) -> None:
     root.handlers[:] = handlers
     handler.close()
+
+
+def _hide(
+    threads: set[threading.Thread],
+    handlers: list[logging.Handler],
+    hook: Callable[[threading.ExceptHookArgs], object],
+) -> Callable[[threading.ExceptHookArgs], object]:
+    """Return the hook of threads that fail, but for those of a failed job, whose logs end too.
+
+    Beam's threads go on reading from workers that have gone, and complain at any later moment.
+    """
+    left = WeakSet(threads)
+
+    def is_shown(_: logging.LogRecord) -> bool:
+        return threading.current_thread() not in left
+
+    def failed(details: threading.ExceptHookArgs) -> None:
+        if details.thread not in left:
+            hook(details)
+
+    # Where there are no handlers, those of last resort write to the terminal.
+    for handler in filter(None, (*handlers, logging.lastResort)):
+        handler.addFilter(is_shown)
+    return failed
 
 
 def _log_exception(details: threading.ExceptHookArgs) -> None:
