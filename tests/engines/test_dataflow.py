@@ -237,14 +237,11 @@ def test_a_job_that_ends_badly_is_named(engine, service, what):
     assert f"{page}/{job.id}?project=tests-project" in said
 
 
-@pytest.mark.parametrize(
-    ("status", "message"),
-    [
-        (403, r"dataflow refused to list its jobs: the service is tried; check the credentials"),
-        (404, r"dataflow refused to list its jobs: .*check the options project and region"),
-        (503, r"dataflow did not answer a request to list its jobs \(.*tried\); running jobs continue"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "message"), [
+    (403, r"dataflow refused to list its jobs: the service is tried; check the credentials"),
+    (404, r"dataflow refused to list its jobs: .*check the options project and region"),
+    (503, r"dataflow did not answer a request to list its jobs \(.*tried\); running jobs continue"),
+])  # fmt: skip
 def test_a_service_that_refuses(engine, service, status, message):
     service.add(Fault("GET", "/jobs", status, 1000))
     with pytest.raises(EngineError, match=message):
@@ -269,16 +266,13 @@ def test_nobody_listens():
         Dataflow(options).run(_nothing, "unheard")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sdk_container_image": None}, r"workers need slicebeam: give .*setup_file=./setup.py"),
-        ({"setup_file": "missing/setup.py"}, r"missing/setup.py: no such file"),
-        ({"setup_file": "pyproject.toml"}, r"pyproject.toml: it must be named setup.py"),
-        ({"beam_options": {"machin_type": "x"}}, r"did you mean 'machine_type'"),
-        ({"beam_options": {"template_location": "gs://x/y"}}, r"options of the engine set it"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"sdk_container_image": None}, r"workers need slicebeam: give .*setup_file=./setup.py"),
+    ({"setup_file": "missing/setup.py"}, r"missing/setup.py: no such file"),
+    ({"setup_file": "pyproject.toml"}, r"pyproject.toml: it must be named setup.py"),
+    ({"beam_options": {"machin_type": "x"}}, r"did you mean 'machine_type'"),
+    ({"beam_options": {"template_location": "gs://x/y"}}, r"options of the engine set it"),
+])  # fmt: skip
 def test_what_could_not_work_is_refused_before_anything_is_sent(changes, message):
     with pytest.raises(InputError, match=message):
         Dataflow(DataflowOptions(**{**PLACE, **IMAGE, **changes})).check()

@@ -92,16 +92,13 @@ def test_a_template_launched_without_data_says_so(bucket, service):
     assert f"FileError: --data {bucket.uri}/none-*.parquet: no object matches" in told
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--strategy=priority"], "a single job needs --strategy batch"),
-        (["--strategy=iterative"], "a single job needs --strategy batch"),
-        (["--dry-run"], "--dry-run and --template cannot be combined; choose one"),
-        (["--runner-config=prism"], "--template is for the engine dataflow, not prism"),
-        (["--output=out"], "out is not in gs://, and the workers of dataflow"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    (["--strategy=priority"], "a single job needs --strategy batch"),
+    (["--strategy=iterative"], "a single job needs --strategy batch"),
+    (["--dry-run"], "--dry-run and --template cannot be combined; choose one"),
+    (["--runner-config=prism"], "--template is for the engine dataflow, not prism"),
+    (["--output=out"], "out is not in gs://, and the workers of dataflow"),
+])  # fmt: skip
 def test_what_no_template_can_be(bucket, service, tmp_path, capsys, more, message):
     arguments = command(bucket, service, "gs://none/*.parquet")
     if "prism" in more[0]:

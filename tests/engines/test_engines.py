@@ -120,14 +120,11 @@ def test_a_master_that_does_not_answer_is_named_at_once():
     assert time.monotonic() - begun < 30
 
 
-@pytest.mark.parametrize(
-    ("version", "slots", "message"),
-    [
-        ("1.20.1", (2, 2), "is version 1.20.1, and the option version is 1.19; set .*version=1.20"),
-        ("1.19.3", (1, 1), "has 1 slots, and parallelism is 2; lower it"),
-        ("1.19.3", (2, 1), "has 1 of 2 slots free, and parallelism is 2"),
-    ],
-)
+@pytest.mark.parametrize(("version", "slots", "message"), [
+    ("1.20.1", (2, 2), "is version 1.20.1, and the option version is 1.19; set .*version=1.20"),
+    ("1.19.3", (1, 1), "has 1 slots, and parallelism is 2; lower it"),
+    ("1.19.3", (2, 1), "has 1 of 2 slots free, and parallelism is 2"),
+])  # fmt: skip
 def test_a_flink_that_does_not_fit(version, slots, message, monkeypatch):
     from slicebeam.runner_configs import flink
 
@@ -272,16 +269,13 @@ def test_jobs_are_called_after_run_and_stage(tmp_path):
     assert engine.job_name("encode") == "slicebeam-abc-encode"
 
 
-@pytest.mark.parametrize(
-    ("options", "seen"),
-    [
-        (("master=127.0.0.1:8081",), True),
-        (("master=[local]",), True),
-        (("master=localhost:8081", "environment=docker", "environment_config=image"), False),
-        (("master=10.0.0.5:8081", "environment=process", "environment_config=w"), False),
-        (("master=10.0.0.5:8081", "environment=process", "environment_config=w", "shared_folder=true"), True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "seen"), [
+    (("master=127.0.0.1:8081",), True),
+    (("master=[local]",), True),
+    (("master=localhost:8081", "environment=docker", "environment_config=image"), False),
+    (("master=10.0.0.5:8081", "environment=process", "environment_config=w"), False),
+    (("master=10.0.0.5:8081", "environment=process", "environment_config=w", "shared_folder=true"), True),
+])  # fmt: skip
 def test_paths_of_this_machine_are_for_workers_on_it(options, seen):
     with Engine(runner_config("flink", options)) as engine:
         engine.check_storage(["gs://bucket/data", "s3://bucket/work"])

@@ -45,34 +45,31 @@ def test_a_shipped_file_explains_every_option(name):
 _KEY = re.compile(r"^  (?:# )?([a-z_]+):(?: |$)")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("runner: flink\noptions:\n  mastr: x", "line 3: .*unknown option 'mastr'; did you mean 'master'"),
-        ("runner: flink\noptions:\n  parallelism: 0", "line 3: options.parallelism 0: it must be"),
-        ("runner: flink\noptions:\n  master: nowhere", "line 3: .*'nowhere': it must be host:port"),
-        ("runner: flink\noptions:\n  master: h:99999", "line 3: .*it must be host:port"),
-        ("runner: flink\noptions:\n  version: 1.19.3", "line 3: options.version '1.19.3'"),
-        ("runner: flink\noptions: 3", "line 2: options 3 are not a mapping"),
-        ("runner: direct\noptions: 0", "line 2: options 0 are not a mapping"),
-        ("runner: direct\nrunner: prism", "the key 'runner' occurs twice"),
-        ("runner: direct\noptions:\n  workers: true", "not true or false"),
-        ("runner: direct\noptions: &a {workers: *a}", "contains itself through an alias"),
-        ("runner: direct\noptions: 2024-13-01", "not readable as YAML"),
-        ("runner: [direct]", r"line 1: unknown runner \"\['direct'\]\""),
-        ("- direct", "a mapping of 'runner' and 'options' is expected"),
-        ("a: [", "not readable as YAML"),
-        ("runner: flnk", "line 1: unknown runner 'flnk'; did you mean 'flink'?"),
-        ("runner: flink\n\noption: {}", "line 3: unknown key 'option'; did you mean 'options'?"),
-        ("runner: spark\noptions:\n  master: yarn", "line 3: .*local.N. or spark://host:port"),
-        ("runner: spark\noptions:\n  spark_conf:\n    executor.memory: 1g", "line 2: .*a property begins with 'spark.'"),
-        ("runner: flink\noptions:\n  master: 10.0.0.5:8081", "environment loopback works only with an engine on this machine"),
-        ("runner: flink\noptions:\n  master: flink.example:8081\n  environment: process", "environment process needs environment_config"),
-        ("runner: flink\noptions:\n  environment: docker", "environment docker needs an image"),
-        ("runner: dataflow\noptions:\n  project: p", "line 2: options.region is missing; add it, or give --runner-option region="),
-        ("runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: /tmp", "line 5: options.temp_location '/tmp'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), [
+    ("runner: flink\noptions:\n  mastr: x", "line 3: .*unknown option 'mastr'; did you mean 'master'"),
+    ("runner: flink\noptions:\n  parallelism: 0", "line 3: options.parallelism 0: it must be"),
+    ("runner: flink\noptions:\n  master: nowhere", "line 3: .*'nowhere': it must be host:port"),
+    ("runner: flink\noptions:\n  master: h:99999", "line 3: .*it must be host:port"),
+    ("runner: flink\noptions:\n  version: 1.19.3", "line 3: options.version '1.19.3'"),
+    ("runner: flink\noptions: 3", "line 2: options 3 are not a mapping"),
+    ("runner: direct\noptions: 0", "line 2: options 0 are not a mapping"),
+    ("runner: direct\nrunner: prism", "the key 'runner' occurs twice"),
+    ("runner: direct\noptions:\n  workers: true", "not true or false"),
+    ("runner: direct\noptions: &a {workers: *a}", "contains itself through an alias"),
+    ("runner: direct\noptions: 2024-13-01", "not readable as YAML"),
+    ("runner: [direct]", r"line 1: unknown runner \"\['direct'\]\""),
+    ("- direct", "a mapping of 'runner' and 'options' is expected"),
+    ("a: [", "not readable as YAML"),
+    ("runner: flnk", "line 1: unknown runner 'flnk'; did you mean 'flink'?"),
+    ("runner: flink\n\noption: {}", "line 3: unknown key 'option'; did you mean 'options'?"),
+    ("runner: spark\noptions:\n  master: yarn", "line 3: .*local.N. or spark://host:port"),
+    ("runner: spark\noptions:\n  spark_conf:\n    executor.memory: 1g", "line 2: .*a property begins with 'spark.'"),
+    ("runner: flink\noptions:\n  master: 10.0.0.5:8081", "environment loopback works only with an engine on this machine"),
+    ("runner: flink\noptions:\n  master: flink.example:8081\n  environment: process", "environment process needs environment_config"),
+    ("runner: flink\noptions:\n  environment: docker", "environment docker needs an image"),
+    ("runner: dataflow\noptions:\n  project: p", "line 2: options.region is missing; add it, or give --runner-option region="),
+    ("runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: /tmp", "line 5: options.temp_location '/tmp'"),
+])  # fmt: skip
 def test_a_wrong_file_is_an_error_with_its_line(tmp_path, text, message):
     path = tmp_path / "engine.yaml"
     path.write_text(text)
@@ -82,20 +79,17 @@ def test_a_wrong_file_is_an_error_with_its_line(tmp_path, text, message):
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "overrides", "options"),
-    [
-        ("flink", ["master=127.0.0.1:8081"], {"master": "127.0.0.1:8081"}),
-        ("flink", ["master=[local]"], {"master": "[local]"}),
-        ("flink", ["shared_folder=true", "parallelism=7"], {"shared_folder": True, "parallelism": 7}),
-        ("flink", ["java_options=[-Xmx2g, -Dx=y]"], {"java_options": ("-Xmx2g", "-Dx=y")}),
-        ("flink", ["worker_processes=3"], {"worker_processes": 3}),
-        ("flink", ["worker_processes=null"], {"worker_processes": None}),
-        ("spark", ["spark_conf.spark.executor.memory=2g"], {"spark_conf": {"spark.executor.memory": "2g"}}),
-        ("spark", ["spark_conf={spark.a: b}"], {"spark_conf": {"spark.a": "b"}}),
-        ("prism", ["beam_options.max_cache_memory_usage_mb=5"], {"beam_options": {"max_cache_memory_usage_mb": 5}}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "overrides", "options"), [
+    ("flink", ["master=127.0.0.1:8081"], {"master": "127.0.0.1:8081"}),
+    ("flink", ["master=[local]"], {"master": "[local]"}),
+    ("flink", ["shared_folder=true", "parallelism=7"], {"shared_folder": True, "parallelism": 7}),
+    ("flink", ["java_options=[-Xmx2g, -Dx=y]"], {"java_options": ("-Xmx2g", "-Dx=y")}),
+    ("flink", ["worker_processes=3"], {"worker_processes": 3}),
+    ("flink", ["worker_processes=null"], {"worker_processes": None}),
+    ("spark", ["spark_conf.spark.executor.memory=2g"], {"spark_conf": {"spark.executor.memory": "2g"}}),
+    ("spark", ["spark_conf={spark.a: b}"], {"spark_conf": {"spark.a": "b"}}),
+    ("prism", ["beam_options.max_cache_memory_usage_mb=5"], {"beam_options": {"max_cache_memory_usage_mb": 5}}),
+])  # fmt: skip
 def test_the_command_line_changes_options(name, overrides, options):
     config = runner_config(name, overrides)
     assert {key: getattr(config.options, key) for key in options} == options

@@ -360,27 +360,9 @@ _EITHER = {EQUAL, CLEAR}
 FAULTS = [
     # Of the quick tries: a bit of a shard between iterations, a bit of data that was converted,
     # and as many examples with other values after the domains were learned.
-    Fault(
-        "a file of the work folder damaged, going on",
-        _EACH,
-        partial(damaged, False),
-        _EITHER,
-        (15,),
-    ),
-    Fault(
-        "a file of the work folder damaged, then resumed",
-        _EACH,
-        partial(damaged, True),
-        _EITHER,
-        (40,),
-    ),
-    Fault(
-        "the data changed while it is read",
-        len(CHANGES) * len(MOMENTS),
-        input_changed,
-        _EITHER,
-        (12,),
-    ),
+    Fault("a file of the work folder damaged, going on", _EACH, partial(damaged, False), _EITHER, (15,)),
+    Fault("a file of the work folder damaged, then resumed", _EACH, partial(damaged, True), _EITHER, (40,)),
+    Fault("the data changed while it is read", len(CHANGES) * len(MOMENTS), input_changed, _EITHER, (12,)),
     Fault("the data damaged, missing or forbidden", 8, input_damaged, {CLEAR}, (0, 3)),
     Fault("a file too large for its quota, then resumed", 12, file_too_large, _EITHER, (0,)),
     *(
@@ -391,6 +373,6 @@ FAULTS = [
             "work folder made read-only": (),
         }.items()
     ),
-]
+]  # fmt: skip
 if may_mount():
     FAULTS.append(Fault("the disk full, then resumed", 24, disk_full, _EITHER, (0,)))

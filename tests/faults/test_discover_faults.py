@@ -245,18 +245,14 @@ def _not_a_mixture(path):
     np.savez_compressed(path, numbers=np.arange(3))
 
 
-@pytest.mark.parametrize(
-    ("harm", "says"),
-    [
-        (_damaged, "is damaged"),
-        (_cut, "is damaged"),
-        (_emptied, "is damaged"),
-        (_not_a_mixture, "is damaged"),
-        (_another_mixture, "belongs to another run"),
-        (lambda path: path.unlink(), "no such file"),
-    ],
-    ids=["bytes", "cut", "empty", "no mixture", "another", "missing"],
-)
+@pytest.mark.parametrize(("harm", "says"), [
+    (_damaged, "is damaged"),
+    (_cut, "is damaged"),
+    (_emptied, "is damaged"),
+    (_not_a_mixture, "is damaged"),
+    (_another_mixture, "belongs to another run"),
+    (lambda path: path.unlink(), "no such file"),
+], ids=["bytes", "cut", "empty", "no mixture", "another", "missing"])  # fmt: skip
 def test_a_wrong_mixture_is_told_by_check(data, undisturbed, tmp_path, capsys, harm, says):
     output = tmp_path / "out"
     shutil.copytree(undisturbed.folder, output)

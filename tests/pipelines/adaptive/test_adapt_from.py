@@ -270,16 +270,8 @@ def test_what_can_not_be_is_said_in_a_line(found, tmp_path, capsys):
     renamed = tmp_path / "renamed.parquet"
     frame.rename(columns={"size": "length"}).to_parquet(renamed, index=False)
     cases = [
-        (
-            tmp_path / "plain",
-            [],
-            "is free text, which tests are made of; name a column with --text",
-        ),
-        (
-            found / "one",
-            ["--text", "size"],
-            "--text size is a column of int64; name a column of te",
-        ),
+        (tmp_path / "plain", [], "is free text, which tests are made of; name a column with --text"),
+        (found / "one", ["--text", "size"], "--text size is a column of int64; name a column of te"),
         (found / "one", ["--text", "txt"], "--text: unknown column 'txt'; did you mean 'text'?"),
         (found / "one", ["--text", "text"] * 3, "an input is a text or a pair"),
         (found / "one", ["--topic", "found"], "--topic 'found' is no topic"),
@@ -289,7 +281,7 @@ def test_what_can_not_be_is_said_in_a_line(found, tmp_path, capsys):
         (found / "one", ["--data", str(tmp_path / "no.parquet")], "no.parquet"),
         (tmp_path / "losses.json", [], "has no labels that are classes"),
         (tmp_path, [], "there is no changelist.json in this folder"),
-    ]
+    ]  # fmt: skip
     capsys.readouterr()
     tree = tmp_path / "tree.csv"
     for output, options, line in cases:

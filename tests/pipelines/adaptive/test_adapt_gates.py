@@ -110,21 +110,18 @@ def test_a_topic_that_fails_or_cannot_be_judged(tmp_path, capsys, name):
         assert (tmp_path / "out" / "changelist.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "codes", "says"),
-    [
-        ("30 pp", (0, 0), ""),
-        ("20 pp, 10 fp", (1, 1), "significantly worse on 1 slice"),
-        # Broken by the rule, by chance.
-        ("12 pp, 3 fp", (1, 0), ""),
-        ("10 pp, 10 fp, 10 pf", (1, 0), ""),
-        # Below a fifth, and significantly worse.
-        ("90 pp, 12 fp", (0, 1), "significantly worse on 1 slice"),
-        ("20 pp, 10 pf", (0, 0), ""),
-        ("28 pp, 2 pn", (0, 0), ""),
-        ("20 pp, 8 pn, 2 np", (2, 2), "1 topic (/A) can't be judged"),
-    ],
-)
+@pytest.mark.parametrize(("words", "codes", "says"), [
+    ("30 pp", (0, 0), ""),
+    ("20 pp, 10 fp", (1, 1), "significantly worse on 1 slice"),
+    # Broken by the rule, by chance.
+    ("12 pp, 3 fp", (1, 0), ""),
+    ("10 pp, 10 fp, 10 pf", (1, 0), ""),
+    # Below a fifth, and significantly worse.
+    ("90 pp, 12 fp", (0, 1), "significantly worse on 1 slice"),
+    ("20 pp, 10 pf", (0, 0), ""),
+    ("28 pp, 2 pn", (0, 0), ""),
+    ("20 pp, 8 pn, 2 np", (2, 2), "1 topic (/A) can't be judged"),
+])  # fmt: skip
 @pytest.mark.slow
 def test_a_topic_that_is_worse(tmp_path, capsys, words, codes, says):
     rows = rows_of("/A", words) + FINE

@@ -166,36 +166,33 @@ REFUSED = "refused"
 
 
 @pytest.mark.parametrize("name", ["should output", "should be", "should not output"])
-@pytest.mark.parametrize(
-    ("values", "known", "outputs", "classes", "expected"),
-    [
-        # The classes of the model are known: one that it lacks is enough.
-        ("pnpn", "positive negative", "", "", REFUSED),
-        ("PNPx", "positive negative", "", "", REFUSED),
-        ("PNPN", "positive negative", "", "", {}),
-        ("PNPN", "Positive Negative", "", "", REFUSED),
-        ("PNPx", "positive negative", "", "neutral=neutral", {}),
-        ("pnpn", "positive negative", "", "pos=positive neg=negative", {}),
-        ("11", "0.0 1.0", "", "", REFUSED),
-        ("11", "0.0 1.0", "", "1=1.0", {}),
-        # Nobody knows them: none of the names is among the outputs, or some are not.
-        ("pnpn", "", "positive negative positive negative", "", REFUSED),
-        ("pn", "", "positive negative", "", REFUSED),
-        ("PNPN", "", "positive positive positive positive", "", {"negative": 2}),
-        ("PNxx", "", "positive negative negative negative", "", {"neutral": 2}),
-        ("PNxx", "", "positive negative negative negative", "neutral=neutral", {}),
-        ("NNN", "", "positive positive positive", "", REFUSED),
-        ("NNN", "", "positive positive positive", "negative=negative", {}),
-        ("N", "", "positive", "", {"negative": 1}),
-        ("pnpn", "", "positive negative positive negative", "pos=positive neg=negative", {}),
-        ("pPnN", "", "positive negative positive negative", "", {"pos": 1, "neg": 1}),
-        ("1111", "", "1.0 0.0 0.0 1.0", "", REFUSED),
-        # Free texts, and numbers on a scale, are not classes.
-        ("pnpn", "", "so_good;not so good;very bad;rather fine", "", {}),
-        ("1111", "", "0.25 0.5 0.75 0.125", "", {}),
-        ("pnpn", "", "", "", {}),
-    ],
-)
+@pytest.mark.parametrize(("values", "known", "outputs", "classes", "expected"), [
+    # The classes of the model are known: one that it lacks is enough.
+    ("pnpn", "positive negative", "", "", REFUSED),
+    ("PNPx", "positive negative", "", "", REFUSED),
+    ("PNPN", "positive negative", "", "", {}),
+    ("PNPN", "Positive Negative", "", "", REFUSED),
+    ("PNPx", "positive negative", "", "neutral=neutral", {}),
+    ("pnpn", "positive negative", "", "pos=positive neg=negative", {}),
+    ("11", "0.0 1.0", "", "", REFUSED),
+    ("11", "0.0 1.0", "", "1=1.0", {}),
+    # Nobody knows them: none of the names is among the outputs, or some are not.
+    ("pnpn", "", "positive negative positive negative", "", REFUSED),
+    ("pn", "", "positive negative", "", REFUSED),
+    ("PNPN", "", "positive positive positive positive", "", {"negative": 2}),
+    ("PNxx", "", "positive negative negative negative", "", {"neutral": 2}),
+    ("PNxx", "", "positive negative negative negative", "neutral=neutral", {}),
+    ("NNN", "", "positive positive positive", "", REFUSED),
+    ("NNN", "", "positive positive positive", "negative=negative", {}),
+    ("N", "", "positive", "", {"negative": 1}),
+    ("pnpn", "", "positive negative positive negative", "pos=positive neg=negative", {}),
+    ("pPnN", "", "positive negative positive negative", "", {"pos": 1, "neg": 1}),
+    ("1111", "", "1.0 0.0 0.0 1.0", "", REFUSED),
+    # Free texts, and numbers on a scale, are not classes.
+    ("pnpn", "", "so_good;not so good;very bad;rather fine", "", {}),
+    ("1111", "", "0.25 0.5 0.75 0.125", "", {}),
+    ("pnpn", "", "", "", {}),
+])  # fmt: skip
 def test_which_names_are_refused_and_which_are_counted(
     name, values, known, outputs, classes, expected
 ):

@@ -94,16 +94,13 @@ def test_version_is_printed_without_the_libraries():
     assert ended.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["serch"], "no such command 'serch'. Did you mean 'search', 'serve'?"),
-        (["search"], "missing option '--data'; see slicebeam search --help"),
-        (["search", "--bins", "x"], "invalid value for '--bins': 'x': it must be a valid integer"),
-        (["search", "--alpha"], "option '--alpha' requires an argument"),
-        (["search", "more"], "missing option '--data'"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), [
+    (["serch"], "no such command 'serch'. Did you mean 'search', 'serve'?"),
+    (["search"], "missing option '--data'; see slicebeam search --help"),
+    (["search", "--bins", "x"], "invalid value for '--bins': 'x': it must be a valid integer"),
+    (["search", "--alpha"], "option '--alpha' requires an argument"),
+    (["search", "more"], "missing option '--data'"),
+])  # fmt: skip
 def test_wrong_usage(given, message, capsys):
     assert run(given) == 2
     printed = capsys.readouterr()
@@ -196,16 +193,13 @@ def test_a_fault_of_ours_is_a_line_and_a_log(data, capsys, monkeypatch):
     log.unlink()
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--iterations", "2"], "--iterations has no effect on --strategy batch"),
-        (["--prune-significant"], "--prune-significant has no effect on --strategy batch"),
-        (["--threshold", "nan", "--score", "pred"], "--threshold"),
-        (["--bins", "5", "--domains", "x.json"], "--bins has no effect with --domains"),
-        (["--compare", "overall", "--baseline-model", "m.pkl"], "--baseline-model is for"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    (["--iterations", "2"], "--iterations has no effect on --strategy batch"),
+    (["--prune-significant"], "--prune-significant has no effect on --strategy batch"),
+    (["--threshold", "nan", "--score", "pred"], "--threshold"),
+    (["--bins", "5", "--domains", "x.json"], "--bins has no effect with --domains"),
+    (["--compare", "overall", "--baseline-model", "m.pkl"], "--baseline-model is for"),
+])  # fmt: skip
 def test_flags_without_effect_are_refused(data, capsys, more, message):
     assert run(arguments(data, *more)) == 2
     assert message in capsys.readouterr().err

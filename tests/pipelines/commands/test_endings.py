@@ -137,14 +137,11 @@ def test_too_little_memory_of_a_worker_is_a_line(kind):
         do(Failing(kind, ""))
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(MemoryError(), RuntimeError("can't start new thread")),
-        ImportError("libscipy.so: failed to map segment from shared object"),
-        OSError(errno.ENOMEM, "Cannot allocate memory"),
-    ],
-)
+@pytest.mark.parametrize("error", [
+    *(MemoryError(), RuntimeError("can't start new thread")),
+    ImportError("libscipy.so: failed to map segment from shared object"),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+])  # fmt: skip
 def test_too_little_memory_of_a_command_is_a_line(error):
     message, code = cli._message_of(error)
     assert code == 3
@@ -169,13 +166,10 @@ def test_a_limit_of_memory_that_the_libraries_would_not_survive_is_a_line(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "raised"),
-    [
-        (KeyboardInterrupt, "stopped", KeyboardInterrupt),
-        (ValueError, "no such column: KeyboardInterrupt", EngineError),
-    ],
-)
+@pytest.mark.parametrize(("kind", "text", "raised"), [
+    (KeyboardInterrupt, "stopped", KeyboardInterrupt),
+    (ValueError, "no such column: KeyboardInterrupt", EngineError),
+])  # fmt: skip
 def test_an_interrupt_is_one_by_its_type_and_not_by_what_a_text_says(kind, text, raised):
     with pytest.raises(raised, match=text):
         do(Failing(kind, text))

@@ -106,19 +106,16 @@ def test_a_model_that_is_named_again_is_used(document, data, tmp_path, capfd):
     assert made["provenance"]["config"]["model"] == str(other)
 
 
-@pytest.mark.parametrize(
-    ("named", "flag", "reason"),
-    [
-        ({"runner_option": ["binary=/bin/sh"]}, "--runner-option binary=/bin/sh", "programs"),
-        ({"runner_config": "theirs.yaml"}, "--runner-config theirs.yaml", "programs"),
-        ({"model": "theirs:model"}, "--model theirs:model", "code"),
-        ({"baseline_model": "old.pkl"}, "--baseline-model old.pkl", "code"),
-        ({"encoder": "theirs:encoder"}, "--encoder theirs:encoder", "code"),
-        ({"encoder": "openai:https://theirs/v1"}, "--encoder openai:https://theirs/v1", "sent"),
-        ({"api": "theirs.yaml"}, "--api theirs.yaml", "sent"),
-        ({"phrases": "theirs.YAML"}, "--phrases theirs.YAML", "sent"),
-    ],
-)
+@pytest.mark.parametrize(("named", "flag", "reason"), [
+    ({"runner_option": ["binary=/bin/sh"]}, "--runner-option binary=/bin/sh", "programs"),
+    ({"runner_config": "theirs.yaml"}, "--runner-config theirs.yaml", "programs"),
+    ({"model": "theirs:model"}, "--model theirs:model", "code"),
+    ({"baseline_model": "old.pkl"}, "--baseline-model old.pkl", "code"),
+    ({"encoder": "theirs:encoder"}, "--encoder theirs:encoder", "code"),
+    ({"encoder": "openai:https://theirs/v1"}, "--encoder openai:https://theirs/v1", "sent"),
+    ({"api": "theirs.yaml"}, "--api theirs.yaml", "sent"),
+    ({"phrases": "theirs.YAML"}, "--phrases theirs.YAML", "sent"),
+])  # fmt: skip
 def test_what_runs_code_or_sends_data(named, flag, reason):
     with pytest.raises(InputError, match="if you trust it") as caught:
         refuse_unconfirmed("a.json", named, {})
@@ -135,14 +132,11 @@ def test_what_is_harmless_needs_no_word():
         refuse_unconfirmed("a.json", {**harmless, "encoder": encoder, "model": None}, {})
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("runner_option", ["binary=/bin/sh"]),
-        ("runner_config", "theirs.yaml"),
-        ("model", "theirs.pkl"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [
+    ("runner_option", ["binary=/bin/sh"]),
+    ("runner_config", "theirs.yaml"),
+    ("model", "theirs.pkl"),
+])  # fmt: skip
 def test_a_document_that_is_run(document, name, value):
     named = {name: value}
     path = forged(document, **named)
@@ -171,14 +165,11 @@ def discovered(tmp_path_factory):
     return discovery(folder / "out", data=[path], components=[6], **COLUMNS)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["check", "--data", "DATA", "--output", "OUT"],
-        ["define", "--name", "a", "--text-filter", "words"],
-        ["attribute", "sample", "--slice", "SLICE", "--text", "words", "--budget", "10"],
-    ],
-)
+@pytest.mark.parametrize("command", [
+    ["check", "--data", "DATA", "--output", "OUT"],
+    ["define", "--name", "a", "--text-filter", "words"],
+    ["attribute", "sample", "--slice", "SLICE", "--text", "words", "--budget", "10"],
+])  # fmt: skip
 @pytest.mark.parametrize("encoder", ["theirs_module:encoder", "openai:http://127.0.0.1:9/v1"])
 def test_an_encoder_is_neither_imported_nor_asked(
     command, encoder, discovered, tmp_path, monkeypatch, capfd

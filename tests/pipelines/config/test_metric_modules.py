@@ -28,16 +28,13 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("forged", "module"),
-    [
-        ({"metric": ["accuracy", f"tfma:{COMMAND}"]}, "subprocess"),
-        ({"tfma_metric": [f"tfma:{COMMAND}"]}, "subprocess"),
-        ({"tfma_metric": [COMMAND]}, "subprocess"),
-        ({"metric": ["accuracy", "tfma:theirs_metrics.Lift"]}, "theirs_metrics"),
-        ({"metric": ["accuracy", "tfma:os.path.join"]}, "os.path"),
-    ],
-)
+@pytest.mark.parametrize(("forged", "module"), [
+    ({"metric": ["accuracy", f"tfma:{COMMAND}"]}, "subprocess"),
+    ({"tfma_metric": [f"tfma:{COMMAND}"]}, "subprocess"),
+    ({"tfma_metric": [COMMAND]}, "subprocess"),
+    ({"metric": ["accuracy", "tfma:theirs_metrics.Lift"]}, "theirs_metrics"),
+    ({"metric": ["accuracy", "tfma:os.path.join"]}, "os.path"),
+])  # fmt: skip
 @pytest.mark.parametrize("command", ["run", "check"])
 def test_a_document_imports_and_calls_nothing_for_a_metric(
     command, forged, module, made, tmp_path, monkeypatch, capfd
@@ -94,13 +91,10 @@ def test_a_module_is_named_exactly():
         assert parse_metric(f"tfma:{path}.GFile").module == ""
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("{'class_name': 'Lambda', 'config': {}}", "[{'module': 'os', 'class_name': 'system'}]"),
-        *("b'bytes'", "{1, 2}", "1j", "...", "1e999", "[1, -1e999]", "[[[[[[[1]]]]]]]"),
-    ],
-)
+@pytest.mark.parametrize("value", [
+    *("{'class_name': 'Lambda', 'config': {}}", "[{'module': 'os', 'class_name': 'system'}]"),
+    *("b'bytes'", "{1, 2}", "1j", "...", "1e999", "[1, -1e999]", "[[[[[[[1]]]]]]]"),
+])  # fmt: skip
 def test_an_argument_is_a_plain_value(value):
     with pytest.raises(OptionError, match="thresholds is neither a number"):
         parse_metric(f"tfma:AUC(thresholds={value})")

@@ -7,14 +7,11 @@ from slicebeam.pipelines.cli import run
 from tests.running import refused
 
 
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        ("Roma", "; did you mean 'city = Rome'?"),
-        ("Zürich", ""),
-        ("rome", "; did you mean 'city = Rome'?"),
-    ],
-)
+@pytest.mark.parametrize(("value", "hint"), [
+    ("Roma", "; did you mean 'city = Rome'?"),
+    ("Zürich", ""),
+    ("rome", "; did you mean 'city = Rome'?"),
+])  # fmt: skip
 def test_the_nearest_value_is_named(value, hint, tmp_path, capsys):
     pd.DataFrame({"city": ["Rome", "Oslo"] * 50, "y": "a", "p": ["a", "b"] * 50}).to_csv(
         tmp_path / "t.csv", index=False

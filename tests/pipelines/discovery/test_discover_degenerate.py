@@ -87,17 +87,13 @@ def groups(found):
 GROUPS = np.arange(ROWS) % 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        # As many components as are asked for, but only so many places to be.
-        ([[float(group), 1.0] for group in GROUPS], 3),
-        pytest.param([[float(group)] for group in GROUPS], 3, marks=pytest.mark.slow),
-        pytest.param([[0.0] * 4] * ROWS, 1, marks=pytest.mark.slow),
-        ([[1.0, -2.0, 3.0]] * ROWS, 1),
-    ],
-    ids=["three points", "one dimension", "zero", "one point"],
-)
+@pytest.mark.parametrize(("kind", "expected"), [
+    # As many components as are asked for, but only so many places to be.
+    ([[float(group), 1.0] for group in GROUPS], 3),
+    pytest.param([[float(group)] for group in GROUPS], 3, marks=pytest.mark.slow),
+    pytest.param([[0.0] * 4] * ROWS, 1, marks=pytest.mark.slow),
+    ([[1.0, -2.0, 3.0]] * ROWS, 1),
+], ids=["three points", "one dimension", "zero", "one point"])  # fmt: skip
 def test_fewer_points_than_components(kind, expected, tmp_path):
     found = found_in(tmp_path, with_columns(z=vectors(kind)))
     assert groups(found) == [tuple(range(group, ROWS, expected)) for group in range(expected)]

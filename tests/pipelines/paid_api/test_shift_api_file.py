@@ -48,19 +48,16 @@ def test_defaults(read):
     assert api.request(Item("7", {})).body is None
 
 
-@pytest.mark.parametrize(
-    ("given", "lost_calls"),
-    [
-        ({}, "count"),
-        ({"idempotency_header": None}, "count"),
-        ({"idempotency_header": "X-Request-Key"}, "repeat"),
-        # Also where it is the name that is sent by default.
-        ({"idempotency_header": "Idempotency-Key"}, "repeat"),
-        ({"idempotency_header": "X-Request-Key", "lost_calls": "count"}, "count"),
-        ({"lost_calls": "repeat"}, "repeat"),
-        ({"idempotency_header": None, "lost_calls": "repeat"}, "repeat"),
-    ],
-)
+@pytest.mark.parametrize(("given", "lost_calls"), [
+    ({}, "count"),
+    ({"idempotency_header": None}, "count"),
+    ({"idempotency_header": "X-Request-Key"}, "repeat"),
+    # Also where it is the name that is sent by default.
+    ({"idempotency_header": "Idempotency-Key"}, "repeat"),
+    ({"idempotency_header": "X-Request-Key", "lost_calls": "count"}, "count"),
+    ({"lost_calls": "repeat"}, "repeat"),
+    ({"idempotency_header": None, "lost_calls": "repeat"}, "repeat"),
+])  # fmt: skip
 def test_lost_calls_are_repeated_only_where_the_file_names_a_header(read, given, lost_calls):
     assert read(**given).lost_calls == lost_calls
 

@@ -8,14 +8,10 @@ from tests.conftest import slow
 from tests.running import search
 
 
-@pytest.mark.parametrize(
-    ("module", "stage", "options"),
-    [
-        (duplicates, "hashes", {}),
-        slow(second_tests, "iteration-1-resampled-groups", {"group": "fnlwgt"}),
-    ],
-    ids=["hashes", "groups"],
-)  # fmt: skip
+@pytest.mark.parametrize(("module", "stage", "options"), [
+    (duplicates, "hashes", {}),
+    slow(second_tests, "iteration-1-resampled-groups", {"group": "fnlwgt"}),
+], ids=["hashes", "groups"])  # fmt: skip
 def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, module, stage, options):
     inner, removed = module.run_stage, []
 

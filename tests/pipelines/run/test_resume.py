@@ -171,17 +171,14 @@ def gone(path):
 
 
 @only_search
-@pytest.mark.parametrize(
-    ("name", "change", "said"),
-    [
-        ("data.parquet", written_anew, "changelist.json was published with different data; leave"),
-        ("out/changelist.json", edited, "changelist.json has changed since it was published; l"),
-        slow("out/changelist.json", of_an_earlier_version, "does not record its options and"),
-        slow("out/changelist.json", cut, "is not a document of this command"),
-        slow("out/slices.parquet", gone, "slices.parquet has disappeared since it was published"),
-        slow("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
-    ],
-)
+@pytest.mark.parametrize(("name", "change", "said"), [
+    ("data.parquet", written_anew, "changelist.json was published with different data; leave"),
+    ("out/changelist.json", edited, "changelist.json has changed since it was published; l"),
+    slow("out/changelist.json", of_an_earlier_version, "does not record its options and"),
+    slow("out/changelist.json", cut, "is not a document of this command"),
+    slow("out/slices.parquet", gone, "slices.parquet has disappeared since it was published"),
+    slow("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
+])  # fmt: skip
 def test_what_is_not_what_was_published_is_not_taken_for_it(
     given, tmp_path, capsys, name, change, said
 ):

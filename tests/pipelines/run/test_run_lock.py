@@ -206,13 +206,10 @@ def test_it_is_renewed_while_it_is_held(tmp_path):
     lock.release()
 
 
-@pytest.mark.parametrize(
-    ("happens", "said"),
-    [
-        (lambda path: path.unlink(), "was removed while a run used it; run again without --resume"),
-        (lambda path: (path.unlink(), put(path.parent, elsewhere(Owner.this_process()))), r"another run \(ada on far, process 77, .* took .* over"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("happens", "said"), [
+    (lambda path: path.unlink(), "was removed while a run used it; run again without --resume"),
+    (lambda path: (path.unlink(), put(path.parent, elsewhere(Owner.this_process()))), r"another run \(ada on far, process 77, .* took .* over"),
+])  # fmt: skip
 def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
     lock = held(tmp_path, every=0.01)
     lock.acquire()

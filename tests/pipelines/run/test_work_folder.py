@@ -90,14 +90,11 @@ def test_a_damaged_note_is_no_note(tmp_path, config):
         assert work.done("never") is None
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda path: path.write_bytes(b"thirteen byte"), "had 12 bytes and now has 13: it changed"),
-        (lambda path: os.utime(path, (1, 1)), "was rewritten"),
-        (lambda path: path.unlink(), "vanished"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda path: path.write_bytes(b"thirteen byte"), "had 12 bytes and now has 13: it changed"),
+    (lambda path: os.utime(path, (1, 1)), "was rewritten"),
+    (lambda path: path.unlink(), "vanished"),
+])  # fmt: skip
 def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
     with begun(tmp_path / "_work", config) as work:
         work.check_data()

@@ -70,25 +70,22 @@ def test_lists():
     assert holds(tags, Singleton("t", "is_null")).tolist() == [0, 0, 1, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("column", "op", "value", "message"),
-    [
-        ("int8", "==", "7", "values ['7'] do not fit a column of int8"),
-        ("int8", "==", True, "values [True] do not fit a column of int8"),
-        ("text", "==", 7, "values [7] do not fit a column of string"),
-        ("text", "<", "b", "op '<' is for numbers, dates and times, but the column is string"),
-        ("bool", ">=", True, "op '>=' is for numbers"),
-        ("bool", "==", "true", "do not fit a column of bool"),
-        ("date", "==", "2026-13-01", "do not fit a column of date32"),
-        ("decimal", "==", "1.555", "do not fit a column of decimal"),
-        ("int8", "contains", 7, "op 'contains' is for lists"),
-        ("int8", "between", [1], "op 'between' needs [low, high], not [1]"),
-        ("int8", "in", [], "op 'in' needs a list of values, not []"),
-        ("int8", "in", 7, "op 'in' needs a list of values, not 7"),
-        ("int8", "==", None, "op '==' needs a value, not None; missing values are matched by"),
-        ("int8", "in", [[1]], "op 'in' needs a value, not [1]"),
-    ],
-)
+@pytest.mark.parametrize(("column", "op", "value", "message"), [
+    ("int8", "==", "7", "values ['7'] do not fit a column of int8"),
+    ("int8", "==", True, "values [True] do not fit a column of int8"),
+    ("text", "==", 7, "values [7] do not fit a column of string"),
+    ("text", "<", "b", "op '<' is for numbers, dates and times, but the column is string"),
+    ("bool", ">=", True, "op '>=' is for numbers"),
+    ("bool", "==", "true", "do not fit a column of bool"),
+    ("date", "==", "2026-13-01", "do not fit a column of date32"),
+    ("decimal", "==", "1.555", "do not fit a column of decimal"),
+    ("int8", "contains", 7, "op 'contains' is for lists"),
+    ("int8", "between", [1], "op 'between' needs [low, high], not [1]"),
+    ("int8", "in", [], "op 'in' needs a list of values, not []"),
+    ("int8", "in", 7, "op 'in' needs a list of values, not 7"),
+    ("int8", "==", None, "op '==' needs a value, not None; missing values are matched by"),
+    ("int8", "in", [[1]], "op 'in' needs a value, not [1]"),
+])  # fmt: skip
 def test_what_does_not_fit_a_column(column, op, value, message):
     with pytest.raises(InputError) as error:
         holds(COLUMNS[column][0], Singleton(column, op, value))
@@ -137,54 +134,48 @@ SCHEMA = pa.schema(
 TYPES = dict(zip(SCHEMA.names, SCHEMA.types, strict=True))
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        Singleton("age", "between", [37, 41]),
-        Singleton("age", "between", [-5, 41]),
-        Singleton("age", "==", 37),
-        Singleton("income", "<", 1.5e-7),
-        Singleton("income", ">=", "-Infinity"),
-        Singleton("income", "between", [0.1, "Infinity"]),
-        Singleton("sex", "==", "Female"),
-        Singleton("sex", "==", "<=50K"),
-        Singleton("sex", "==", ""),
-        Singleton("sex", "==", ' a "quoted" \\ text, & more\n'),
-        Singleton("sex", "in", ["a", "b,c", "}"]),
-        Singleton("sex", "not_in", ["a & b", "]"]),
-        Singleton("sex", "is_null"),
-        Singleton("native country", "==", "is missing"),
-        Singleton("a & b", "==", "in {x}"),
-        Singleton("born", "between", ["2026-01-01", "2026-02-01"]),
-        Singleton("ok", "==", True),
-        Singleton("tags", "contains", "night shift"),
-        Singleton("price", "<", "10.50"),
-        Singleton("x contains y", "==", "x"),
-        Singleton("z not", "in", ["a"]),
-    ],
-)
+@pytest.mark.parametrize("condition", [
+    Singleton("age", "between", [37, 41]),
+    Singleton("age", "between", [-5, 41]),
+    Singleton("age", "==", 37),
+    Singleton("income", "<", 1.5e-7),
+    Singleton("income", ">=", "-Infinity"),
+    Singleton("income", "between", [0.1, "Infinity"]),
+    Singleton("sex", "==", "Female"),
+    Singleton("sex", "==", "<=50K"),
+    Singleton("sex", "==", ""),
+    Singleton("sex", "==", ' a "quoted" \\ text, & more\n'),
+    Singleton("sex", "in", ["a", "b,c", "}"]),
+    Singleton("sex", "not_in", ["a & b", "]"]),
+    Singleton("sex", "is_null"),
+    Singleton("native country", "==", "is missing"),
+    Singleton("a & b", "==", "in {x}"),
+    Singleton("born", "between", ["2026-01-01", "2026-02-01"]),
+    Singleton("ok", "==", True),
+    Singleton("tags", "contains", "night shift"),
+    Singleton("price", "<", "10.50"),
+    Singleton("x contains y", "==", "x"),
+    Singleton("z not", "in", ["a"]),
+])  # fmt: skip
 def test_what_is_printed_is_read_back(condition):
     assert parse_predicate(str(condition), TYPES) == (condition,)
     two = f"{condition} & {Singleton('age', '<', 5)}"
     assert parse_predicate(two, TYPES) == (condition, Singleton("age", "<", 5))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("agee < 5", "unknown column 'agee'; did you mean 'age'?"),
-        ("age <= 5", "unknown op '<='; ops: =, <, >="),
-        ("age != 5", "unknown op '!='"),
-        ("age", "'age' is not a condition; write it as in 'age in [37, 41) & sex = Female'"),
-        ("age < 5 &", "'' is not a condition"),
-        ("age in [1, 5]", "is not a condition"),
-        ("age in [1, 5, 7)", "is not a condition"),
-        ("sex = <=50K", "is not a condition"),
-        ("x contains y contains z", "is ambiguous: it may refer to 'x' or 'x contains y'; put the name"),
-        ("sex not in {a, b, c, … 3 more}", "was shortened for display"),
-        (f"sex = {'a' * 59}…", "was shortened for display"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "message"), [
+    ("agee < 5", "unknown column 'agee'; did you mean 'age'?"),
+    ("age <= 5", "unknown op '<='; ops: =, <, >="),
+    ("age != 5", "unknown op '!='"),
+    ("age", "'age' is not a condition; write it as in 'age in [37, 41) & sex = Female'"),
+    ("age < 5 &", "'' is not a condition"),
+    ("age in [1, 5]", "is not a condition"),
+    ("age in [1, 5, 7)", "is not a condition"),
+    ("sex = <=50K", "is not a condition"),
+    ("x contains y contains z", "is ambiguous: it may refer to 'x' or 'x contains y'; put the name"),
+    ("sex not in {a, b, c, … 3 more}", "was shortened for display"),
+    (f"sex = {'a' * 59}…", "was shortened for display"),
+])  # fmt: skip
 def test_what_cannot_be_read(text, message):
     with pytest.raises(InputError) as error:
         parse_predicate(text, TYPES)
@@ -216,17 +207,14 @@ def test_values_get_the_columns_own_type(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "said"),
-    [
-        (pa.int64(), [2, 1], "'x in [2, 1)' contains no value, because the bounds are swapped; write 'x in [1, 2)'"),
-        (pa.float32(), [0.5, -0.5], "'x in [0.5, -0.5)' contains no value"),
-        (pa.float64(), [2, 2], "because the upper bound is not part of the interval; write 'x = 2'"),
-        (pa.float64(), ["Infinity", 1], "because the bounds are swapped"),
-        (pa.date32(), ["2026-02-01", "2026-01-31"], "write 'x in [2026-01-31, 2026-02-01)'"),
-        (pa.decimal128(9, 2), ["10.00", "9.50"], "write 'x in [9.50, 10.00)'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "value", "said"), [
+    (pa.int64(), [2, 1], "'x in [2, 1)' contains no value, because the bounds are swapped; write 'x in [1, 2)'"),
+    (pa.float32(), [0.5, -0.5], "'x in [0.5, -0.5)' contains no value"),
+    (pa.float64(), [2, 2], "because the upper bound is not part of the interval; write 'x = 2'"),
+    (pa.float64(), ["Infinity", 1], "because the bounds are swapped"),
+    (pa.date32(), ["2026-02-01", "2026-01-31"], "write 'x in [2026-01-31, 2026-02-01)'"),
+    (pa.decimal128(9, 2), ["10.00", "9.50"], "write 'x in [9.50, 10.00)'"),
+])  # fmt: skip
 def test_an_empty_interval_is_refused(kind, value, said):
     with pytest.raises(InputError) as error:
         check_condition(Singleton("x", "between", value), kind)

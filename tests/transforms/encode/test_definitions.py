@@ -113,49 +113,40 @@ def test_split_parts_are_disjoint_and_together_the_slice():
     np.testing.assert_array_equal(first | second, held(SOME))
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "ids"),
-    [
-        (pa.int32(), [5, 6, None, 7], (7, 5, 2**70, -(2**70))),
-        (pa.uint64(), [5, 2**63 + 1, None, 7], (2**63 + 1, -1)),
-        (pa.int64(), [5, -6, None, 7], (-6, 2**63)),
-        (pa.string(), ["5", "6", None, "7"], ("7", "x")),
-        (pa.large_string(), ["5", "6", None, "7"], ("6",)),
-        (pa.dictionary(pa.int8(), pa.string()), ["5", "6", None, "6"], ("6",)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "values", "ids"), [
+    (pa.int32(), [5, 6, None, 7], (7, 5, 2**70, -(2**70))),
+    (pa.uint64(), [5, 2**63 + 1, None, 7], (2**63 + 1, -1)),
+    (pa.int64(), [5, -6, None, 7], (-6, 2**63)),
+    (pa.string(), ["5", "6", None, "7"], ("7", "x")),
+    (pa.large_string(), ["5", "6", None, "7"], ("6",)),
+    (pa.dictionary(pa.int8(), pa.string()), ["5", "6", None, "6"], ("6",)),
+])  # fmt: skip
 def test_ids_of_each_type(kind, values, ids):
     table = pa.table({"key": pa.array(values, kind)})
     found = members(ByIds(ids), table, id_field="key")
     assert found.tolist() == [value is not None and value in ids for value in values]
 
 
-@pytest.mark.parametrize(
-    ("kind", "ids", "reason"),
-    [
-        (pa.string(), (5,), "id 5 of a slice does not fit column 'key', which is string"),
-        (pa.int64(), ("5",), "id '5' of a slice does not fit column 'key', which is int64"),
-        (pa.float64(), (5,), "column 'key' is double; ids are whole numbers or texts"),
-        (pa.bool_(), (1,), "column 'key' is bool; ids"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "ids", "reason"), [
+    (pa.string(), (5,), "id 5 of a slice does not fit column 'key', which is string"),
+    (pa.int64(), ("5",), "id '5' of a slice does not fit column 'key', which is int64"),
+    (pa.float64(), (5,), "column 'key' is double; ids are whole numbers or texts"),
+    (pa.bool_(), (1,), "column 'key' is bool; ids"),
+])  # fmt: skip
 def test_ids_of_another_type_are_refused(kind, ids, reason):
     with pytest.raises(InputError, match=reason):
         members(ByIds(ids), pa.table({"key": pa.array([], kind)}), id_field="key")
 
 
-@pytest.mark.parametrize(
-    ("rule", "given", "message"),
-    [
-        (SOME, (), "give --example-id"),
-        (SOME, (None, None, "idd"), "unknown column 'idd'; did you mean 'id'"),
-        (ByQuery("words", 0.1), (None, {"words": QUERY}), "this data has none"),
-        (ByQuery("other", 0.1), (EMBEDDINGS, {"words": QUERY}), "'other' has no embedding"),
-        (ByClassifier(0.0, (1.0, 2.0), 0.5), (EMBEDDINGS,), "of 2 dimensions, but those of this data have 16"),
-        (ByPredicate((Singleton("agee", "<", 25),)), (), "unknown column 'agee'; did you mean 'age'"),
-        (ByPredicate((Singleton("sex", "<", 25),)), (), "column 'sex': op '<' is for numbers"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("rule", "given", "message"), [
+    (SOME, (), "give --example-id"),
+    (SOME, (None, None, "idd"), "unknown column 'idd'; did you mean 'id'"),
+    (ByQuery("words", 0.1), (None, {"words": QUERY}), "this data has none"),
+    (ByQuery("other", 0.1), (EMBEDDINGS, {"words": QUERY}), "'other' has no embedding"),
+    (ByClassifier(0.0, (1.0, 2.0), 0.5), (EMBEDDINGS,), "of 2 dimensions, but those of this data have 16"),
+    (ByPredicate((Singleton("agee", "<", 25),)), (), "unknown column 'agee'; did you mean 'age'"),
+    (ByPredicate((Singleton("sex", "<", 25),)), (), "column 'sex': op '<' is for numbers"),
+])  # fmt: skip
 def test_what_is_missing_is_refused(rule, given, message):
     with pytest.raises(InputError, match=message):
         members(rule, TABLE, *given)

@@ -337,19 +337,15 @@ def test_integers_that_pandas_reads_as_fractions(tmp_path):
     assert sizes["list is missing"] == now["list"].null_count
 
 
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        pytest.param(pa.timestamp("s"), pa.timestamp("us"), marks=pytest.mark.slow),
-        (pa.timestamp("us"), pa.timestamp("s")),
-        (pa.timestamp("ns", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
-        pytest.param(pa.time32("s"), pa.time64("us"), marks=pytest.mark.slow),
-        (pa.time64("ns"), pa.time32("ms")),
-        pytest.param(pa.decimal128(9, 1), pa.decimal128(12, 3), marks=pytest.mark.slow),
-        (pa.decimal128(12, 3), pa.decimal128(9, 1)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("before", "now"), [
+    pytest.param(pa.timestamp("s"), pa.timestamp("us"), marks=pytest.mark.slow),
+    (pa.timestamp("us"), pa.timestamp("s")),
+    (pa.timestamp("ns", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
+    pytest.param(pa.time32("s"), pa.time64("us"), marks=pytest.mark.slow),
+    (pa.time64("ns"), pa.time32("ms")),
+    pytest.param(pa.decimal128(9, 1), pa.decimal128(12, 3), marks=pytest.mark.slow),
+    (pa.decimal128(12, 3), pa.decimal128(9, 1)),
+], ids=str)  # fmt: skip
 def test_domains_of_a_finer_and_a_coarser_type(tmp_path, before, now):
     def column(kind):
         if pa.types.is_decimal(kind):
@@ -407,21 +403,17 @@ def test_features_that_the_data_lacks_are_said(tmp_path):
     assert left_out(found) == {"gone": reason, "b": reason}
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        ([9.8], pa.int64()),
-        ([0.1 + 1e-12], pa.float32()),
-        ([2**53 + 1], pa.float64()),
-        (["1.5"], pa.float64()),
-        ([-1], pa.uint64()),
-        (["1.25"], pa.decimal128(9, 1)),
-        (["2024-01-01T00:00:00.5"], pa.timestamp("s")),
-        (["10:00:00.5"], pa.time32("s")),
-        (["2024-01-01T10:00:00"], pa.date32()),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("values", "kind"), [
+    ([9.8], pa.int64()),
+    ([0.1 + 1e-12], pa.float32()),
+    ([2**53 + 1], pa.float64()),
+    (["1.5"], pa.float64()),
+    ([-1], pa.uint64()),
+    (["1.25"], pa.decimal128(9, 1)),
+    (["2024-01-01T00:00:00.5"], pa.timestamp("s")),
+    (["10:00:00.5"], pa.time32("s")),
+    (["2024-01-01T10:00:00"], pa.date32()),
+], ids=str)  # fmt: skip
 def test_values_that_a_type_does_not_hold(values, kind):
     with pytest.raises(InputError, match="do not fit a column of"):
         arrow_values(values, kind)

@@ -26,21 +26,18 @@ INF, NAN = float("inf"), float("nan")
 ERRORS = ("mse", "mae", "bias")
 
 
-@pytest.mark.parametrize(
-    ("names", "columns", "message"),
-    [
-        (("auc", "log_loss", "brier"), {"y": [0, 1, 1], "s": [0.1, NAN, 0.7]}, r"'s' has no value in row 42 of data\.csv"),
-        (("log_loss", "brier"), {"y": [0, 1, 1], "s": [-INF, INF, 0.7]}, "'s' holds -inf in row 41 .*probabilities, 0 to 1"),
-        (ERRORS, {"y": [1.0, 2.0], "p": [0.5, INF]}, "'p' holds inf in row 42"),
-        (ERRORS, {"y": [1.0, -INF], "p": [0.5, 1.0]}, "'y' holds -inf in row 42"),
-        (ERRORS, {"y": [1.0, 2.0], "p": [1e80, 1.0]}, r"'p' holds 1e\+80 in row 41"),
-        (ERRORS, {"y": [1.0, 2.0], "p": [1.0, NAN]}, "'p' has no value in row 42"),
-        (("mean:x",), {"x": [1.0, INF]}, "'x' holds inf"),
-        (("mean:x",), {"x": [1.0, NAN]}, "'x' has no value"),
-        (("accuracy",), {"y": [0, 1], "p": [0, 1], "w": [1.0, -1.0]}, "'w' holds -1 in row 42"),
-        (("accuracy",), {"y": [0, 1], "p": [0, 1], "w": [1.0, INF]}, "'w' holds inf in row 42"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "columns", "message"), [
+    (("auc", "log_loss", "brier"), {"y": [0, 1, 1], "s": [0.1, NAN, 0.7]}, r"'s' has no value in row 42 of data\.csv"),
+    (("log_loss", "brier"), {"y": [0, 1, 1], "s": [-INF, INF, 0.7]}, "'s' holds -inf in row 41 .*probabilities, 0 to 1"),
+    (ERRORS, {"y": [1.0, 2.0], "p": [0.5, INF]}, "'p' holds inf in row 42"),
+    (ERRORS, {"y": [1.0, -INF], "p": [0.5, 1.0]}, "'y' holds -inf in row 42"),
+    (ERRORS, {"y": [1.0, 2.0], "p": [1e80, 1.0]}, r"'p' holds 1e\+80 in row 41"),
+    (ERRORS, {"y": [1.0, 2.0], "p": [1.0, NAN]}, "'p' has no value in row 42"),
+    (("mean:x",), {"x": [1.0, INF]}, "'x' holds inf"),
+    (("mean:x",), {"x": [1.0, NAN]}, "'x' has no value"),
+    (("accuracy",), {"y": [0, 1], "p": [0, 1], "w": [1.0, -1.0]}, "'w' holds -1 in row 42"),
+    (("accuracy",), {"y": [0, 1], "p": [0, 1], "w": [1.0, INF]}, "'w' holds inf in row 42"),
+])  # fmt: skip
 def test_values_that_are_refused(names, columns, message):
     for name in names:
         with pytest.raises(InputError, match=message):

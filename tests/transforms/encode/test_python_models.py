@@ -45,16 +45,13 @@ TORCH = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize(
-    ("names", "column", "options"),
-    [
-        (("handler",), "--score", ("--metric", "accuracy,auc,mse", "--threshold", "0.4")),
-        (("hours",), "--prediction", ("--label", "wage", "--metric", "mae")),
-        pytest.param(("predicted_class", "probability"), "--prediction", ("--metric", "f1"), marks=SLOW),
-        pytest.param(("of_each_class",), "--prediction", ("--metric", "accuracy"), marks=SLOW),
-        pytest.param(("torch_model",), "--score", ("--metric", "auc"), marks=[TORCH, SLOW]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "column", "options"), [
+    (("handler",), "--score", ("--metric", "accuracy,auc,mse", "--threshold", "0.4")),
+    (("hours",), "--prediction", ("--label", "wage", "--metric", "mae")),
+    pytest.param(("predicted_class", "probability"), "--prediction", ("--metric", "f1"), marks=SLOW),
+    pytest.param(("of_each_class",), "--prediction", ("--metric", "accuracy"), marks=SLOW),
+    pytest.param(("torch_model",), "--score", ("--metric", "auc"), marks=[TORCH, SLOW]),
+])  # fmt: skip
 def test_a_function_predicts_as_it_does_alone(names, column, options, frame, tmp_path):
     for name in names:
         function = getattr(python_models, name)
@@ -96,20 +93,17 @@ def test_two_models_and_a_check(frame, tmp_path):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "wants", "message"),
-    [
-        ("none", "class", "has no attribute 'none'; write module:function"),
-        ("NOT_CALLABLE", "class", "is a int; name a function"),
-        ("too_few", "class", "gives an array of shape (599,) for 600 examples"),
-        ("failing", "number", "failed on the columns age, hours, sex: no such"),
-        ("hours", "class", "gives 39.5, which is no probability"),
-        ("predicted_class", "score", "gives classes (int64) and no probabilities"),
-        ("of_each_class", "number", "gives 3 numbers a row, not one"),
-        ("of_each_class", "above", "knows the classes 0, 1, 2, and --threshold 0.3 tells 1 from one"),
-        ("words", "output", "gives text"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "wants", "message"), [
+    ("none", "class", "has no attribute 'none'; write module:function"),
+    ("NOT_CALLABLE", "class", "is a int; name a function"),
+    ("too_few", "class", "gives an array of shape (599,) for 600 examples"),
+    ("failing", "number", "failed on the columns age, hours, sex: no such"),
+    ("hours", "class", "gives 39.5, which is no probability"),
+    ("predicted_class", "score", "gives classes (int64) and no probabilities"),
+    ("of_each_class", "number", "gives 3 numbers a row, not one"),
+    ("of_each_class", "above", "knows the classes 0, 1, 2, and --threshold 0.3 tells 1 from one"),
+    ("words", "output", "gives text"),
+])  # fmt: skip
 def test_what_a_function_cannot_do_is_a_line(name, wants, message, frame):
     path, table = f"tests.python_models:{name}", pa.Table.from_pandas(frame)
     given = (table, ["age", "hours", "sex"], path)

@@ -7,15 +7,12 @@ import pytest
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 
 
-@pytest.mark.parametrize(
-    ("row_group", "chunk_rows", "sizes"),
-    [
-        (100, 250, [200, 200, 200, 200, 200]),
-        (100, 100, [100] * 10),
-        (400, 250, [250, 150, 250, 150, 200]),
-        (1000, 2000, [1000]),
-    ],
-)
+@pytest.mark.parametrize(("row_group", "chunk_rows", "sizes"), [
+    (100, 250, [200, 200, 200, 200, 200]),
+    (100, 100, [100] * 10),
+    (400, 250, [250, 150, 250, 150, 200]),
+    (1000, 2000, [1000]),
+])  # fmt: skip
 def test_row_groups_that_fit_are_read_together(tmp_path, row_group, chunk_rows, sizes):
     path = str(tmp_path / "data.parquet")
     texts = [f"value {row % 7 + row // 300}" for row in range(1000)]

@@ -169,17 +169,14 @@ def test_empty_and_long_texts(server):
     assert made.encode([]).shape == (0, 0)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        (500, {}, "oh"),
-        (503, {"Retry-After": "0"}, ""),
-        (429, {"Retry-After": "0"}, "slow down"),
-        (408, {}, ""),
-        "drop",
-        "half",
-    ],
-)
+@pytest.mark.parametrize("fault", [
+    (500, {}, "oh"),
+    (503, {"Retry-After": "0"}, ""),
+    (429, {"Retry-After": "0"}, "slow down"),
+    (408, {}, ""),
+    "drop",
+    "half",
+])  # fmt: skip
 def test_what_may_pass_is_asked_again(server, fault):
     server.plan = [fault] * 3
     vectors = encoder(f"openai:{server.url}", cache=None).encode(TEXTS)
@@ -245,15 +242,12 @@ def test_an_endpoint_that_never_answers(server, monkeypatch):
         encoder("openai:http://127.0.0.1:9", cache=None).encode(["a"])
 
 
-@pytest.mark.parametrize(
-    ("status", "remedy"),
-    [
-        (400, "a text may be too long"),
-        (401, "set OPENAI_API_KEY"),
-        (403, "permits"),
-        (404, "address"),
-    ],
-)
+@pytest.mark.parametrize(("status", "remedy"), [
+    (400, "a text may be too long"),
+    (401, "set OPENAI_API_KEY"),
+    (403, "permits"),
+    (404, "address"),
+])  # fmt: skip
 def test_refused(server, status, remedy):
     server.rule = lambda _: (status, {}, f"wrong\nkey {KEY} " + "and so on " * 100)
     with pytest.raises(
@@ -286,29 +280,26 @@ def _data(*vectors, index=None):
     return json.dumps({"data": items})
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        ("<html>hello</html>", "no list 'data' of index and embedding: <html>hello"),
-        ("[]", "no list 'data'"),
-        ('{"data": 3}', "no list 'data'"),
-        ('{"data": [{"embedding": [1]}, {"embedding": [1]}]}', "no list 'data'"),
-        ('{"error": "no"}', "no list 'data'"),
-        ("[" * 100_000, "no list 'data'"),
-        (_data([1, 2]), "it has 1 embeddings for 2 texts"),
-        (_data([1], [2], [3]), "it has 3 embeddings for 2 texts"),
-        (_data([1], [2], index=[0, 0]), "it has 2 embeddings for 2 texts"),
-        (_data([1], [2], index=[1, None]), "it has 2 embeddings for 2 texts"),
-        (_data([1, 2], [1]), "differ in length"),
-        (_data([1, "a"], [1, 2]), "are not numbers"),
-        (_data({"a": 1}, {"a": 1}), "are not numbers"),
-        (_data(1, 2), "not lists of numbers"),
-        (_data([], []), "not lists of numbers"),
-        (_data([1, None], [1, 2]), "not finite"),
-        (_data([1, float("nan")], [1, 2]), "not finite"),
-        (_data([1, 1e300], [1, 2]), "not finite"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "told"), [
+    ("<html>hello</html>", "no list 'data' of index and embedding: <html>hello"),
+    ("[]", "no list 'data'"),
+    ('{"data": 3}', "no list 'data'"),
+    ('{"data": [{"embedding": [1]}, {"embedding": [1]}]}', "no list 'data'"),
+    ('{"error": "no"}', "no list 'data'"),
+    ("[" * 100_000, "no list 'data'"),
+    (_data([1, 2]), "it has 1 embeddings for 2 texts"),
+    (_data([1], [2], [3]), "it has 3 embeddings for 2 texts"),
+    (_data([1], [2], index=[0, 0]), "it has 2 embeddings for 2 texts"),
+    (_data([1], [2], index=[1, None]), "it has 2 embeddings for 2 texts"),
+    (_data([1, 2], [1]), "differ in length"),
+    (_data([1, "a"], [1, 2]), "are not numbers"),
+    (_data({"a": 1}, {"a": 1}), "are not numbers"),
+    (_data(1, 2), "not lists of numbers"),
+    (_data([], []), "not lists of numbers"),
+    (_data([1, None], [1, 2]), "not finite"),
+    (_data([1, float("nan")], [1, 2]), "not finite"),
+    (_data([1, 1e300], [1, 2]), "not finite"),
+])  # fmt: skip
 def test_answers_that_are_none(server, answer, told):
     server.rule = lambda _: (200, {}, answer)
     with pytest.raises(
@@ -368,18 +359,15 @@ def test_the_key_is_nowhere(server, tmp_path, monkeypatch):
 _ODD_KEY = 'sk-"odd"+key/with=signs'
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        _ODD_KEY,
-        quote(_ODD_KEY, safe=""),
-        quote_plus(_ODD_KEY).lower(),
-        json.dumps(_ODD_KEY)[1:-1],
-        json.dumps(json.dumps(_ODD_KEY))[3:-3],
-        base64.b64encode(_ODD_KEY.encode()).decode(),
-        base64.urlsafe_b64encode(f"user:{_ODD_KEY}".encode()).decode(),
-    ],
-)
+@pytest.mark.parametrize("form", [
+    _ODD_KEY,
+    quote(_ODD_KEY, safe=""),
+    quote_plus(_ODD_KEY).lower(),
+    json.dumps(_ODD_KEY)[1:-1],
+    json.dumps(json.dumps(_ODD_KEY))[3:-3],
+    base64.b64encode(_ODD_KEY.encode()).decode(),
+    base64.urlsafe_b64encode(f"user:{_ODD_KEY}".encode()).decode(),
+])  # fmt: skip
 def test_the_key_is_shown_in_no_form(form, server, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", _ODD_KEY)
     shown = []
@@ -405,20 +393,17 @@ def test_asked_from_inside_of_a_loop(server):
     np.testing.assert_array_equal(asyncio.run(cell()), _expected(["a"]))
 
 
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        ("openai:", "'' is not an address; write openai:https://host/v1"),
-        ("openai:text-embedding", "'text-embedding' is not an address"),
-        ("openai:ftp://host/v1", "is not an address"),
-        ("openai:https://host:port/v1", "not an address"),
-        ("openai:https://[::1/v1", "not an address"),
-        ("openai:https://me:secret@host/v1", "contains a user name or password"),
-        ("openai:https://host/v1?key=secret", "unknown parameter 'key'; parameters: model"),
-        ("openai:https://host/v1?modle=secret", "unknown parameter 'modle'; did you mean 'model'"),
-        ("openai:https://host/v1?model=", "the name of the model is empty"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "told"), [
+    ("openai:", "'' is not an address; write openai:https://host/v1"),
+    ("openai:text-embedding", "'text-embedding' is not an address"),
+    ("openai:ftp://host/v1", "is not an address"),
+    ("openai:https://host:port/v1", "not an address"),
+    ("openai:https://[::1/v1", "not an address"),
+    ("openai:https://me:secret@host/v1", "contains a user name or password"),
+    ("openai:https://host/v1?key=secret", "unknown parameter 'key'; parameters: model"),
+    ("openai:https://host/v1?modle=secret", "unknown parameter 'modle'; did you mean 'model'"),
+    ("openai:https://host/v1?model=", "the name of the model is empty"),
+])  # fmt: skip
 def test_no_endpoint(spec, told):
     with pytest.raises(InputError, match=told) as error:
         encoder(spec, cache=None)

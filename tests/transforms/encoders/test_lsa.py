@@ -94,17 +94,14 @@ def test_fewer_directions_where_there_are_no_more(count, most):
     )
 
 
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        ([], "none of the 0 texts has a word of two letters or more"),
-        (["", " ", "? a b"], "none of the 3 texts has a word of two letters or more"),
-        (["the same"] * 9, "the 9 texts have the same words"),
-        (["word", "Word", "word."], "the 3 texts have the same words"),
-        (["two words", "two words!", "two WORDS"], "the 3 texts have the same words"),
-        ([f"w{number}" for number in range(1000)], "no word is in two of the 1,000 texts"),
-    ],
-)
+@pytest.mark.parametrize(("texts", "told"), [
+    ([], "none of the 0 texts has a word of two letters or more"),
+    (["", " ", "? a b"], "none of the 3 texts has a word of two letters or more"),
+    (["the same"] * 9, "the 9 texts have the same words"),
+    (["word", "Word", "word."], "the 3 texts have the same words"),
+    (["two words", "two words!", "two WORDS"], "the 3 texts have the same words"),
+    ([f"w{number}" for number in range(1000)], "no word is in two of the 1,000 texts"),
+])  # fmt: skip
 def test_texts_that_say_nothing(texts, told):
     with pytest.raises(InputError, match=told):
         LsaEncoder.fit(texts, seed=0)
@@ -116,15 +113,12 @@ def test_a_word_of_a_megabyte():
     assert sum(array.nbytes for array in arrays.values()) < 2_000_000
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("lsa", "fitted"),
-        ("minlm", r"unknown encoder 'minlm'; did you mean 'minilm'\?"),
-        ("", "unknown encoder ''"),
-        ("https://host/v1", "write openai: before the address"),
-    ],
-)
+@pytest.mark.parametrize(("name", "message"), [
+    ("lsa", "fitted"),
+    ("minlm", r"unknown encoder 'minlm'; did you mean 'minilm'\?"),
+    ("", "unknown encoder ''"),
+    ("https://host/v1", "write openai: before the address"),
+])  # fmt: skip
 def test_names_of_encoders(name, message):
     assert [needs_fit(one) for one in ("lsa", "minilm", "openai:https://host/v1")] == [1, 0, 0]
     with pytest.raises(ValueError if name == "lsa" else InputError, match=message):

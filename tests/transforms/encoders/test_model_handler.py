@@ -162,18 +162,15 @@ def test_what_was_embedded_is_kept(tmp_path, module):
     np.testing.assert_array_equal(other.encode(TEXTS), 2 * np.array(COUNTS))
 
 
-@pytest.mark.parametrize(
-    ("function", "told"),
-    [
-        ("few", "the model gives 2 inferences for 3 texts"),
-        ("ragged", r"shape \(1,\) and \(2,\) and \(3,\); each must be one vector"),
-        ("scalars", r"shape \(\); each must be one vector"),
-        ("infinite", "the vector of the text 'banana' contains numbers that are not finite"),
-        ("words", "the model failed on 3 texts: ValueError: could not convert"),
-        ("fails", "the model failed on 3 texts: KeyError: 'nothing'"),
-        ("Unloadable", "loading the model failed: OSError: no weights"),
-    ],
-)
+@pytest.mark.parametrize(("function", "told"), [
+    ("few", "the model gives 2 inferences for 3 texts"),
+    ("ragged", r"shape \(1,\) and \(2,\) and \(3,\); each must be one vector"),
+    ("scalars", r"shape \(\); each must be one vector"),
+    ("infinite", "the vector of the text 'banana' contains numbers that are not finite"),
+    ("words", "the model failed on 3 texts: ValueError: could not convert"),
+    ("fails", "the model failed on 3 texts: KeyError: 'nothing'"),
+    ("Unloadable", "loading the model failed: OSError: no weights"),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*encountered in divide")
 def test_no_vectors(module, function, told):
     made = encoder(f"{module}:{function}", cache=None)
@@ -181,16 +178,13 @@ def test_no_vectors(module, function, told):
         made.encode(TEXTS)
 
 
-@pytest.mark.parametrize(
-    ("function", "told"),
-    [
-        ("keyed", r"keyed\(\) returns a KeyedModelHandler, not a ModelHandler"),
-        ("none", r"none\(\) returns a NoneType, not a ModelHandler"),
-        ("broken", r"broken\(\) failed: RuntimeError: no weights here$"),
-        ("number", "number is not a function"),
-        ("missing", "has no attribute 'missing'; write module:function"),
-    ],
-)
+@pytest.mark.parametrize(("function", "told"), [
+    ("keyed", r"keyed\(\) returns a KeyedModelHandler, not a ModelHandler"),
+    ("none", r"none\(\) returns a NoneType, not a ModelHandler"),
+    ("broken", r"broken\(\) failed: RuntimeError: no weights here$"),
+    ("number", "number is not a function"),
+    ("missing", "has no attribute 'missing'; write module:function"),
+])  # fmt: skip
 def test_no_handler(module, function, told):
     with pytest.raises(InputError, match=told):
         encoder(f"{module}:{function}", cache=None)

@@ -97,41 +97,35 @@ def test_dates_stay_strings_in_every_block(tmp_path):
     assert pa.concat_tables(blocks).to_pylist() == [{"n": 0, "t": None} | row for row in rows]
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ("", "the file is empty"),
-        ("\n \n", "the file is empty"),
-        ("{}\n{}\n", "no object has a key"),
-        ('{"a": "2020-01-01"}\n' * 100 + '{"a": 5}\n', "line 101: column 'a' holds the number 5, but a string before line"),
-        # Zero bytes are text, and no sign of UTF-16.
-        (b'e\0e\0{\0"', "line 1: not JSON"),
-        (json.dumps([{"a": 1}, {"a": 2}], indent=1), "line 1: not JSON"),
-        *[
-            (f'{{"m": {{"id": {value}}}}}\n{{"m": {{"id": 0.5}}}}', f"line 1: column 'm.id' holds {value}, which")
-            for value in (2**53 + 1, -(2**53) - 1, 2**63 + 1, 10**30 + 1)
-        ],
+@pytest.mark.parametrize(("data", "message"), [
+    ("", "the file is empty"),
+    ("\n \n", "the file is empty"),
+    ("{}\n{}\n", "no object has a key"),
+    ('{"a": "2020-01-01"}\n' * 100 + '{"a": 5}\n', "line 101: column 'a' holds the number 5, but a string before line"),
+    # Zero bytes are text, and no sign of UTF-16.
+    (b'e\0e\0{\0"', "line 1: not JSON"),
+    (json.dumps([{"a": 1}, {"a": 2}], indent=1), "line 1: not JSON"),
+    *[
+        (f'{{"m": {{"id": {value}}}}}\n{{"m": {{"id": 0.5}}}}', f"line 1: column 'm.id' holds {value}, which")
+        for value in (2**53 + 1, -(2**53) - 1, 2**63 + 1, 10**30 + 1)
     ],
-)  # fmt: skip
+])  # fmt: skip
 def test_files_that_are_refused(tmp_path, data, message):
     block = {"block_bytes": 256} if "2020" in str(data) else {}
     assert message in error_of(write(tmp_path / "a.jsonl", data), **block)
 
 
-@pytest.mark.parametrize(
-    ("line", "parts"),
-    [
-        ('{"a": 1,}', ["line 302: not JSON", "'{\"a\": 1,}'"]),
-        ("{'a': 1}", ["line 302: not JSON"]),
-        ("[1, 2]", ["line 302: array instead of an object"]),
-        ("7", ["line 302: number instead of an object"]),
-        ('{"a": "x"}', ["line 302: column 'a' holds the string \"x\", but a number"]),
-        ('{"a": true}', ["line 302: column 'a' holds the boolean true"]),
-        ('{"a": 1, "a": 2}', ["line 302: the key 'a' occurs twice"]),
-        ('{"o": {"p": [1, "x"]}}', ["line 302: column 'o.p[]' holds the string", "in line 302"]),
-        ('{"a": 12345678901234567891}', ["line 302: column 'a' holds 12345678901234567891"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "parts"), [
+    ('{"a": 1,}', ["line 302: not JSON", "'{\"a\": 1,}'"]),
+    ("{'a': 1}", ["line 302: not JSON"]),
+    ("[1, 2]", ["line 302: array instead of an object"]),
+    ("7", ["line 302: number instead of an object"]),
+    ('{"a": "x"}', ["line 302: column 'a' holds the string \"x\", but a number"]),
+    ('{"a": true}', ["line 302: column 'a' holds the boolean true"]),
+    ('{"a": 1, "a": 2}', ["line 302: the key 'a' occurs twice"]),
+    ('{"o": {"p": [1, "x"]}}', ["line 302: column 'o.p[]' holds the string", "in line 302"]),
+    ('{"a": 12345678901234567891}', ["line 302: column 'a' holds 12345678901234567891"]),
+])  # fmt: skip
 @pytest.mark.parametrize("block", [256, 1 << 20])
 def test_bad_line_is_named(tmp_path, line, parts, block):
     data = '{"a": 1}\n\n' * 150 + '{"a": null}\n' + line + "\n" + '{"a": 5}\n' * 20

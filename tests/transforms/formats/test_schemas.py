@@ -26,52 +26,49 @@ def convert(values, from_type, to_type):
     return result["x"].to_pylist()
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "both"),
-    [
-        (pa.null(), pa.int8(), pa.int8()),
-        (pa.null(), pa.list_(pa.string()), pa.list_(pa.string())),
-        (pa.null(), pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8())])),
-        (pa.int8(), pa.int64(), pa.int64()),
-        (pa.uint8(), pa.uint32(), pa.uint32()),
-        (pa.uint8(), pa.int8(), pa.int16()),
-        (pa.uint32(), pa.int8(), pa.int64()),
-        (pa.uint64(), pa.int64(), None),
-        (pa.int64(), pa.float32(), pa.float64()),
-        (pa.uint64(), pa.float64(), pa.float64()),
-        (pa.float32(), pa.float64(), pa.float64()),
-        (pa.float16(), pa.float32(), pa.float32()),
-        (pa.string(), pa.large_string(), pa.string()),
-        (pa.string_view(), pa.dictionary(pa.int8(), pa.large_string()), pa.string()),
-        (pa.dictionary(pa.int32(), pa.int32()), pa.int64(), pa.int64()),
-        (pa.large_binary(), pa.binary(), pa.binary()),
-        (pa.string(), pa.binary(), pa.binary()),
-        (pa.large_list(pa.large_string()), pa.list_(pa.string()), pa.list_(pa.string())),
-        (pa.list_(pa.int32()), pa.list_(pa.float64()), pa.list_(pa.float64())),
-        (pa.list_(pa.null()), pa.list_(pa.string()), pa.list_(pa.string())),
-        (pa.string(), pa.list_(pa.string()), pa.list_(pa.string())),
-        (pa.int8(), pa.list_(pa.int64()), pa.list_(pa.int64())),
-        (pa.string(), pa.list_(pa.int64()), None),
-        (pa.date32(), pa.date64(), pa.date64()),
-        (pa.date32(), pa.timestamp("ms"), pa.timestamp("ms")),
-        (pa.date32(), pa.timestamp("ms", "UTC"), None),
-        (pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns")),
-        (pa.timestamp("s", "UTC"), pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("ms", "UTC")),
-        (pa.timestamp("s"), pa.timestamp("s", "UTC"), None),
-        (pa.time32("s"), pa.time64("us"), pa.time64("us")),
-        (pa.duration("s"), pa.duration("ms"), pa.duration("ms")),
-        (pa.decimal128(10, 2), pa.decimal128(8, 4), pa.decimal128(12, 4)),
-        (pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal256(76, 38)),
-        (pa.decimal128(10, 2), pa.int32(), None),
-        (pa.decimal128(10, 2), pa.float64(), None),
-        (pa.bool_(), pa.int8(), None),
-        (pa.string(), pa.float64(), None),
-        (pa.string(), pa.date32(), None),
-        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16())]), None),
-        (STRUCT, STRUCT, STRUCT),
-        (pa.list_(pa.float32(), 3), pa.list_(pa.float32(), 3), pa.list_(pa.float32(), 3)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("one", "other", "both"), [
+    (pa.null(), pa.int8(), pa.int8()),
+    (pa.null(), pa.list_(pa.string()), pa.list_(pa.string())),
+    (pa.null(), pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8())])),
+    (pa.int8(), pa.int64(), pa.int64()),
+    (pa.uint8(), pa.uint32(), pa.uint32()),
+    (pa.uint8(), pa.int8(), pa.int16()),
+    (pa.uint32(), pa.int8(), pa.int64()),
+    (pa.uint64(), pa.int64(), None),
+    (pa.int64(), pa.float32(), pa.float64()),
+    (pa.uint64(), pa.float64(), pa.float64()),
+    (pa.float32(), pa.float64(), pa.float64()),
+    (pa.float16(), pa.float32(), pa.float32()),
+    (pa.string(), pa.large_string(), pa.string()),
+    (pa.string_view(), pa.dictionary(pa.int8(), pa.large_string()), pa.string()),
+    (pa.dictionary(pa.int32(), pa.int32()), pa.int64(), pa.int64()),
+    (pa.large_binary(), pa.binary(), pa.binary()),
+    (pa.string(), pa.binary(), pa.binary()),
+    (pa.large_list(pa.large_string()), pa.list_(pa.string()), pa.list_(pa.string())),
+    (pa.list_(pa.int32()), pa.list_(pa.float64()), pa.list_(pa.float64())),
+    (pa.list_(pa.null()), pa.list_(pa.string()), pa.list_(pa.string())),
+    (pa.string(), pa.list_(pa.string()), pa.list_(pa.string())),
+    (pa.int8(), pa.list_(pa.int64()), pa.list_(pa.int64())),
+    (pa.string(), pa.list_(pa.int64()), None),
+    (pa.date32(), pa.date64(), pa.date64()),
+    (pa.date32(), pa.timestamp("ms"), pa.timestamp("ms")),
+    (pa.date32(), pa.timestamp("ms", "UTC"), None),
+    (pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns")),
+    (pa.timestamp("s", "UTC"), pa.timestamp("ms", "Europe/Berlin"), pa.timestamp("ms", "UTC")),
+    (pa.timestamp("s"), pa.timestamp("s", "UTC"), None),
+    (pa.time32("s"), pa.time64("us"), pa.time64("us")),
+    (pa.duration("s"), pa.duration("ms"), pa.duration("ms")),
+    (pa.decimal128(10, 2), pa.decimal128(8, 4), pa.decimal128(12, 4)),
+    (pa.decimal128(38, 0), pa.decimal128(38, 38), pa.decimal256(76, 38)),
+    (pa.decimal128(10, 2), pa.int32(), None),
+    (pa.decimal128(10, 2), pa.float64(), None),
+    (pa.bool_(), pa.int8(), None),
+    (pa.string(), pa.float64(), None),
+    (pa.string(), pa.date32(), None),
+    (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int16())]), None),
+    (STRUCT, STRUCT, STRUCT),
+    (pa.list_(pa.float32(), 3), pa.list_(pa.float32(), 3), pa.list_(pa.float32(), 3)),
+])  # fmt: skip
 def test_common_type(one, other, both):
     if both is None:
         for pair in ((one, other), (other, one)):
@@ -172,26 +169,23 @@ def test_conform_selects_orders_and_adds():
     assert empty.schema == schema
 
 
-@pytest.mark.parametrize(
-    ("values", "from_type", "to_type", "expected"),
-    [
-        (["a", None, "a"], pa.dictionary(pa.int8(), pa.large_string()), pa.string(), None),
-        ([1, None], pa.dictionary(pa.int8(), pa.int32()), pa.float64(), [1.0, None]),
-        (["a", None], pa.string_view(), pa.string(), None),
-        (["a", None, "b"], pa.string(), pa.list_(pa.string()), [["a"], None, ["b"]]),
-        ([1, None], pa.int32(), pa.list_(pa.float64()), [[1.0], None]),
-        ([[1], None, []], pa.large_list(pa.int8()), pa.list_(pa.float64()), [[1.0], None, []]),
-        ([[], None], pa.list_(pa.null()), pa.list_(pa.string()), None),
-        ([None, None], pa.null(), pa.list_(pa.string()), None),
-        ([date(2020, 1, 2)], pa.date32(), pa.timestamp("us"), [datetime(2020, 1, 2)]),  # noqa: DTZ001
-        ([date(2020, 1, 2)], pa.date32(), pa.date64(), None),
-        (["a"], pa.string(), pa.binary(), [b"a"]),
-        ([Decimal("1.25")], pa.decimal128(5, 2), pa.decimal128(12, 4), [Decimal("1.2500")]),
-        ([1.5, None], pa.float16(), pa.float32(), None),
-        ([2**53, -(2**53)], pa.int64(), pa.float64(), [2.0**53, -(2.0**53)]),
-        ([{"a": 1}], pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8())]), None),
-    ],
-)
+@pytest.mark.parametrize(("values", "from_type", "to_type", "expected"), [
+    (["a", None, "a"], pa.dictionary(pa.int8(), pa.large_string()), pa.string(), None),
+    ([1, None], pa.dictionary(pa.int8(), pa.int32()), pa.float64(), [1.0, None]),
+    (["a", None], pa.string_view(), pa.string(), None),
+    (["a", None, "b"], pa.string(), pa.list_(pa.string()), [["a"], None, ["b"]]),
+    ([1, None], pa.int32(), pa.list_(pa.float64()), [[1.0], None]),
+    ([[1], None, []], pa.large_list(pa.int8()), pa.list_(pa.float64()), [[1.0], None, []]),
+    ([[], None], pa.list_(pa.null()), pa.list_(pa.string()), None),
+    ([None, None], pa.null(), pa.list_(pa.string()), None),
+    ([date(2020, 1, 2)], pa.date32(), pa.timestamp("us"), [datetime(2020, 1, 2)]),  # noqa: DTZ001
+    ([date(2020, 1, 2)], pa.date32(), pa.date64(), None),
+    (["a"], pa.string(), pa.binary(), [b"a"]),
+    ([Decimal("1.25")], pa.decimal128(5, 2), pa.decimal128(12, 4), [Decimal("1.2500")]),
+    ([1.5, None], pa.float16(), pa.float32(), None),
+    ([2**53, -(2**53)], pa.int64(), pa.float64(), [2.0**53, -(2.0**53)]),
+    ([{"a": 1}], pa.struct([("a", pa.int8())]), pa.struct([("a", pa.int8())]), None),
+])  # fmt: skip
 def test_conform_values(values, from_type, to_type, expected):
     assert convert(values, from_type, to_type) == (values if expected is None else expected)
 
@@ -208,33 +202,27 @@ def test_conform_slices_and_chunks():
     assert table["x"].to_pylist() == [None, ["b"]]
 
 
-@pytest.mark.parametrize(
-    ("values", "from_type", "to_type", "shown"),
-    [
-        ([1, 2**53 + 1, 2**60], pa.int64(), pa.float64(), str(2**53 + 1)),
-        ([1, None, -(2**53) - 1], pa.int64(), pa.float64(), str(-(2**53) - 1)),
-        ([1, 2**64 - 1], pa.uint64(), pa.float64(), str(2**64 - 1)),
-        ([[1], [2, 2**53 + 1]], pa.list_(pa.int64()), pa.list_(pa.float64()), str(2**53 + 1)),
-        ([1, 2**53 + 1], pa.int64(), pa.list_(pa.float64()), str(2**53 + 1)),
-        ([date(9999, 1, 1)], pa.date32(), pa.timestamp("ns"), "9999-01-01"),
-    ],
-)
+@pytest.mark.parametrize(("values", "from_type", "to_type", "shown"), [
+    ([1, 2**53 + 1, 2**60], pa.int64(), pa.float64(), str(2**53 + 1)),
+    ([1, None, -(2**53) - 1], pa.int64(), pa.float64(), str(-(2**53) - 1)),
+    ([1, 2**64 - 1], pa.uint64(), pa.float64(), str(2**64 - 1)),
+    ([[1], [2, 2**53 + 1]], pa.list_(pa.int64()), pa.list_(pa.float64()), str(2**53 + 1)),
+    ([1, 2**53 + 1], pa.int64(), pa.list_(pa.float64()), str(2**53 + 1)),
+    ([date(9999, 1, 1)], pa.date32(), pa.timestamp("ns"), "9999-01-01"),
+])  # fmt: skip
 def test_conform_refuses_to_lose_data(values, from_type, to_type, shown):
     with pytest.raises(InputError, match=f"column 'x': {shown} cannot be represented exactly as"):
         convert(values, from_type, to_type)
 
 
-@pytest.mark.parametrize(
-    ("from_type", "to_type"),
-    [
-        (pa.float64(), pa.int64()),
-        (pa.string(), pa.int64()),
-        (pa.int64(), pa.string()),
-        (pa.int64(), pa.int32()),
-        (pa.list_(pa.int64()), pa.int64()),
-        (pa.bool_(), pa.int64()),
-    ],
-)
+@pytest.mark.parametrize(("from_type", "to_type"), [
+    (pa.float64(), pa.int64()),
+    (pa.string(), pa.int64()),
+    (pa.int64(), pa.string()),
+    (pa.int64(), pa.int32()),
+    (pa.list_(pa.int64()), pa.int64()),
+    (pa.bool_(), pa.int64()),
+])  # fmt: skip
 def test_conform_only_widens(from_type, to_type):
     with pytest.raises(InputError, match=r"column 'x' is .* without loss"):
         convert([None], from_type, to_type)

@@ -131,14 +131,11 @@ RECORDS = [example({"x": [i], "y": [b"abc"]}) for i in range(10)]
 SIZE = len(frame(RECORDS[0]))
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "the file is empty"),
-        (frame(b"") * 2, "no features"),
-        (b"a,b\n1,2\n3,4\n5,6\n", "record 1: the checksum of its length is wrong"),
-    ],
-)
+@pytest.mark.parametrize(("data", "message"), [
+    (b"", "the file is empty"),
+    (frame(b"") * 2, "no features"),
+    (b"a,b\n1,2\n3,4\n5,6\n", "record 1: the checksum of its length is wrong"),
+])  # fmt: skip
 def test_files_that_are_refused(tmp_path, data, message):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(data)
@@ -154,15 +151,12 @@ def test_truncated(tmp_path, left, block_rows):
     assert "a.tfrecord, record 8: the file ends inside it" in message
 
 
-@pytest.mark.parametrize(
-    ("place", "part"),
-    [
-        (0, "checksum of its length"),
-        (9, "checksum of its length"),
-        (14, "checksum of its data"),
-        (SIZE - 1, "checksum of its data"),
-    ],
-)
+@pytest.mark.parametrize(("place", "part"), [
+    (0, "checksum of its length"),
+    (9, "checksum of its length"),
+    (14, "checksum of its data"),
+    (SIZE - 1, "checksum of its data"),
+])  # fmt: skip
 @pytest.mark.parametrize("block_rows", [3, 100])
 def test_wrong_checksum(tmp_path, place, part, block_rows):
     data = bytearray(b"".join(map(frame, RECORDS)))
@@ -174,18 +168,15 @@ def test_wrong_checksum(tmp_path, place, part, block_rows):
     assert part in message
 
 
-@pytest.mark.parametrize(
-    ("record", "part"),
-    [
-        (b"\xff\xff\xff", "not a tf.Example"),
-        (b"hello, world", "not a tf.Example"),
-        (varint(5 << 3) + b"\x01", "not a tf.Example"),
-        (field(1, field(1, field(3, b"x") + field(2, b""))), "a feature without a name"),
-        (RECORDS[0] + field(2, b""), None),
-        (RECORDS[0] + field(2, field(1, b"")), "a SequenceExample"),
-        (example({"x": [1.5]}), "feature 'x' is a float_list, but a int64_list in record 1"),
-    ],
-)
+@pytest.mark.parametrize(("record", "part"), [
+    (b"\xff\xff\xff", "not a tf.Example"),
+    (b"hello, world", "not a tf.Example"),
+    (varint(5 << 3) + b"\x01", "not a tf.Example"),
+    (field(1, field(1, field(3, b"x") + field(2, b""))), "a feature without a name"),
+    (RECORDS[0] + field(2, b""), None),
+    (RECORDS[0] + field(2, field(1, b"")), "a SequenceExample"),
+    (example({"x": [1.5]}), "feature 'x' is a float_list, but a int64_list in record 1"),
+])  # fmt: skip
 def test_other_messages(tmp_path, record, part):
     path = write(tmp_path / "a.tfrecord", [*RECORDS[:4], record])
     if part is None:

@@ -104,17 +104,14 @@ def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
     assert all(one == (resolution, *(column.tolist() for column in wanted)) for one in found)
 
 
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        (pa.array([0.5, None, float("nan"), -1.0]), [0.5, -9, -9, -1]),
-        (pa.array([3, None, 0, 2], pa.int32()), [3, -9, 0, 2]),
-        (pa.array([True, False, None, True]), [1, 0, -9, 1]),
-        (pa.nulls(4), [-9] * 4),
-        (pa.array(["a", "b", None, "c"]).dictionary_encode(), "'x' is string, but a difficulty is a number"),
-        (pa.array([0.1, None, float("inf"), 0.2]), r"'x' holds inf in row 103 of pool\.csv"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("values", "wanted"), [
+    (pa.array([0.5, None, float("nan"), -1.0]), [0.5, -9, -9, -1]),
+    (pa.array([3, None, 0, 2], pa.int32()), [3, -9, 0, 2]),
+    (pa.array([True, False, None, True]), [1, 0, -9, 1]),
+    (pa.nulls(4), [-9] * 4),
+    (pa.array(["a", "b", None, "c"]).dictionary_encode(), "'x' is string, but a difficulty is a number"),
+    (pa.array([0.1, None, float("inf"), 0.2]), r"'x' holds inf in row 103 of pool\.csv"),
+])  # fmt: skip
 def test_difficulties_are_finite_numbers_or_missing(values, wanted):
     chunk = chunk_of(x=values)
     if isinstance(wanted, list):
@@ -233,15 +230,12 @@ def test_a_class_that_was_not_there_before_is_told():
         stratify_chunk(chunk_of(y=["a", "b"]), plan_of(columns, ("a",)), PoolCounts())
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (pa.int64(), 2**53 + 1),
-        (pa.int64(), -(2**53) - 1),
-        (pa.int64(), -(2**63)),
-        (pa.uint64(), 2**64 - 1),
-    ],
-)
+@pytest.mark.parametrize(("kind", "value"), [
+    (pa.int64(), 2**53 + 1),
+    (pa.int64(), -(2**53) - 1),
+    (pa.int64(), -(2**63)),
+    (pa.uint64(), 2**64 - 1),
+])  # fmt: skip
 @pytest.mark.parametrize("missing", [None, 5])
 def test_integers_that_float64_rounds_are_no_difficulty(kind, value, missing):
     def known(last):

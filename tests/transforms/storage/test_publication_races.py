@@ -123,16 +123,12 @@ def raced(folder, sets, at, until, seconds=30):
     return publishers, was_held
 
 
-@pytest.mark.parametrize(
-    "sets",
-    [
-        (ONE, TWO),
-        pytest.param((ONE, ALIKE), marks=pytest.mark.slow),
-        pytest.param((ALONE, TWO), marks=pytest.mark.slow),
-        pytest.param((ONE, ALONE), marks=pytest.mark.slow),
-    ],
-    ids=lambda sets: "-".join(one.name for one in sets),
-)
+@pytest.mark.parametrize("sets", [
+    (ONE, TWO),
+    pytest.param((ONE, ALIKE), marks=pytest.mark.slow),
+    pytest.param((ALONE, TWO), marks=pytest.mark.slow),
+    pytest.param((ONE, ALONE), marks=pytest.mark.slow),
+], ids=lambda sets: "-".join(one.name for one in sets))  # fmt: skip
 @updates
 @thoroughly
 def test_two_runs_meet_in_object_storage(memory, sets, there, every):

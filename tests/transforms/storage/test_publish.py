@@ -26,15 +26,11 @@ from tests.storage_faults import OBJECTS, Fault, within
 WRITERS, ROUNDS = 8, 25
 TOLD = re.compile(r"was published by (.+) at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)")
 # Moto looks at a condition and writes in two steps, so two writers may win there.
-atomic_stores = pytest.mark.parametrize(
-    "bucket",
-    [
-        "gcs_server",
-        pytest.param("fake_gcs_server", marks=pytest.mark.engine),
-        pytest.param("minio", marks=pytest.mark.engine),
-    ],
-    indirect=True,
-)
+atomic_stores = pytest.mark.parametrize("bucket", [
+    "gcs_server",
+    pytest.param("fake_gcs_server", marks=pytest.mark.engine),
+    pytest.param("minio", marks=pytest.mark.engine),
+], indirect=True)  # fmt: skip
 
 
 @pytest.fixture
@@ -249,16 +245,13 @@ def test_a_busy_store_is_asked_again(path, proxy, status):
 
 
 @google_first
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "status",
-        *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("silence", "drop", "cut request")
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", [
+    "status",
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ("silence", "drop", "cut request")
+    ),
+])  # fmt: skip
 @pytest.mark.slow
 def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
     put(path, b"old", None)

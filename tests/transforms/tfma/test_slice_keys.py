@@ -14,25 +14,22 @@ from slicebeam.transforms.tfma.install import tfma_module
 from slicebeam.transforms.tfma.slice_keys import NamedSlice, key_part, slice_keys
 
 
-@pytest.mark.parametrize(
-    ("op", "value", "part"),
-    [
-        ("==", "a", ("x", "a")),
-        ("contains", "a", ("x", "a")),
-        ("==", True, ("x", 1)),
-        ("==", 3, ("x", 3)),
-        ("==", 0.5, ("x", 0.5)),
-        # What a float32 would round has a column of its own.
-        ("==", 0.1, ("x (value)", "0.1")),
-        ("==", 2**70, ("x (value)", str(2**70))),
-        ("<", 3, ("x (range)", "< 3")),
-        (">=", 3, ("x (range)", ">= 3")),
-        ("between", [3, 4.5], ("x (range)", "[3, 4.5)")),
-        ("in", ["a", "b"], ("x (values)", "in {a, b}")),
-        ("not_in", list(range(12)), ("x (values)", "not in {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … 2 more}")),
-        ("is_null", None, ("x (missing)", "yes")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("op", "value", "part"), [
+    ("==", "a", ("x", "a")),
+    ("contains", "a", ("x", "a")),
+    ("==", True, ("x", 1)),
+    ("==", 3, ("x", 3)),
+    ("==", 0.5, ("x", 0.5)),
+    # What a float32 would round has a column of its own.
+    ("==", 0.1, ("x (value)", "0.1")),
+    ("==", 2**70, ("x (value)", str(2**70))),
+    ("<", 3, ("x (range)", "< 3")),
+    (">=", 3, ("x (range)", ">= 3")),
+    ("between", [3, 4.5], ("x (range)", "[3, 4.5)")),
+    ("in", ["a", "b"], ("x (values)", "in {a, b}")),
+    ("not_in", list(range(12)), ("x (values)", "not in {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … 2 more}")),
+    ("is_null", None, ("x (missing)", "yes")),
+])  # fmt: skip
 def test_the_part_of_a_condition(op, value, part):
     assert key_part(Singleton("x", op, value)) == part
 
