@@ -12,6 +12,7 @@ from slicebeam.runner_configs.options import MODELS
 
 # What a file leaves out, since it has no default.
 NEEDED = {"dataflow": ("project=p", "region=europe-west1", "temp_location=gs://b/t")}
+DATAFLOW = "runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: gs://b/t\n"
 
 
 def test_every_engine_has_a_file():
@@ -67,6 +68,16 @@ _KEY = re.compile(r"^  (?:# )?([a-z_]+):(?: |$)")
     ("runner: flink\noptions:\n  master: 10.0.0.5:8081", "environment loopback works only with an engine on this machine"),
     ("runner: flink\noptions:\n  master: flink.example:8081\n  environment: process", "environment process needs environment_config"),
     ("runner: flink\noptions:\n  environment: docker", "environment docker needs an image"),
+    ("runner: flink\noptions:\n  master: h:0", "line 3: .*it must be host:port"),
+    ("runner: flink\noptions:\n  master: h:65536", "line 3: .*it must be host:port"),
+    ("runner: flink\noptions:\n  master: localhost.example:1", "only with an engine on this machine"),
+    ("runner: flink\noptions:\n  master: h:1\n  environment: external", "environment external needs environment_config"),
+    ("runner: flink\noptions:\n  environment_config: x", "environment loopback takes no environment_config"),
+    ("runner: flink\noptions:\n  environment: external\n  environment_config: x", "it must be host:port, not 'x'"),
+    ("runner: direct\noptions:\n  workers: 0", "line 3: options.workers 0: it must be"),
+    ("runner: direct\noptions:\n  workers: 257", "line 3: options.workers 257: it must be"),
+    ("runner: prism\noptions:\n  job_timeout: 0", "line 3: options.job_timeout 0: it must be"),
+    (f"{DATAFLOW}  num_workers: 3\n  max_num_workers: 2", "num_workers 3 is more than max_num_workers 2"),
     ("runner: dataflow\noptions:\n  project: p", "line 2: options.region is missing; add it, or give --runner-option region="),
     ("runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: /tmp", "line 5: options.temp_location '/tmp'"),
 ])  # fmt: skip
@@ -82,6 +93,8 @@ def test_a_wrong_file_is_an_error_with_its_line(tmp_path, text, message):
 @pytest.mark.parametrize(("name", "overrides", "options"), [
     ("flink", ["master=127.0.0.1:8081"], {"master": "127.0.0.1:8081"}),
     ("flink", ["master=[local]"], {"master": "[local]"}),
+    ("flink", ["master=[::1]:65535"], {"master": "[::1]:65535"}),
+    ("dataflow", [*NEEDED["dataflow"], "num_workers=2", "max_num_workers=2"], {"max_num_workers": 2}),
     ("flink", ["shared_folder=true", "parallelism=7"], {"shared_folder": True, "parallelism": 7}),
     ("flink", ["java_options=[-Xmx2g, -Dx=y]"], {"java_options": ("-Xmx2g", "-Dx=y")}),
     ("flink", ["worker_processes=3"], {"worker_processes": 3}),
