@@ -108,6 +108,9 @@ def test_what_was_noted_is_there_again(folder):
         ledger.answered_all(answers[:1])
         ledger.sent_all(["e", "lost"])
         assert ledger.lost == {}
+        ledger.lose("e")
+        ledger.lose("never sent")
+        assert (ledger.lost, ledger.unaccounted) == ({"e": 1}, 1)
         before = dict(ledger.answers)
     with opened(folder) as ledger:
         assert dict(ledger.answers) == before == {one.key: one for one in answers}
@@ -296,10 +299,11 @@ def test_a_disk_that_is_full_ends_the_calls(tmp_path, monkeypatch):
 
     with opened(tmp_path) as ledger:
         ledger.answered_all([Answer("a", 1)])
+        ledger.sent_all(["b"])
         monkeypatch.setattr(os, "write", refuse)
         full = True
         with pytest.raises(EngineError, match=r"No space left.*choose another --ledger"):
-            noted(ledger, ("sent", "b"))
+            noted(ledger, ("answered", Answer("b", 2)))
         full = False
         # What is on the disk ends in half a line, and nothing may follow it.
         with pytest.raises(EngineError, match="No space left"):
@@ -308,7 +312,7 @@ def test_a_disk_that_is_full_ends_the_calls(tmp_path, monkeypatch):
             ledger.sent_all(["d"])
         assert ledger.calls == 1
     with opened(tmp_path) as ledger:
-        assert (ledger.calls, dict(ledger.lost)) == (1, {})
+        assert (ledger.calls, dict(ledger.lost)) == (1, {"b": 1})
 
 
 @google_first
