@@ -391,10 +391,20 @@ class Session:
         if proposed is None and self.slice.attribution == attribution:
             return None, None
         # Imported here, where it is used, since reading documents is not cheap.
-        from slicebeam.pipelines.changelist.revisions import publish_revision
+        from slicebeam.pipelines.changelist import revisions
+        from slicebeam.pipelines.changelist.reading import read_search
 
-        changed, edits = _changed(self.document, self.slice, attribution, proposed)
-        document, path = publish_revision(str(self.place.document), self.document, changed, edits)
+        while True:
+            changed, edits = _changed(self.document, self.slice, attribution, proposed)
+            uri = str(self.place.document)
+            try:
+                document, path = revisions.publish_revision(
+                    uri, self.document, changed, edits, is_last=True
+                )
+                break
+            except revisions.SupersededError:
+                last = revisions.latest(self.place.document.parent)
+                self.follow(str(last), read_search(str(last), "--changelist"))
         self.document, self.place = document, replace(self.place, document=path)
         self.slice = next(one for one in document.slices if one.slice_id == self.slice.slice_id)
         return path, proposed

@@ -42,6 +42,10 @@ _SHA256 = "sha256"
 _LEFT, _ABANDONED = ".changelist.r*.json.????????", 60.0
 
 
+class SupersededError(EngineError):
+    """The document that was edited is not the last revision any more; nothing was written."""
+
+
 def revision_path(folder: StoragePath, revision: int) -> StoragePath:
     """Return the path of a revision."""
     return folder / (f"changelist.r{revision}.json" if revision else CHANGELIST)
@@ -101,7 +105,12 @@ def base_of(uri: str, option: str = "--changelist") -> str:
 
 
 def publish_revision(
-    base_uri: str, base: SearchChangeList, changed: SearchChangeList, edits: tuple[Edit, ...]
+    base_uri: str,
+    base: SearchChangeList,
+    changed: SearchChangeList,
+    edits: tuple[Edit, ...],
+    *,
+    is_last: bool = False,
 ) -> tuple[SearchChangeList, StoragePath]:
     """Write a changed document as the next revision, and return it as it was written, with its path.
 
@@ -110,9 +119,12 @@ def publish_revision(
     Parameters
     ----------
     base_uri : path of the changed document; any revision
+    is_last : whether the changed document has to be the last revision, so that no edit is lost
 
     Raises
     ------
+    SupersededError
+        There is a later revision.
     EngineError
         The file of the base is another document by now, or storage failed.
     """
@@ -135,12 +147,33 @@ def publish_revision(
     }
     number = base.revision
     while True:
+        taken = revisions(path.parent)
+        if is_last:
+            _check_last(path.parent, base, taken)
         # A number that somebody has taken just now may not be listed yet.
-        number = max(number, *revisions(path.parent), 0) + 1
+        number = max(number, *taken, 0) + 1
         document = changed.model_copy(update={**update, "revision": number})
         target = revision_path(path.parent, number)
         if _created(target, document.to_json().encode()):
             return read_search(str(target), "--changelist"), target
+
+
+def _check_last(folder: StoragePath, base: SearchChangeList, taken: list[int]) -> None:
+    """Refuse to go on from a document of which there is a later revision, or just comes to be."""
+    for number in taken:
+        path = revision_path(folder, number)
+        if number <= base.revision:
+            continue
+        is_later = False
+        if isinstance(path, Path) and _is_reserved(path):
+            is_later = time.time() - path.stat().st_mtime < _ABANDONED
+        else:
+            # One that can't be read holds no edit that could get lost.
+            with suppress(InputError):
+                later = read_search(str(path), "--changelist")
+                is_later = later.changelist_id == base.changelist_id
+        if is_later:
+            raise SupersededError(f"{path.name} was written in the meantime; run the command again")
 
 
 def _created(path: StoragePath, content: bytes) -> bool:

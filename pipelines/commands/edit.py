@@ -22,7 +22,7 @@ from slicebeam.pipelines.changelist.edits import (
     undone_numbers,
 )
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
-from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
+from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision, from_last
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.encode.predicates import shortened
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     Note = Callable[[str], None]
 
 
+@from_last
 def rename(config: RenameConfig, note: Note) -> Revision:
     """Give a slice another name."""
     base = EditSession.read(config.changelist)
@@ -52,6 +53,7 @@ def rename(config: RenameConfig, note: Note) -> Revision:
     return base.publish(edited, f"renamed slice {one.name!r}")
 
 
+@from_last
 def describe(config: DescribeConfig, note: Note) -> Revision:
     """Write the description of a slice."""
     base = EditSession.read(config.changelist)
@@ -60,6 +62,7 @@ def describe(config: DescribeConfig, note: Note) -> Revision:
     return base.publish(edited, f"described slice {one.name!r}")
 
 
+@from_last
 def annotate(config: AnnotateConfig, note: Note) -> Revision:
     """Add a note to a slice."""
     base = EditSession.read(config.changelist)
@@ -68,6 +71,7 @@ def annotate(config: AnnotateConfig, note: Note) -> Revision:
     return base.publish(edited, f"added a note to slice {one.name!r}")
 
 
+@from_last
 def remove(config: RemoveConfig, note: Note) -> Revision:
     """Remove a slice."""
     base = EditSession.read(config.changelist)
@@ -75,6 +79,7 @@ def remove(config: RemoveConfig, note: Note) -> Revision:
     return base.publish(removed(base.document, one.slice_id), f"removed slice {one.name!r}")
 
 
+@from_last
 def merge(config: MergeConfig, note: Note) -> Revision:
     """Make one slice of several: the examples of any of them."""
     base = EditSession.read(config.changelist)
@@ -82,6 +87,7 @@ def merge(config: MergeConfig, note: Note) -> Revision:
     return base.publish(edited, f"merged {len(config.slices)} slices")
 
 
+@from_last
 def split(config: SplitConfig, note: Note) -> Revision:
     """Make two slices of one, by a predicate."""
     base = EditSession.read(config.changelist)
@@ -90,6 +96,7 @@ def split(config: SplitConfig, note: Note) -> Revision:
     return base.publish(edited, f"split slice {one.name!r}")
 
 
+@from_last
 def undo(config: UndoConfig, note: Note) -> Revision:
     """Reverse the last edit that has not been undone yet."""
     base = EditSession.read(config.changelist)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import webbrowser
 from contextlib import ExitStack
+from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -14,13 +15,18 @@ from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.plain_http import allow
+from slicebeam.transforms.storage.storage import temporary_beside
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from slicebeam.pipelines.serve.runs import Runs
     from slicebeam.pipelines.serve.served import ServedOutput
+
+# Sends the browser on to the address; it is removed when the server ends.
+_OPENS = "open.html"
 
 
 def serve(_: str, given: Mapping[str, Any], __: Any) -> int:
@@ -37,15 +43,18 @@ def serve(_: str, given: Mapping[str, Any], __: Any) -> int:
         with ExitStack() as stack:
             publish = stack.enter_context(only_server(state))
             bound = stack.enter_context(bound_socket(config.port))
-            _run(config, shown, stack, bound, publish)
+            stack.callback((state / _OPENS).unlink, missing_ok=True)
+            _run(config, shown, state, stack, bound, publish)
     except RunningError as error:
         _say(config, error.address, is_running=True)
+        _open(config, error.address, state)
     return 0
 
 
 def _run(
     config: ServeConfig,
     shown: ServedOutput | Runs,
+    state: Path,
     stack: ExitStack,
     bound: socket.socket,
     publish: Callable[[str], None],
@@ -61,6 +70,7 @@ def _run(
     def started() -> None:
         publish(session.address)
         _say(config, session.address, is_running=False)
+        _open(config, session.address, state)
 
     def opened(name: str) -> ServedOutput:
         served = ServedOutput.open(str(shown.folder / name), config)
@@ -94,5 +104,18 @@ def _say(config: ServeConfig, address: str, *, is_running: bool) -> None:
             sys.stderr.write("Ctrl-C ends the server. The address lets in whoever has it.\n")
         sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    if config.open:
-        webbrowser.open(address)
+
+
+def _open(config: ServeConfig, address: str, state: Path) -> None:
+    """Open the address in the browser, by a file that only this user can read.
+
+    On a browser's command line every user of the machine could read the token.
+    """
+    if not config.open:
+        return
+    page = f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(address)}">'
+    with temporary_beside(state / _OPENS) as (stream, temporary):
+        stream.write(page.encode())
+        stream.flush()
+        temporary.replace(state / _OPENS)
+    webbrowser.open((state / _OPENS).as_uri())

@@ -10,7 +10,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.edits import added, check_name
 from slicebeam.pipelines.config.define import METHODS
 from slicebeam.pipelines.config.option_fields import flag
-from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
+from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession, from_last
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _Found = tuple["AnyDefinition", tuple[str, ...]]
 
 
+@from_last
 def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revision:
     """Define a slice, count it on the data, and publish the document with it.
 

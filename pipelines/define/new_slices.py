@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, nearest
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
+from slicebeam.pipelines.changelist.revisions import (
+    SupersededError,
+    base_of,
+    later_revision,
+    publish_revision,
+)
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.changelist.slices import Origin
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
@@ -16,7 +24,9 @@ from slicebeam.transforms.encode.predicates import shortened
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import ParamSpec
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -24,6 +34,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import CountingConfig
     from slicebeam.transforms.storage.storage import StoragePath
+
+    P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -82,10 +94,12 @@ class EditSession:
     Attributes
     ----------
     uri : its path
+    is_last : whether the edit is to follow the last revision; else it may follow any
     """
 
     uri: str
     document: SearchChangeList
+    is_last: bool = True
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -93,6 +107,9 @@ class EditSession:
         """Return the document of a path, or the last revision of that in a folder."""
         uri = base_of(changelist)
         base = cls(uri, read_search(uri, "--changelist"))
+        if uri != changelist:
+            return base
+        base.is_last = False
         later = later_revision(storage_path(uri).parent, base.document)
         if later is not None:
             base.notes.append(
@@ -151,7 +168,9 @@ class EditSession:
 
     def publish(self, edited: Edited, summary: str) -> Revision:
         """Write the edited document as the next revision, with a summary of the edit."""
-        document, path = publish_revision(self.uri, self.document, edited.document, (edited.edit,))
+        document, path = publish_revision(
+            self.uri, self.document, edited.document, (edited.edit,), is_last=self.is_last
+        )
         kept = {(one.metric, one.direction, one.rank) for one in document.findings}
         gone = [
             f"{one.rank} of {one.metric} ({one.direction})"
@@ -182,6 +201,20 @@ class Revision:
     changed: tuple[Slice, ...]
     notes: tuple[str, ...]
     summary: str
+
+
+def from_last(edit: Callable[P, Revision]) -> Callable[P, Revision]:
+    """Let an edit begin anew, from the last revision, when another edit was written meanwhile."""
+
+    @wraps(edit)
+    def edited(*args: P.args, **kwargs: P.kwargs) -> Revision:
+        while True:
+            with suppress(SupersededError):
+                return edit(*args, **kwargs)
+            # The other one may still be writing.
+            time.sleep(0.02)
+
+    return edited
 
 
 def _nearest_value(document: SearchChangeList, definition: AnyDefinition) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 import threading
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route, Router
 
 from slicebeam.pipelines.serve import (
@@ -22,7 +21,7 @@ from slicebeam.pipelines.serve import (
     queries,
     slice_examples,
 )
-from slicebeam.pipelines.serve.answers import HANDLERS, Given, RefusedError, reads, takes
+from slicebeam.pipelines.serve.answers import HANDLERS, RefusedError, reads, takes
 from slicebeam.pipelines.serve.protection import ASSETS, PageSession, Protection
 from slicebeam.pipelines.serve.runs import OverRuns, Runs
 
@@ -74,15 +73,9 @@ _PAGE = """\
 """
 
 
-class _Token(Given):
-    token: str
-
-
 def application(served: ServedOutput, session: PageSession) -> ASGIApp:
     """Return the server's application for an output."""
-    return _protected(
-        [Mount("/api", routes=[*_session_routes(session), *_features(served)])], session
-    )
+    return _protected([Mount("/api", routes=_features(served))], session)
 
 
 def application_of_runs(
@@ -95,15 +88,9 @@ def application_of_runs(
     runs : the outputs
     opened : returns one by its name when it is looked at first, or says why it can't be served
     """
-    api = Mount(
-        "/api", routes=[*_session_routes(session), reads("/page", lambda: {"runs": runs.listing()})]
-    )
-    # The page and its login are answered without a look at the run: who asks has shown no token yet.
-    of_run = [
-        reads("/runs/{name}/", _page),
-        *_session_routes(session, "/runs/{name}/api"),
-        Mount("/runs/{name}", app=_Outputs(runs, opened)),
-    ]
+    api = Mount("/api", routes=[reads("/page", lambda: {"runs": runs.listing()})])
+    # The page is answered without a look at the run: who asks has shown no token yet.
+    of_run = [reads("/runs/{name}/", _page), Mount("/runs/{name}", app=_Outputs(runs, opened))]
     return _protected([api, *of_run], session)
 
 
@@ -157,15 +144,3 @@ def _asset(name: str, kind: str) -> Any:
         return Response(path.read_bytes(), media_type=kind)
 
     return asset
-
-
-def _session_routes(session: PageSession, below: str = "") -> list[Route]:
-    def begin(given: _Token) -> Response:
-        if not hmac.compare_digest(given.token.encode(), session.token.encode()):
-            raise RefusedError("the token in the address is of an earlier server", 401)
-        return JSONResponse({"header": session.header}, headers={"set-cookie": session.set_cookie})
-
-    return [
-        takes(f"{below}/session", _Token, begin),
-        reads(f"{below}/session", lambda: {"header": session.header}),
-    ]

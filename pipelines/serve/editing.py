@@ -25,6 +25,7 @@ from slicebeam.pipelines.changelist.edits import (
     undone,
     undone_numbers,
 )
+from slicebeam.pipelines.changelist.revisions import SupersededError
 from slicebeam.pipelines.serve.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.serve.table_slices import table_slice
 
@@ -193,7 +194,12 @@ class Editing:
                     409,
                 )
             base = EditSession(now.uri, now.document)
-            revision: Revision = base.publish(edit(base), summary)
+            try:
+                revision: Revision = base.publish(edit(base), summary)
+            except SupersededError as error:
+                raise RefusedError(
+                    "another edit came meanwhile; look at it and edit again", 409
+                ) from error
         return {
             "revision": revision.document.revision,
             "file": revision.path.name,

@@ -10,7 +10,6 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -31,7 +30,7 @@ ASSETS = {"served.js": "text/javascript", "page.css": "text/css", "served.css": 
 # Of one of several outputs, the paths begin with its name.
 _RUN = r"(/runs/[^/]+)?"
 _PUBLIC = re.compile(rf"{_RUN}/|/({'|'.join(map(re.escape, ASSETS))})")
-_LOGIN, _UPLOAD = re.compile(rf"{_RUN}/api/session"), re.compile(rf"{_RUN}/api/upload/[^/]+")
+_UPLOAD = re.compile(rf"{_RUN}/api/upload/[^/]+")
 # How a path is written: in segments of plain characters, with escapes in the name of a run alone.
 _PATH = re.compile(
     r"(?:/runs/(?P<name>(?:[\w.~!'()*-]|%[0-9A-F]{2})+))?(?P<rest>(?:/[\w.~!'()*-]+)*/?)", re.ASCII
@@ -51,10 +50,6 @@ _HEADERS = {
 }
 
 
-def _secret() -> str:
-    return secrets.token_urlsafe(32)
-
-
 @dataclass(frozen=True)
 class PageSession:
     """What lets a page ask a server.
@@ -62,30 +57,18 @@ class PageSession:
     Attributes
     ----------
     port : that the server listens at
-    token : 256 bits, in the fragment of the address that the user opens; a browser sends it to no one
-    cookie : that a browser gets for it
-    header : that the page gets for it, and sends with whatever it changes
+    token : 256 bits, in the fragment of the address that the user opens, which a browser sends to no
+        server; the page keeps it for its tab and sends it in a header. A cookie would go to every
+        port of this machine.
     """
 
     port: int
-    token: str = field(default_factory=_secret, repr=False)
-    cookie: str = field(default_factory=_secret, repr=False)
-    header: str = field(default_factory=_secret, repr=False)
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     @property
     def address(self) -> str:
         """The address of the page, with the token."""
         return f"http://127.0.0.1:{self.port}/#token={self.token}"
-
-    @property
-    def cookie_name(self) -> str:
-        """Name of the cookie: browsers send the cookies of one port to all others of a host."""
-        return f"slicebeam_{self.port}"
-
-    @property
-    def set_cookie(self) -> str:
-        """The header that gives the cookie to a browser."""
-        return f"{self.cookie_name}={self.cookie}; Path=/; HttpOnly; SameSite=Strict"
 
 
 class _TooLargeError(RefusedError):
@@ -142,8 +125,8 @@ class Protection:
         if _PUBLIC.fullmatch(path):
             return None if method != "POST" else (405, "POST is not used here")
         # Whatever else there is, or is not, only the page may know.
-        is_login = method == "POST" and _LOGIN.fullmatch(path) is not None
-        if not is_login and not self._has_cookie(headers):
+        shown = headers.get(HEADER, "").encode()
+        if not hmac.compare_digest(shown, self.session.token.encode()):
             return 401, "open the address that slicebeam serve printed: it holds the token"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return 403, "another site sent this request"
@@ -151,24 +134,11 @@ class Protection:
             return None
         if headers.getlist("origin") != [f"http://{host[0]}"]:
             return 403, "another site sent this request"
-        if not is_login and not _is_same(headers.get(HEADER, ""), self.session.header):
-            return 403, "the page is of an earlier server; open the address that is printed now"
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         wanted = _BYTES if _UPLOAD.fullmatch(path) else _JSON
         if kind != wanted:
             return 415, f"a request to this path holds {wanted}"
         return None
-
-    def _has_cookie(self, headers: Headers) -> bool:
-        try:
-            held = SimpleCookie(headers.get("cookie", "")).get(self.session.cookie_name)
-        except CookieError:
-            return False
-        return held is not None and _is_same(held.value, self.session.cookie)
-
-
-def _is_same(given: str, own: str) -> bool:
-    return hmac.compare_digest(given.encode(), own.encode())
 
 
 def _is_path(path: str, raw: bytes | None) -> bool:

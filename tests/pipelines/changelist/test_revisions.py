@@ -123,6 +123,35 @@ def test_base_that_was_replaced_meanwhile_is_refused(first, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["changelist.json"]
 
 
+def test_an_edit_of_the_last_revision_is_refused_where_there_is_a_later_one(first, tmp_path):
+    base = read_search(first, "--changelist")
+    changed, edit = annotated(base, base.slices[0].slice_id, "two")
+    noted(first, "one")
+    with pytest.raises(
+        rev.SupersededError, match=r"changelist\.r1\.json was written in the meantime"
+    ):
+        rev.publish_revision(first, base, changed, (edit,), is_last=True)
+    assert rev.revisions(tmp_path) == [1]
+    # Neither another document's revision nor what can't be read is an edit of this one.
+    told = json.loads((tmp_path / "changelist.r1.json").read_text())
+    (tmp_path / "changelist.r1.json").write_text(json.dumps({**told, "changelist_id": "another"}))
+    (tmp_path / "changelist.r2.json").write_text("{")
+    _, path = rev.publish_revision(first, base, changed, (edit,), is_last=True)
+    assert path.name == "changelist.r3.json"
+
+
+def test_a_name_that_a_writer_holds_is_waited_for(first, tmp_path):
+    base = read_search(first, "--changelist")
+    changed, edit = annotated(base, base.slices[0].slice_id, "one")
+    held = tmp_path / "changelist.r1.json"
+    held.touch()
+    with pytest.raises(rev.SupersededError):
+        rev.publish_revision(first, base, changed, (edit,), is_last=True)
+    os.utime(held, (0, 0))
+    _, path = rev.publish_revision(first, base, changed, (edit,), is_last=True)
+    assert path.name == "changelist.r2.json"
+
+
 WRITERS, EACH = 4, 6
 
 

@@ -15,17 +15,15 @@ ORIGIN = f"http://127.0.0.1:{PORT}"
 
 
 def stranger(app, **headers):
-    """Return a client that has no cookie and no token."""
+    """Return a client that has no token."""
     client = TestClient(app, base_url=ORIGIN, raise_server_exceptions=False)
     client.headers.update(headers)
     return client
 
 
 def page(app, session):
-    """Return a client that has both."""
-    client = stranger(app, **{HEADER: session.header, "origin": ORIGIN})
-    client.cookies.set(session.cookie_name, session.cookie)
-    return client
+    """Return a client that has it."""
+    return stranger(app, **{HEADER: session.token, "origin": ORIGIN})
 
 
 def served_page(result, *data, **options):

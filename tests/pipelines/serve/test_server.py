@@ -7,8 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -31,9 +33,9 @@ def command(result, *more):
 
 
 @contextmanager
-def started(result, *more):
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command(result, *more), stdout=pipe, stderr=pipe, text=True) as process:
+def started(result, *more, env=None):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command(result, *more), **pipes, env=env) as process:
         try:
             yield process, process.stdout.readline().strip()
         finally:
@@ -51,9 +53,7 @@ def login(address):
     assert found
     port, headers = int(found[1]), {"Origin": address.partition("/#")[0]}
     headers["Content-Type"] = "application/json"
-    status, answer, cookie = asked(port, "POST", "/api/session", headers, {"token": found[2]})
-    assert status == 200
-    return port, {**headers, "Cookie": cookie.partition(";")[0], HEADER: answer["header"]}
+    return port, {**headers, HEADER: found[2]}
 
 
 def asked(port, method, path, headers, body=None):
@@ -62,7 +62,8 @@ def asked(port, method, path, headers, body=None):
     answer = connection.getresponse()
     content = json.loads(answer.read())
     connection.close()
-    return answer.status, content, answer.headers["set-cookie"] or ""
+    assert answer.headers["set-cookie"] is None
+    return answer.status, content
 
 
 def ready(port, headers):
@@ -103,8 +104,25 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
         assert again != address
         # The old token is worth nothing.
         headers = {"Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
-        token = address.partition("=")[2]
-        assert asked(port, "POST", "/api/session", headers, {"token": token})[0] == 401
+        headers[HEADER] = address.partition("=")[2]
+        assert asked(port, "GET", "/api/page", headers)[0] == 401
+
+
+def test_the_browser_gets_the_token_by_a_file_that_only_its_user_reads(result, tmp_path):
+    seen = tmp_path / "seen"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {seen}.part && mv {seen}.part {seen}\n')
+    browser.chmod(0o755)
+    environment = {**os.environ, "BROWSER": f"{browser} %s"}
+    with started(result, "--open", env=environment) as (process, address):
+        while not seen.exists():
+            time.sleep(0.02)
+        opened = Path(seen.read_text().removeprefix("file://"))
+        assert opened.stat().st_mode & 0o77 == 0
+        assert f"url={address}" in opened.read_text()
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        assert not opened.exists()
 
 
 def test_a_port_that_is_taken_is_said(result, tmp_path):
@@ -129,8 +147,8 @@ def test_fifty_clients_at_once_get_what_one_gets(result):
             for at in range(6):
                 kept = {"metric": "accuracy", **filters[at % 4]}
                 body = {"filter": kept, "tab": f"tab {number}"}
-                found.append(asked(port, "POST", "/api/slices", headers, body)[:2])
-                found.append(asked(port, "GET", "/api/page", headers)[:2])
+                found.append(asked(port, "POST", "/api/slices", headers, body))
+                found.append(asked(port, "GET", "/api/page", headers))
             return found
 
         alone = ask(0)

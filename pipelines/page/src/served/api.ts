@@ -1,6 +1,6 @@
 // What the page asks the program that serves it. Paths are below the page's own address.
 
-let header = "";
+const TOKEN = "slicebeam-token";
 
 /** The program's refusal, a sentence for the reader. */
 export class Refusal extends Error {
@@ -19,7 +19,8 @@ function address(path: string): string {
 async function answered(path: string, init: RequestInit): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(address(path), { ...init, credentials: "same-origin", redirect: "error" });
+    const headers = { ...init.headers, "x-slicebeam-token": sessionStorage.getItem(TOKEN) ?? "" };
+    response = await fetch(address(path), { ...init, headers, credentials: "omit", redirect: "error" });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Refusal(0, "The program that serves this page does not answer: start slicebeam serve again.");
@@ -37,7 +38,7 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
 function sent(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
   return answered(path, {
     method: "POST",
-    headers: { "content-type": "application/json", "x-slicebeam-token": header },
+    headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
     ...(signal ? { signal } : {}),
   });
@@ -57,25 +58,17 @@ export async function postForText(path: string, body: unknown): Promise<string> 
 export async function upload<T>(path: string, file: Blob, signal?: AbortSignal): Promise<T> {
   const response = await answered(path, {
     method: "POST",
-    headers: { "content-type": "application/octet-stream", "x-slicebeam-token": header },
+    headers: { "content-type": "application/octet-stream" },
     body: file,
     ...(signal ? { signal } : {}),
   });
   return (await response.json()) as T;
 }
 
-/** The address of something that the page shows by `src` or `href`. */
-export function link(path: string): string {
-  return address(path);
-}
-
-/** Exchanges the token in the address for a cookie, and takes it out of the address. */
-export async function begin(): Promise<void> {
+/** Keeps the token of the address for this tab, and takes it out of the address. */
+export function begin(): void {
   const token = /^#token=([\w-]+)$/.exec(location.hash)?.[1];
-  if (token) {
-    history.replaceState(null, "", location.pathname);
-    header = (await post<{ header: string }>("session", { token })).header;
-  } else {
-    header = (await get<{ header: string }>("session")).header;
-  }
+  if (!token) return;
+  history.replaceState(null, "", location.pathname);
+  sessionStorage.setItem(TOKEN, token);
 }
