@@ -4,7 +4,6 @@ import os
 import runpy
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +11,7 @@ import pytest
 
 from slicebeam.transforms.storage import store_clients
 from tests import object_stores
-from tests.storage_faults import faulty
+from tests.storage_faults import faulty, repeat_at_once
 
 ADULT = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
 ADULT_ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "score_old")
@@ -160,17 +159,7 @@ def _forget_clients(monkeypatch):
 @pytest.fixture
 def short_waits(monkeypatch):
     """Let the libraries repeat a request at once."""
-
-    class Time:
-        sleep = staticmethod(lambda seconds: time.sleep(seconds / 100))
-        monotonic, time = time.monotonic, time.time
-
-    for module in (
-        "botocore.endpoint",
-        "google.api_core.retry.retry_unary",
-        "slicebeam.transforms.storage.s3_storage",
-    ):
-        monkeypatch.setattr(f"{module}.time", Time)
+    repeat_at_once(monkeypatch.setattr)
 
 
 @pytest.fixture(scope="session")

@@ -19,11 +19,13 @@ PASSING = {
     "answers 429": {"kind": "status", "status": 429, "share": 0.05},
     "answers 500": {"kind": "status", "status": 500, "share": 0.05},
     "answers 503": {"kind": "status", "status": 503, "share": 0.05},
-    "answers late": {"kind": "delay", "seconds": 0.3, "share": 0.2},
+    "answers late": {"kind": "delay", "seconds": 0.1, "share": 0.2},
     "ends connections": {"kind": "drop", "share": 0.05},
     "loses answers": {"kind": "lose answer", "share": 0.05},
     "cuts answers": {"kind": "cut answer", "method": "GET", "share": 0.05},
 }
+# Requests are struck by their number: what waits between them is nothing to the test.
+AT_ONCE = "tests.storage_faults:repeat_at_once"
 LASTING = {
     "answers 503 from now on": {"kind": "status", "status": 503},
     "answers no more": {"kind": "silence"},
@@ -81,7 +83,7 @@ def passing(store, fault, bench, number):
     with opened(store) as place:
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
         struck = place.proxy.add(storage_faults.Fault(**fault))
-        ended = bench.commands.run(command, environment=place.environment)
+        ended = bench.commands.run(command, environment=place.environment, hook=AT_ONCE)
         yield place.verdict(bench, ended)
         yield EQUAL if struck.struck else "nothing was struck"
 
@@ -91,7 +93,8 @@ def lasting(store, fault, bench, number):
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
         skip = int(bench.random.integers(0, 60))
         place.proxy.add(storage_faults.Fault(**fault, skip=skip))
-        ended = bench.commands.run(command, environment=place.environment)
+        impatient = {**place.environment, "SLICEBEAM_STORAGE_TIMEOUT": "2"}
+        ended = bench.commands.run(command, environment=impatient)
         yield place.verdict(bench, ended)
         if ended.code != 0:
             yield place.nothing_half()

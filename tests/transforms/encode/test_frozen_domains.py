@@ -36,13 +36,14 @@ def test_a_value_that_a_closed_domain_does_not_hold_changed_while_it_was_read():
         learn(pa.array(["a", "b", "a", "b"])).encode(pa.array(["a", "c"]))
 
 
-def test_numbers_outside_the_bins_are_counted_against_numpy():
-    """Chunk by chunk, those at the very edges too."""
+@pytest.mark.parametrize("rows", [1, 4, 11])
+def test_numbers_outside_the_bins_are_counted_against_numpy(rows):
+    """However they are cut into chunks, those at the very edges too."""
     values = np.array([-2.0, 0.0, 0.5, 1.0, 1.0, 5.0, 6.0, 7.5, 8.0, 8.0, 9.0])
     seen = ColumnSummary(0, low=0.0, high=8.0)
     bins = FrozenBins(FrozenDomain(domain("numeric", "double", *_of(GAPS), seen=seen), 100))
-    for value in values:
-        bins.add(pa.chunked_array([pa.array([value])]))
+    for begin in range(0, len(values), rows):
+        bins.add(pa.chunked_array([pa.array(values[begin : begin + rows])]))
     found = bins.result()
     assert found.closed
     assert_encodes(found, pa.array(values))
