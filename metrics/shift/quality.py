@@ -74,6 +74,7 @@ def qualities(
     confidence: float = 0.95,
     replacement: bool = False,
     batch: int | None = None,
+    weights: FloatArray | None = None,
 ) -> list[Quality]:
     """Return how good a method's estimates are after given numbers of calls, over R runs.
 
@@ -87,7 +88,10 @@ def qualities(
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[_Part]] = {check: [] for check in checks}
     course = simulate(
-        strata, items, method, checks, runs, seed, replacement=replacement, batch=batch
+        *(strata, items, method, checks, runs, seed),
+        replacement=replacement,
+        batch=batch,
+        weights=weights,
     )
     for checked in course:
         found = summarise(method, strata, checked.sample, replacement=replacement)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
 
 # Numbers of the orders of items that are kept at a time.
@@ -102,6 +102,7 @@ def simulate(
     *,
     replacement: bool = False,
     batch: int | None = None,
+    weights: FloatArray | None = None,
 ) -> Iterator[Checked]:
     """Yield what each of R runs counted after given numbers of calls, some of the runs at a time.
 
@@ -117,13 +118,16 @@ def simulate(
         Whether items are drawn with replacement, as the paper has it.
     batch : int, optional
         Calls that are allocated at a time; 1 is the published algorithm. As `batch_size` if left out.
+    weights : float64 [S], optional
+        Allocation weights for ``proportional`` in place of p_s: equal ones draw the same number of
+        items from each stratum.
     """
     starts = np.concatenate([[0], np.cumsum(strata.sizes)])
     together = max(1, min(runs, _MOST_NUMBERS // max(items.identity.size, 1)))
     for first in range(0, runs, together):
         some = slice(first, min(first + together, runs))
         course = _Course(strata, items, starts, some, seed, replacement=replacement)
-        for calls in course.follow(method, checks, batch):
+        for calls in course.follow(method, checks, batch, weights):
             yield Checked(calls, some, course.sample)
 
 
@@ -153,7 +157,9 @@ class _Course:
             order[:] = item_order(seed, self.items.identity, self.starts)
         return orders
 
-    def follow(self, method: Method, checks: Sequence[int], batch: int | None) -> Iterator[int]:
+    def follow(
+        self, method: Method, checks: Sequence[int], batch: int | None, weights: FloatArray | None
+    ) -> Iterator[int]:
         last = checks[-1]
         if method == "uniform":
             yield from self._uniform(checks)
@@ -162,7 +168,9 @@ class _Course:
             yield from self._plus(checks)
             return
         if method == "proportional":
-            order = static_order(static_weights(method, self.strata), self._sizes(last), last)
+            if weights is None:
+                weights = static_weights(method, self.strata)
+            order = static_order(weights, self._sizes(last), last)
             begin = 0
             for check in checks:
                 some = np.broadcast_to(
