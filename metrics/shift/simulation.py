@@ -10,12 +10,7 @@ import numpy as np
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.metrics.shift.allocation import batch_size, masa_order, static_order, static_weights
-from slicebeam.metrics.shift.estimates import (
-    MatrixEstimate,
-    estimate,
-    reliance,
-    starved_accuracy_variance,
-)
+from slicebeam.metrics.shift.estimates import MatrixEstimate, estimate, reliance, starved_variance
 from slicebeam.metrics.shift.halves import (
     adapted_order,
     adapted_weights,
@@ -295,7 +290,7 @@ def summarise(
     """Return the estimate of a method from what its runs counted.
 
     ``plus`` uses the old predictions; the accuracy of ``masa`` gets an error that covers its bias
-    (`starved_accuracy_variance`); ``uniform`` takes the pool as one stratum, whose classes are
+    (`starved_variance`); ``uniform`` takes the pool as one stratum, whose classes are
     the cells of the matrix, so that the result is reshaped.
 
     Parameters
@@ -305,7 +300,7 @@ def summarise(
     """
     if method == "masa":
         found = estimate(strata, sample, control=False, replacement=replacement)
-        variance = starved_accuracy_variance(strata, sample, found, replacement=replacement)
+        variance = starved_variance(strata, sample, found.accuracy_unseen, replacement=replacement)
         return replace(found, accuracy_variance=variance)
     if method != "uniform":
         return estimate(strata, sample, control=method == "plus", replacement=replacement)
@@ -324,4 +319,5 @@ def summarise(
         found.loss,
         found.loss_error,
         found.loss_unseen,
+        found.loss_spread,
     )
