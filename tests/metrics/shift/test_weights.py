@@ -141,6 +141,30 @@ def test_the_weighted_sum_of_the_right_cells_is_the_accuracy():
     assert starved.error == pytest.approx(7 * np.sqrt(wide))
 
 
+def test_the_error_of_masas_weighted_sum_covers_what_it_starves():
+    for seed in range(15):
+        rng, pool, strata, weights = weighted_pool(seed)
+        asked = oracle.random_asked(rng, pool)
+        p, w, n = factors(pool, asked)
+        largest = weights.max()
+        frame = frame_of(pool, asked, weights / largest)
+        frame["label"] = np.array(pool.rows)[frame["stratum"]]
+        of_stratum = frame.groupby("stratum")["sum"]
+        hits, counts = of_stratum.mean(), (weights[pool.rows] > 0).any(axis=1)
+        middle = (n * hits + 1) / (n + 2)
+        spread = np.maximum(of_stratum.var().fillna(0), middle * (1 - middle))
+        labels = frame.groupby("label")["sum"]
+        expected = ((labels.sum() + 0.5) / (labels.count() + 1)).reindex(pool.rows).to_numpy()
+        pulled = (n * hits + 4 * expected) / (n + 4) - hits
+        bias = (p * (1 - n / np.array(pool.sizes)) * pulled)[counts].sum()
+        of_label = np.bincount(pool.rows, w, 3) / strata.label_share
+        unseen = (weights.max(axis=1) / largest * of_label) ** 2
+        squared = (w * spread)[counts].sum() + 3 * unseen.sum() + bias**2
+        sample = counted(pool, asked, weights)
+        result = weighted_sum(strata, sample, weights, control=False, starved=True)
+        assert result.error[0] == pytest.approx(largest * squared**0.5)
+
+
 def test_the_weighted_sum_of_halves_is_their_fixed_combination():
     rng, pool, strata, weights = weighted_pool(5)
     asked, place, _ = sampled(rng, pool)
