@@ -79,15 +79,15 @@ class Real:
         return int(max(self.label.max(), self.new.max(), self.old.max())) + 1
 
     def cut(
-        self, old: NDArray[np.int64] | None = None, *, signed: bool = False
+        self, old: NDArray[np.int64] | None = None, *, signed: bool = False, bins: int = BINS
     ) -> tuple[Strata, Items]:
         """Return the pool in strata of label and confidence, as slicebeam cuts it."""
         value = self.confidence
         if signed and old is not None:
             value = np.where(old == self.label, value, -value)
-        edges = np.unique(np.quantile(value, np.arange(1, BINS) / BINS))
+        edges = np.unique(np.quantile(value, np.arange(1, bins) / bins))
         place = np.searchsorted(edges, value, side="right")
-        code, stratum = np.unique(self.label * (BINS + 1) + place, return_inverse=True)
+        code, stratum = np.unique(self.label * (bins + 1) + place, return_inverse=True)
         order = np.argsort(stratum, kind="stable")
         labels = np.unique(self.label)
         counts = None
@@ -95,7 +95,7 @@ class Real:
             counts = np.zeros((code.size, self.classes), np.int64)
             np.add.at(counts, (stratum, old), 1)
         strata = Strata(
-            np.searchsorted(labels, code // (BINS + 1)),
+            np.searchsorted(labels, code // (bins + 1)),
             np.bincount(stratum),
             (labels.size, self.classes),
             labels,
@@ -125,8 +125,9 @@ class Real:
         return churned(self.new, row, shares, churn, 1, 7)[0].astype(np.int64)
 
 
-def read(name: str) -> Real:
-    new, old, *_ = SETS[name]
+def read(name: str, new: str = "", old: str = "") -> Real:
+    if not new:
+        new, old, *_ = SETS[name]
     table = pq.read_table(DATA / f"{name}.parquet")
 
     def column(name: str) -> NDArray[np.int64]:

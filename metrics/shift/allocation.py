@@ -42,24 +42,38 @@ def smallest_budget(strata: Strata) -> int:
 def static_weights(method: Method, strata: Strata) -> FloatArray:
     """Return g_s, the allocation weights of the strata: float64 [S].
 
-    ``proportional``: p_s. ``plus``: p_s·√(½σ²_old,s + ½Σ p σ²_old), where σ²_old,s = 1 − Σ_j Ō²_sj is
-    the variance of the old predictions: strata in which they varied change more often, and the half
-    that all share keeps the others from starving.
+    ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), where σ²_old,s =
+    Σ_j W²_sj·Ō_sj(1 − Ō_sj) is the variance of the old predictions: strata in which they varied change
+    more often, and the half that all share keeps the others from starving. u_s is the mean of the two
+    largest W²_sj: 1 without weights, 0 where no cell counts.
 
     Raises
     ------
     ValueError
         The method has no weights, or needs old predictions that are not known.
     """
+    unit = strata.pair_weight / 2
     if method == "proportional":
-        return strata.share
+        by_size: FloatArray = strata.share * np.sqrt(unit)
+        return by_size
     if method != "plus":
         raise ValueError(f"method {method!r} has no static weights")
-    variance = 1 - np.square(strata.old_shares).sum(axis=1)
-    # Rounding leaves a little below zero where all predictions are the same.
-    mean = float(strata.share @ variance)
-    weights: FloatArray = strata.share * np.sqrt(np.maximum(0.5 * variance + 0.5 * mean, 0.0))
-    return weights if mean > 0 else strata.share
+    variance = (strata.squared_weights * strata.old_shares * (1 - strata.old_shares)).sum(axis=1)
+    mean = float(strata.share @ variance) / float(strata.share @ unit)
+    spread = 0.5 * variance + 0.5 * mean * unit if mean > 0 else unit
+    weights: FloatArray = strata.share * np.sqrt(spread)
+    return weights
+
+
+def optimal_calls(share: FloatArray, variance: FloatArray, calls: int) -> FloatArray:
+    """Return the allocation with the least error, N·p_s·σ_s/Σ p σ: float64 [S].
+
+    NaN where σ² is not known, or is 0 everywhere.
+    """
+    wanted = share * np.sqrt(variance)
+    total = np.nansum(wanted)
+    optimal: FloatArray = calls * wanted / total if total > 0 else np.full_like(wanted, np.nan)
+    return optimal
 
 
 def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
@@ -70,7 +84,7 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
     Parameters
     ----------
     weights : float64 [S]
-        g_s > 0.
+        g_s ≥ 0.
     sizes : int64 [S]
         M_s, which no stratum is asked beyond.
     calls : int
@@ -98,7 +112,8 @@ def masa_order(
 
     Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
     σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch the answers are not known yet: N_s is counted
-    up, σ̂_s stays.
+    up, σ̂_s stays. With weights σ̂²_s is Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is
+    multiplied by √u_s, of `static_weights`.
 
     Parameters
     ----------
@@ -111,13 +126,19 @@ def masa_order(
     """
     share, sizes = strata.share, strata.sizes
     known = np.maximum(sample.asked.astype(np.float64), 1)
-    variance = (known - sample.squares / known) / np.maximum(sample.asked - 1, 1)
+    if strata.weights is None:
+        squares = known - sample.squares / known
+    else:
+        apart = sample.new - np.square(sample.new) / known[:, :, None]
+        squares = (apart * strata.squared_weights).sum(axis=2)
+    variance = squares / np.maximum(sample.asked - 1, 1)
     spread = np.sqrt(np.maximum(np.where(sample.asked > 1, variance, 0), 0))
+    unit = np.sqrt(strata.pair_weight / 2)
     limit = np.broadcast_to(np.inf if replacement else sizes, sizes.shape)
 
     def score(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
         counted = np.maximum(count, 1)
-        bonus = (_EXPLORATION / counted) ** 0.25
+        bonus = (_EXPLORATION / counted) ** 0.25 * unit[at[1]]
         with_bonus: FloatArray = share[at[1]] / counted * (spread[at[0], at[1]] + bonus)
         return with_bonus
 

@@ -46,11 +46,13 @@ class MatrixEstimate:
     reliance : float64 [R]
         λ, how much the old predictions told: 0 nothing, 1 all.
     loss : float64 [R]
-        T, the expected squared Frobenius error.
+        T, the expected squared Frobenius error, of cells times their weights.
     loss_error : float64 [R]
         Standard error of T.
     loss_unseen : float64 [R]
         e₁, what unseen changes could add to T.
+    loss_spread : float64 [R]
+        2ΣW⁴V², about the variance of the squared error.
     """
 
     matrix: FloatArray
@@ -64,6 +66,7 @@ class MatrixEstimate:
     loss: FloatArray
     loss_error: FloatArray
     loss_unseen: FloatArray
+    loss_spread: FloatArray
 
     def cells(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Return the lower and upper bounds of Ĉ: float64 [R, L, P] each.
@@ -135,7 +138,8 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
     """Return λ, by which the old predictions are used as a control variate: float64 [R].
 
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old) with w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1) and
-    τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), which minimises the estimated loss. 0 where the old predictions
+    τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), all sums over classes weighted by W², which minimises the
+    estimated loss. 0 where the old predictions
     are not known, or do not vary within any stratum.
     """
     if strata.old is None:
@@ -147,8 +151,11 @@ def _reliance(strata: Strata, counts: Counts) -> FloatArray:
     asked, old = counts.asked, counts.old
     weights = np.square(strata.share) / asked
     degrees = np.maximum(asked - 1, 1)
-    covariance = (counts.both.sum(axis=2) - (counts.new * old).sum(axis=2) / asked) / degrees
-    variance = (old.sum(axis=2) - np.square(old).sum(axis=2) / asked) / degrees
+    cells = strata.squared_weights
+    covariance = (
+        (counts.both * cells).sum(axis=2) - (counts.new * old * cells).sum(axis=2) / asked
+    ) / degrees
+    variance = ((old * cells).sum(axis=2) - (np.square(old) * cells).sum(axis=2) / asked) / degrees
     told = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
     spread = np.where(asked > 1, weights * variance, 0).sum(axis=1)
     ratio = np.divide(told, spread, out=np.zeros_like(told), where=spread > 0)
@@ -204,8 +211,9 @@ def estimate(
 
     V_ij = Σ_{s∈i} w_s·(sample variance of 1[new = j] − λ·1[old = j]) with
     w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, where τ̂²_s is the sum of these sample variances
-    over j; SE(T) = √(Σ 2w_s²τ̂²_s/N_s); e₁ = Σ 2p_s w_s/N_s, what a
-    single change that was seen adds to T, on average over the pool.
+    over j, times W²_sj; SE(T) = √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, what a single change
+    that was seen adds to T, on average over the pool, with m_s = `Strata.pair_weight` (2 without
+    weights).
 
     Parameters
     ----------
@@ -274,7 +282,8 @@ def estimate(
     unseen = (slices.labels > 0) * (weights @ strata.members.T / strata.label_share / part[:, None])
     weights = weights / np.square(part)[:, None]
     variance = np.einsum("ls,rsp->rlp", strata.members, weights[:, :, None] * spread)
-    total = spread.sum(axis=2)
+    total = (spread * strata.squared_weights).sum(axis=2)
+    weighted = variance if strata.weights is None else variance * np.square(strata.weights)
     right = _right(strata)
     # One cell of a label is right, but of a whole matrix in one row several are.
     mean = (centre * right).sum(axis=2)
@@ -293,42 +302,138 @@ def estimate(
         np.sqrt(np.square(unseen).sum(axis=1)),
         used,
         (weights * total).sum(axis=1),
-        np.sqrt((2 * np.square(weights) * total / asked).sum(axis=1)),
-        (2 * strata.share * weights / asked).sum(axis=1),
+        np.sqrt((strata.pair_weight * np.square(weights) * total / asked).sum(axis=1)),
+        (strata.pair_weight * strata.share * weights / asked).sum(axis=1),
+        2 * np.square(weighted).sum(axis=(1, 2)),
     )
 
 
-def starved_accuracy_variance(
-    strata: Strata, sample: Sample, found: MatrixEstimate, *, replacement: bool = False
+def starved_variance(
+    strata: Strata,
+    sample: Sample,
+    unseen: FloatArray,
+    cells: FloatArray | None = None,
+    *,
+    replacement: bool = False,
 ) -> FloatArray:
-    """Return a mean squared error of the accuracy that also covers MASA's bias: float64 [R].
+    """Return a mean squared error of a sum of cells that also covers MASA's bias: float64 [R].
 
-    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3Σc_i² + b². MASA starves strata that have shown no error yet, so
+    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet, so
     their sample variances are too small, and what they hide biases the estimate. Against the first,
-    p̃_s = (x_s + 1)/(N_s + 2) of x_s right answers (the Wilson interval's centre as Agresti and Coull,
+    p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells (the Wilson interval's centre as Agresti and Coull,
     1998, simplify it) and the widening of the cells; against the second b = Σ p_s(1 − N_s/M_s)·(q_s −
     x_s/N_s), what the accuracy would change by if each stratum had four more answers like those of
     its label.
 
+    Parameters
+    ----------
+    unseen : float64 [R]
+        u, as `MatrixEstimate.accuracy_unseen`.
+    cells : float64 [S, P], optional
+        How much each cell counts, 0 to 1; the right predictions if left out.
+
+    Notes
+    -----
     An approximation: measured on recorded APIs (benchmarks/shift.py), 95 % intervals covered
     in 0.92 to 1.00 of the runs, and without it in 0.31 to 0.94.
     """
-    right = _right(strata)
-    # What is never right is known to be so.
-    judged = right.any(axis=1)
+    cells = _right(strata) if cells is None else cells
+    # What never counts is known not to.
+    judged = cells.any(axis=1)
     asked = sample.asked.astype(np.float64)
-    hits = (sample.new * right).sum(axis=2)
+    hits = (sample.new * cells).sum(axis=2)
     left = np.ones_like(asked) if replacement else np.maximum(1 - asked / strata.sizes, 0)
     weights = np.where(judged, np.square(strata.share) / asked * left, 0)
     middle = (hits + 1) / (asked + 2)
-    observed = _sample_variance(hits, hits / asked, asked)
+    squares = (sample.new * np.square(cells)).sum(axis=2)
+    observed = _sample_variance(squares, hits / asked, asked)
     spread = (weights * np.maximum(observed, middle * (1 - middle))).sum(axis=1)
     of_label = (hits @ strata.members.T + 0.5) / (asked @ strata.members.T + 1)
     expected = of_label[:, strata.row]
     drawn = (hits + _LABEL_ANSWERS * expected) / (asked + _LABEL_ANSWERS) - hits / asked
     bias = (np.where(judged, strata.share * left, 0) * drawn).sum(axis=1)
-    total: FloatArray = spread + _UNSEEN * np.square(found.accuracy_unseen) + np.square(bias)
+    total: FloatArray = spread + _UNSEEN * np.square(unseen) + np.square(bias)
     return total
+
+
+def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> FloatArray:
+    """Return σ̂², the variance of what the estimate sums in each stratum: float64 [R, S].
+
+    Σ_j W²_sj·(sample variance of 1[new = j] − λ·1[old = j]), the paper's uncertainty score for λ = 0
+    without weights; NaN of fewer than two answers.
+
+    Parameters
+    ----------
+    factor : float64 [R], λ
+    """
+    counts = counts_of(strata, sample)
+    factor = factor[:, None, None]
+    counted = counts.new - factor * counts.old
+    squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
+    asked = np.maximum(counts.asked, 1)[:, :, None]
+    variance = (_sample_variance(squares, counted / asked, asked) * strata.squared_weights).sum(
+        axis=2
+    )
+    known: FloatArray = np.where(counts.asked > 1, variance, np.nan)
+    return known
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """Σ W_ij·C_ij of R runs.
+
+    Attributes
+    ----------
+    value : float64 [R]
+    error : float64 [R]
+        √(V + 3u²) with u² = Σ_i (max_j W_ij·c_i)², as the cells are widened; of ``masa`` the root of
+        `starved_variance`.
+    """
+
+    value: FloatArray
+    error: FloatArray
+
+
+def weighted_sum(
+    strata: Strata, sample: Sample, weights: FloatArray, *, control: bool, starved: bool
+) -> WeightedSum:
+    """Return the sum of the cells times their weights, with its error.
+
+    Its variance is Σ_s w_s·(sample variance of W[new] − λ·W[old]): the cells of a label are correlated,
+    so that it is not a sum of theirs.
+
+    Parameters
+    ----------
+    sample : of ``Sample.empty(…, weights)``
+    weights : float64 [L, P]
+    control : whether the old predictions are used
+    starved : whether items were chosen by MASA's rule
+    """
+    counts = _counts(strata, sample)
+    asked = counts.asked
+    used = _reliance(strata, counts) if control and strata.old is not None else np.zeros(len(asked))
+    cells = weights[strata.row]
+    factor = used[:, None]
+    sums = [(each * cells).sum(axis=2) for each in (counts.new, counts.old)]
+    squares = [(each * np.square(cells)).sum(axis=2) for each in (counts.new, counts.old)]
+    mean = (sums[0] - factor * sums[1]) / asked
+    spread = _sample_variance(
+        squares[0] - 2 * factor * counts.products + np.square(factor) * squares[1], mean, asked
+    )
+    value = (strata.share * mean).sum(axis=1)
+    if strata.old is not None:
+        value += used * float((weights * strata.old_matrix).sum())
+    left = 1 - asked / strata.sizes
+    of_stratum = np.square(strata.share) / asked * np.where(left > _ROUNDING, left, 0)
+    of_label = of_stratum @ strata.members.T / strata.label_share
+    unseen = np.sqrt(np.square(weights.max(axis=1) * of_label).sum(axis=1))
+    if starved:
+        largest = float(weights.max())
+        scaled = starved_variance(strata, sample, unseen / largest, cells / largest)
+        return WeightedSum(value, largest * np.sqrt(scaled))
+    return WeightedSum(
+        value, np.sqrt((of_stratum * spread).sum(axis=1) + _UNSEEN * np.square(unseen))
+    )
 
 
 def _whole(strata: Strata) -> Slices:

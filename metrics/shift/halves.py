@@ -38,12 +38,14 @@ class Counts(NamedTuple):
     ----------
     asked : float64 [R, S]
     new, old, both : float64 [R, S, P], as of `Sample`
+    products : float64 [R, S], as of `Sample`
     """
 
     asked: FloatArray
     new: FloatArray
     old: FloatArray
     both: FloatArray
+    products: FloatArray
 
 
 def half_sizes(sizes: IntArray) -> IntArray:
@@ -93,7 +95,7 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
 
     g_s = p_s·√v_s, Neyman's optimum, where v_s is the sample variance of what the estimate sums,
-    1[new = j] − λ·1[old = j] over all j, in the other half, shrunk to what the static weights expect
+    1[new = j] − λ·1[old = j] over all j (times W²_j), in the other half, shrunk to what the static weights expect
     of it as if 20 more answers had shown that: (½σ²_old,s + ½Σ p σ²_old) times the ratio of the two
     over all strata. From λ = 0.4 to 0.7 it is shrunk further, in the end wholly. The weights of the
     first halves sum to 1, and so do those of the second ones.
@@ -109,7 +111,8 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     factor = reliance[:, None, None]
     counted = halves.new - factor * halves.old
     squares = halves.new - 2 * factor * halves.both + np.square(factor) * halves.old
-    variance = squares.sum(axis=2) - np.square(counted).sum(axis=2) / known
+    weights = np.repeat(strata.squared_weights, 2, axis=0)
+    variance = ((squares - np.square(counted) / known[:, :, None]) * weights).sum(axis=2)
     degrees = known - 1
     variance = np.maximum(variance / np.maximum(degrees, 1), 0).reshape(runs, -1, 2)
     degrees = degrees.reshape(runs, -1, 2)
@@ -126,10 +129,10 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     shrunk = (degrees * variance + _PRIOR_ANSWERS * expected) / (degrees + _PRIOR_ANSWERS)
     low, high = _RELIANCE
     adapted = np.where(ratio > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
-    weights = share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * expected)
-    weights /= weights.sum(axis=1, keepdims=True)
+    g = share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * expected)
+    g /= g.sum(axis=1, keepdims=True)
     # What one half showed decides of the other.
-    swapped: FloatArray = weights[:, :, ::-1].reshape(runs, -1)
+    swapped: FloatArray = g[:, :, ::-1].reshape(runs, -1)
     return swapped
 
 
@@ -162,7 +165,7 @@ def counts_of(strata: Strata, sample: Sample) -> Counts:
     Assumes that the halves are random, so that both are samples of the whole stratum.
     """
     if sample.halves is None:
-        each = (sample.asked, sample.new, sample.old, sample.both)
+        each = (sample.asked, sample.new, sample.old, sample.both, sample.products)
         return Counts(*(counts.astype(np.float64) for counts in each))
     halves = sample.halves
     runs = halves.asked.shape[0]
@@ -177,8 +180,9 @@ def counts_of(strata: Strata, sample: Sample) -> Counts:
     alike = np.divide(1, inverse, out=np.zeros_like(inverse), where=inverse > 0)
     weights = (alike[:, :, None] * part / np.maximum(asked, 1))[..., None]
 
-    def weighted(counts: IntArray) -> FloatArray:
+    def weighted(counts: IntArray | FloatArray) -> FloatArray:
         summed: FloatArray = (counts.reshape(runs, strata.count, 2, -1) * weights).sum(axis=2)
         return summed
 
-    return Counts(alike, weighted(halves.new), weighted(halves.old), weighted(halves.both))
+    new, old, both = (weighted(cells) for cells in (halves.new, halves.old, halves.both))
+    return Counts(alike, new, old, both, weighted(halves.products)[:, :, 0])

@@ -27,7 +27,7 @@ class Quality:
     ----------
     calls : made
     errors : float64 [R]
-        Frobenius error of Ĉ.
+        Frobenius error of Ĉ, of cells times their weights.
     accuracy_bias : mean of the estimated accuracy minus the true one
     accuracy_coverage : share of runs whose interval of the accuracy contains the true one
     cell_coverage : mean over the cells of the share of runs whose interval holds the true one; of
@@ -74,6 +74,7 @@ def qualities(
     confidence: float = 0.95,
     replacement: bool = False,
     batch: int | None = None,
+    weights: FloatArray | None = None,
 ) -> list[Quality]:
     """Return how good a method's estimates are after given numbers of calls, over R runs.
 
@@ -87,7 +88,10 @@ def qualities(
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[_Part]] = {check: [] for check in checks}
     course = simulate(
-        strata, items, method, checks, runs, seed, replacement=replacement, batch=batch
+        *(strata, items, method, checks, runs, seed),
+        replacement=replacement,
+        batch=batch,
+        weights=weights,
     )
     for checked in course:
         found = summarise(method, strata, checked.sample, replacement=replacement)
@@ -108,7 +112,8 @@ class _Part(NamedTuple):
 def _judged(
     strata: Strata, found: MatrixEstimate, truth: FloatArray, occurs: BoolArray, confidence: float
 ) -> _Part:
-    errors = np.sqrt(np.square(found.matrix - truth).sum(axis=(1, 2)))
+    weights = 1.0 if strata.weights is None else strata.weights
+    errors = np.sqrt(np.square(weights * (found.matrix - truth)).sum(axis=(1, 2)))
     accuracy = _accuracy(strata, truth)
     low, high = found.accuracies(confidence)
     cell_low, cell_high = found.cells(confidence)

@@ -10,12 +10,7 @@ import numpy as np
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.metrics.shift.allocation import batch_size, masa_order, static_order, static_weights
-from slicebeam.metrics.shift.estimates import (
-    MatrixEstimate,
-    estimate,
-    reliance,
-    starved_accuracy_variance,
-)
+from slicebeam.metrics.shift.estimates import MatrixEstimate, estimate, reliance, starved_variance
 from slicebeam.metrics.shift.halves import (
     adapted_order,
     adapted_weights,
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
 
 # Numbers of the orders of items that are kept at a time.
@@ -102,6 +97,7 @@ def simulate(
     *,
     replacement: bool = False,
     batch: int | None = None,
+    weights: FloatArray | None = None,
 ) -> Iterator[Checked]:
     """Yield what each of R runs counted after given numbers of calls, some of the runs at a time.
 
@@ -117,13 +113,16 @@ def simulate(
         Whether items are drawn with replacement, as the paper has it.
     batch : int, optional
         Calls that are allocated at a time; 1 is the published algorithm. As `batch_size` if left out.
+    weights : float64 [S], optional
+        Allocation weights for ``proportional`` in place of p_s: equal ones draw the same number of
+        items from each stratum.
     """
     starts = np.concatenate([[0], np.cumsum(strata.sizes)])
     together = max(1, min(runs, _MOST_NUMBERS // max(items.identity.size, 1)))
     for first in range(0, runs, together):
         some = slice(first, min(first + together, runs))
         course = _Course(strata, items, starts, some, seed, replacement=replacement)
-        for calls in course.follow(method, checks, batch):
+        for calls in course.follow(method, checks, batch, weights):
             yield Checked(calls, some, course.sample)
 
 
@@ -153,7 +152,9 @@ class _Course:
             order[:] = item_order(seed, self.items.identity, self.starts)
         return orders
 
-    def follow(self, method: Method, checks: Sequence[int], batch: int | None) -> Iterator[int]:
+    def follow(
+        self, method: Method, checks: Sequence[int], batch: int | None, weights: FloatArray | None
+    ) -> Iterator[int]:
         last = checks[-1]
         if method == "uniform":
             yield from self._uniform(checks)
@@ -162,7 +163,9 @@ class _Course:
             yield from self._plus(checks)
             return
         if method == "proportional":
-            order = static_order(static_weights(method, self.strata), self._sizes(last), last)
+            if weights is None:
+                weights = static_weights(method, self.strata)
+            order = static_order(weights, self._sizes(last), last)
             begin = 0
             for check in checks:
                 some = np.broadcast_to(
@@ -287,7 +290,7 @@ def summarise(
     """Return the estimate of a method from what its runs counted.
 
     ``plus`` uses the old predictions; the accuracy of ``masa`` gets an error that covers its bias
-    (`starved_accuracy_variance`); ``uniform`` takes the pool as one stratum, whose classes are
+    (`starved_variance`); ``uniform`` takes the pool as one stratum, whose classes are
     the cells of the matrix, so that the result is reshaped.
 
     Parameters
@@ -297,7 +300,7 @@ def summarise(
     """
     if method == "masa":
         found = estimate(strata, sample, control=False, replacement=replacement)
-        variance = starved_accuracy_variance(strata, sample, found, replacement=replacement)
+        variance = starved_variance(strata, sample, found.accuracy_unseen, replacement=replacement)
         return replace(found, accuracy_variance=variance)
     if method != "uniform":
         return estimate(strata, sample, control=method == "plus", replacement=replacement)
@@ -316,4 +319,5 @@ def summarise(
         found.loss,
         found.loss_error,
         found.loss_unseen,
+        found.loss_spread,
     )

@@ -20,16 +20,16 @@ def first_check(strata: int) -> int:
 
 
 def error_bound(found: MatrixEstimate, confidence: float = 0.95) -> FloatArray:
-    """Return an upper bound of the Frobenius error of Ĉ with the given confidence: float64 [R].
+    """Return an upper bound of the Frobenius error of W ⊙ Ĉ with the given confidence: float64 [R].
 
-    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣV²)), where z and χ² are the quantiles
+    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣW⁴V²)), where z and χ² are the quantiles
     q of a standard normal and of a chi-squared variable: the squared error is about a scaled
     chi-squared variable (Satterthwaite), and its scale an upper bound that also counts what was not
     seen. Stop as soon as this is at most ε.
     """
     z = stats.norm.ppf(confidence)
     scale = found.loss + z * found.loss_error + z**2 * found.loss_unseen
-    spread = 2 * np.square(found.variance).sum(axis=(1, 2))
+    spread = found.loss_spread
     degrees = np.maximum(
         0.5, np.divide(np.square(found.loss), spread, out=np.zeros_like(scale), where=spread > 0)
     )

@@ -27,6 +27,8 @@ class Strata:
         How often the old predictions were each class, where they are known item by item.
     right : int64 [L]
         The prediction (column) that is right for each label; −1 where there is none.
+    weights : float64 [L, P] or None
+        W ≥ 0, what the error of each cell is multiplied by; None: 1.
     """
 
     row: IntArray
@@ -34,6 +36,7 @@ class Strata:
     shape: tuple[int, int]
     right: IntArray
     old: IntArray | None = None
+    weights: FloatArray | None = None
 
     @property
     def count(self) -> int:
@@ -76,11 +79,29 @@ class Strata:
         """C°, Pr(label = i, old prediction = j): float64 [L, P]."""
         return self.members @ (self.share[:, None] * self.old_shares)
 
+    @cached_property
+    def squared_weights(self) -> FloatArray:
+        """W² of the cells that each stratum's answers fall into: float64 [S, P]."""
+        if self.weights is None:
+            return np.ones((self.count, self.shape[1]))
+        return np.square(self.weights)[self.row]
+
+    @cached_property
+    def pair_weight(self) -> FloatArray:
+        """The two largest W² of each stratum's cells together: float64 [S], 2 without weights.
+
+        What an answer that changes adds to the squared error of its stratum, at most.
+        """
+        if self.weights is None:
+            return np.full(self.count, 2.0)
+        pair: FloatArray = np.sort(self.squared_weights, axis=1)[:, -2:].sum(axis=1)
+        return pair
+
     def by_label(self) -> Strata:
         """Return the same pool with one stratum a label."""
         old = None if self.old is None else (self.members @ self.old).astype(np.int64)
         sizes = (self.members @ self.sizes).astype(np.int64)
-        return Strata(np.arange(self.shape[0]), sizes, self.shape, self.right, old)
+        return Strata(np.arange(self.shape[0]), sizes, self.shape, self.right, old, self.weights)
 
 
 @dataclass
@@ -99,6 +120,11 @@ class Sample:
         How often both were.
     squares : int64 [R, S]
         ‖H‖², the sum of the squares of the new predictions' counts.
+    products : float64 [R, S]
+        Sum of the weight of the new prediction's cell times that of the old one's; 0 without
+        ``weights``.
+    weights : float64 [S, P] or None
+        Weights of the cells that each stratum's answers fall into.
     halves : Sample of 2S strata or None
         The same counts for each half of each stratum (2s and 2s + 1), where answers decided how many
         items were asked (`slicebeam.metrics.shift.halves`).
@@ -109,19 +135,25 @@ class Sample:
     old: IntArray
     both: IntArray
     squares: IntArray
+    products: FloatArray
     halves: Sample | None = None
+    weights: FloatArray | None = None
 
     @classmethod
-    def empty(cls, runs: int, strata: int, predictions: int) -> Sample:
+    def empty(
+        cls, runs: int, strata: int, predictions: int, weights: FloatArray | None = None
+    ) -> Sample:
         """Return the counts before any query."""
         cells = (runs, strata, predictions)
-        return cls._counted(
+        sample = cls._counted(
             np.zeros((runs, strata), np.int64), *(np.zeros(cells, np.int64) for _ in range(3))
         )
+        sample.weights = weights
+        return sample
 
     @classmethod
     def _counted(cls, asked: IntArray, new: IntArray, old: IntArray, both: IntArray) -> Sample:
-        return cls(asked, new, old, both, np.square(new).sum(axis=2))
+        return cls(asked, new, old, both, np.square(new).sum(axis=2), np.zeros(asked.shape))
 
     @property
     def calls(self) -> IntArray:
@@ -154,6 +186,10 @@ class Sample:
             same = before == answers
             np.add.at(self.old.reshape(-1), place * predictions + before, 1)
             np.add.at(self.both.reshape(-1), (place * predictions + answers)[same], 1)
+            if self.weights is not None:
+                row = stratum[made]
+                product = self.weights[row, answers] * self.weights[row, before]
+                np.add.at(self.products.reshape(-1), place, product)
 
     def by_label(self, strata: Strata) -> Sample:
         """Return the counts in one stratum a label."""
@@ -188,6 +224,7 @@ class Sample:
                 (1, labels * predictions),
                 right,
                 None if old is None else old.reshape(1, -1),
+                None if strata.weights is None else strata.weights.reshape(1, -1),
             ),
             whole,
         )

@@ -30,6 +30,43 @@ class ShiftStratum(Part):
     missing: bool = Field(False, description="whether these are the items without a difficulty")
     size: int
     calls: int
+    variance: float | None = Field(
+        None,
+        description="estimated variance of what the estimate sums, over all cells and times their "
+        "squared weights: MASA's uncertainty score σ², after use of the old predictions; absent of "
+        "fewer than two answers",
+    )
+    optimal_calls: float | None = Field(
+        None,
+        description="of all calls, by share times square root of the variance: the least error, if "
+        "items could repeat; it may exceed the size",
+    )
+
+
+class ShiftFocus(Part):
+    """The weighted sum of the cells of the confusion matrix that --focus names."""
+
+    of: str = Field(description="accuracy, label:prediction, or the file of the weights")
+    weights: Matrix
+    before: float
+    after: Estimate
+    shift: Estimate = Field(description="new minus old")
+    p_value: float
+    significant: bool
+    higher_is_better: bool | None = Field(
+        None, description="absent if right predictions and wrong ones have weights"
+    )
+    direction: Literal["improved", "degraded", "none"]
+
+    def line(self) -> str:
+        """Return how it changed, as a sentence without its end."""
+        words = {"degraded": "significantly worse", "improved": "significantly better"}
+        called = words.get(self.direction, "significant") if self.significant else "not significant"
+        low, middle, high = self.shift.lo or 0.0, self.shift.value or 0.0, self.shift.hi or 0.0
+        return (
+            f"--focus {self.of}: {self.before:.4g} → {self.after.value or 0.0:.4g} ({middle:+.4f} "
+            f"[{low:+.4f}, {high:+.4f}], p = {self.p_value:.2g}, {called})"
+        )
 
 
 class ShiftCost(Part):
@@ -75,10 +112,12 @@ class Shift(Part):
     shift_lo: Matrix
     shift_hi: Matrix
     confidence: float = Field(description="of the intervals, and of the target error")
+    focus: ShiftFocus | None = Field(None, description="of --focus")
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
     frobenius_bound: float = Field(
-        description="upper bound of the Frobenius error of the new matrix, with that confidence"
+        description="upper bound of the Frobenius error of the new matrix, with that confidence; of its "
+        "cells times the weights of the focus, if there is one"
     )
     stopped: Literal["budget", "target_error", "pool"] = Field(
         description="why no more items were queried: the budget was spent, the target error was reached, "

@@ -20,6 +20,12 @@ _SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
 # Where a budget that buys more calls than any pool has items is no different from none.
 _MOST_CALLS = 2**53
 _SOURCES = ("api", "model", "replay_prediction")
+ACCURACY = "accuracy"
+
+
+def is_table(focus: str) -> bool:
+    """Return whether --focus names a table of weights."""
+    return focus.lower().endswith(".csv")
 
 
 @dataclass(frozen=True)
@@ -207,6 +213,18 @@ class ShiftConfig(DataConfig):
             comes_first=True,
         ),
     ] = None
+    focus: Annotated[
+        str | None,
+        Option(
+            "What counts: accuracy (the right predictions), one cell LABEL:PREDICTION, or a table "
+            "of the columns label, prediction and weight. Calls go where its error is largest; "
+            "--target-error and --fail-on judge it alone.",
+            "Budget",
+            metavar="accuracy|<label>:<prediction>|<file.csv>",
+            default="all cells alike",
+            has_placeholders=True,
+        ),
+    ] = None
     confidence: Annotated[
         float,
         Field(ge=0.5, lt=1),
@@ -295,6 +313,16 @@ class ShiftConfig(DataConfig):
     ] = "512MB"
 
     _known_budget = field_validator("budget")(known_budget)
+
+    @field_validator("focus")
+    @classmethod
+    def _known_focus(cls, value: str | None) -> str | None:
+        if value is not None and value != ACCURACY and not is_table(value) and ":" not in value:
+            raise OptionError(
+                f"--focus {value!r} is not a valid focus; give accuracy, a cell LABEL:PREDICTION or a "
+                "table, weights.csv"
+            )
+        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShiftConfig:
@@ -406,7 +434,8 @@ class ShiftConfig(DataConfig):
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
         model = None if self.model is None or ":" in self.model else self.model
-        return tuple(filter(None, (self.old_matrix, self.api, model, self.changelist)))
+        table = self.focus if self.focus and is_table(self.focus) else None
+        return tuple(filter(None, (self.old_matrix, self.api, model, self.changelist, table)))
 
     def resolved(self) -> dict[str, Any]:
         """Return every option that had an effect, defaults too: what repeats the run."""

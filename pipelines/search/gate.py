@@ -29,6 +29,7 @@ from slicebeam.transforms.storage.storage import written_whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.pipelines.changelist.shifted import ShiftFocus
     from slicebeam.transforms.storage.storage import StoragePath
 
 Document = TypeVar("Document", bound=ChangeList)
@@ -80,15 +81,24 @@ def judged_anew(document: Document, path: StoragePath, gate: Gate | None) -> Doc
 def lead(document: ChangeList) -> str:
     """Return how the summary of a document begins: its gate, or else what is worse over all examples."""
     sentences = falls(document) if document.gate is None else [document.gate.line()]
+    if document.gate is None and _focus(document) is not None:
+        # The body says it.
+        sentences = []
     return "".join(f"{one}. " for one in sentences)
 
 
 def falls(document: ChangeList) -> list[str]:
-    """Return which metrics are significantly worse over all examples, and by how much."""
+    """Return what is significantly worse over all examples, and by how much: metrics, or a focus."""
+    if (focus := _focus(document)) is not None:
+        return [focus.line()] if focus.significant and focus.direction == "degraded" else []
     found = [change_text(one) for one in document.global_ if has_fallen(one)]
     if document.since is not None:
         found += [overall_text(one) for one in document.since.overall if has_worsened(one)]
     return found
+
+
+def _focus(document: ChangeList) -> ShiftFocus | None:
+    return None if document.shift is None else document.shift.focus
 
 
 def _worse_slices(document: ChangeList) -> list[str]:

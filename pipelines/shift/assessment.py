@@ -34,7 +34,7 @@ from slicebeam.pipelines.shift.answers import LOST, NO_RESULT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
     from slicebeam.pipelines.shift.answers import AnswerSource
     from slicebeam.pipelines.shift.pool import LabelledPool
@@ -77,14 +77,15 @@ class Assessment:
     lost: int
 
 
-def strata_of(pool: LabelledPool) -> Strata:
+def strata_of(pool: LabelledPool, weights: FloatArray | None = None) -> Strata:
     """Return the strata of a pool, with a column of the matrix for answers that are no class."""
     classes = len(pool.classes) + 1
     old = None
     if pool.old is not None:
         old = np.concatenate([pool.old, np.zeros((pool.sizes.size, 1), np.int64)], axis=1)
     # A label is a class, and its own right prediction.
-    return Strata(pool.stratum_row, pool.sizes, (pool.labels.size, classes), pool.labels, old)
+    shape = (pool.labels.size, classes)
+    return Strata(pool.stratum_row, pool.sizes, shape, pool.labels, old, weights)
 
 
 def check_budget(strata: Strata, method: Method, calls: int | None) -> None:
@@ -108,6 +109,7 @@ def assess(
     stopping: Stopping,
     seed: int,
     on_calls: Callable[[int], None] = lambda _: None,
+    weights: FloatArray | None = None,
 ) -> Assessment:
     """Ask items of a pool until it is enough.
 
@@ -117,6 +119,7 @@ def assess(
     Parameters
     ----------
     on_calls : called with the number of answers after each batch
+    weights : of the cells, as in `Strata`
 
     Raises
     ------
@@ -125,7 +128,7 @@ def assess(
     EngineError
         So many calls were lost that there is no estimate.
     """
-    course = _AssessmentState(pool, method, seed, stopping)
+    course = _AssessmentState(pool, method, seed, stopping, weights)
     check_budget(course.strata, method, stopping.calls)
     stopped: Stopped | None = None
     while stopped is None:
@@ -145,16 +148,26 @@ def assess(
 class _AssessmentState:
     """The state of an assessment."""
 
-    def __init__(self, pool: LabelledPool, method: Method, seed: int, stopping: Stopping) -> None:
+    def __init__(
+        self,
+        pool: LabelledPool,
+        method: Method,
+        seed: int,
+        stopping: Stopping,
+        weights: FloatArray | None,
+    ) -> None:
         self.pool, self.method, self.stopping = pool, method, stopping
-        self.strata = strata_of(pool)
-        self.sample = Sample.empty(1, self.strata.count, self.strata.shape[1])
+        self.strata = strata_of(pool, weights)
+        cells = None if weights is None else weights[self.strata.row]
+        self.sample = Sample.empty(1, self.strata.count, self.strata.shape[1], cells)
         self._halves: Sample | None = None
         # Whose items are queried one after the other: the strata, or of ``plus`` their halves.
         self._parts = 1
         if method == "plus":
             self._parts = 2
-            self._halves = Sample.empty(1, 2 * self.strata.count, self.strata.shape[1])
+            of_halves = None if cells is None else np.repeat(cells, 2, axis=0)
+            shape = (1, 2 * self.strata.count, self.strata.shape[1])
+            self._halves = Sample.empty(*shape, of_halves)
         self.lost = 0
         self._items: list[IntArray] = []
         self._codes: list[IntArray] = []

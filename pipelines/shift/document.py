@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from slicebeam.metrics.shift.allocation import optimal_calls
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
 from slicebeam.pipelines.changelist import shifted
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
@@ -21,6 +22,8 @@ from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
 from slicebeam.pipelines.changelist.provenance import Provenance
 from slicebeam.pipelines.changelist.slices import Origin, Size, Slice
+from slicebeam.pipelines.config.shift import ACCURACY
+from slicebeam.pipelines.shift.focus import higher_is_better
 from slicebeam.transforms.encode.predicates import slice_hashes
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.shift.assessment import Assessment
-    from slicebeam.pipelines.shift.findings import AccuracyChange, ShiftFindings, SliceFindings
+    from slicebeam.pipelines.shift.findings import ShiftFindings, SliceFindings, ValueChange
     from slicebeam.pipelines.shift.pool import LabelledPool
     from slicebeam.transforms.encode.predicates import Singleton
 
@@ -182,6 +185,7 @@ def _section(
         shift_lo=_matrix(found.low, columns),
         shift_hi=_matrix(found.high, columns),
         confidence=config.confidence,
+        focus=_focus(config, assessed, found, columns),
         corrected_for=(
             f"Of the cells called changed, at most {alpha:.0%} are expected to be unchanged "
             f"(Benjamini and Hochberg over {found.q.size:,} cells, those of 'no result' among "
@@ -217,7 +221,7 @@ def _section(
             currency=None if bill.price is None else bill.currency,
             spent=None if bill.price is None else round((calls + assessed.lost) * bill.price, 9),
         ),
-        strata=_strata(config, pool, assessed),
+        strata=_strata(config, pool, assessed, found),
         slices=slices,
         warnings=(*warnings, *_warnings(config, assessed, found, bill)),
     )
@@ -232,7 +236,7 @@ def _estimate(value: float, low: float, high: float, confidence: float) -> Estim
 
 
 def _accuracy(
-    change: AccuracyChange, rows: int, confidence: float, p: float, adjusted: float | None
+    change: ValueChange, rows: int, confidence: float, p: float, adjusted: float | None
 ) -> Change:
     significant = (p if adjusted is None else adjusted) <= 1 - confidence
     direction: Literal["improved", "degraded", "none"] = "none"
@@ -252,16 +256,46 @@ def _accuracy(
     )
 
 
+def _focus(
+    config: ShiftConfig, assessed: Assessment, found: ShiftFindings, columns: IntArray
+) -> shifted.ShiftFocus | None:
+    change, weights = found.focus, assessed.strata.weights
+    if change is None or weights is None:
+        return None
+    better = higher_is_better(weights, assessed.strata)
+    direction: Literal["improved", "degraded", "none"] = "none"
+    if better is not None and change.shift != 0:
+        direction = "improved" if (change.shift > 0) == better else "degraded"
+    return shifted.ShiftFocus(
+        of=config.focus or "",
+        weights=_matrix(weights, columns),
+        before=change.old,
+        after=_estimate(change.new, change.new_low, change.new_high, config.confidence),
+        shift=_estimate(change.shift, change.low, change.high, config.confidence),
+        p_value=change.p,
+        significant=change.p <= 1 - config.confidence,
+        higher_is_better=better,
+        direction=direction,
+    )
+
+
 def _strata(
-    config: ShiftConfig, pool: LabelledPool, assessed: Assessment
+    config: ShiftConfig, pool: LabelledPool, assessed: Assessment, found: ShiftFindings
 ) -> tuple[shifted.ShiftStratum, ...]:
+    if found.variances is None:
+        raise TypeError("the whole pool has strata")
+    optimal = optimal_calls(assessed.strata.share, found.variances, assessed.items.size)
     edges: list[float | None] = [None, *pool.edges.tolist(), None]
     strata = []
-    for row, place, size, calls in zip(
+    for row, place, size, calls, variance, best in zip(
         pool.stratum_row.tolist(),
         pool.stratum_bin.tolist(),
         pool.sizes.tolist(),
         assessed.sample.asked[0].tolist(),
+        *(
+            [None if np.isnan(one) else float(one) for one in each]
+            for each in (found.variances, optimal)
+        ),
         strict=True,
     ):
         strata.append(
@@ -272,6 +306,8 @@ def _strata(
                 missing=place < 0 and config.difficulty is not None,
                 size=size,
                 calls=calls,
+                variance=variance,
+                optimal_calls=best,
             )
         )
     return tuple(strata)
@@ -392,6 +428,8 @@ def _summary(section: shifted.Shift, change: Change) -> str:
     )
     if section.cost.spent is not None:
         text += f" for {money(section.cost.spent)} {section.cost.currency}"
+    if section.focus is not None and section.focus.of != ACCURACY:
+        text += f". {section.focus.line()}"
     number = len(section.changed)
     cells = f"{number:,} cell{'s' if number > 1 else ''}" if number else "No cell"
     return f"{text}. {cells} of the confusion matrix changed significantly."

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.shift.estimates import Slices, cell_p_values, estimate
+from slicebeam.metrics.shift.estimates import (
+    Slices,
+    cell_p_values,
+    estimate,
+    stratum_variances,
+    weighted_sum,
+)
 from slicebeam.metrics.shift.simulation import summarise
 from slicebeam.metrics.shift.stopping import error_bound
 from slicebeam.metrics.shift.strata import Sample
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
+from slicebeam.pipelines.config.shift import ACCURACY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +56,8 @@ class Old:
 
 
 @dataclass(frozen=True)
-class AccuracyChange:
-    """An accuracy, its change, and their intervals.
+class ValueChange:
+    """An accuracy or a weighted sum of cells, its change, and their intervals.
 
     Attributes
     ----------
@@ -79,6 +86,8 @@ class ShiftFindings:
     p, q : of each cell, and corrected for the number of cells
     bound : upper bound of the Frobenius error of the new matrix
     reliance : weight of the old predictions; None if they are not used
+    variances : float64 [S] σ̂² of each stratum, NaN of fewer than two answers; None of a slice
+    focus : the weighted sum of the cells; None without --focus
     """
 
     old: FloatArray
@@ -89,9 +98,11 @@ class ShiftFindings:
     high: FloatArray
     p: FloatArray
     q: FloatArray
-    accuracy: AccuracyChange
+    accuracy: ValueChange
     bound: float
     reliance: float | None
+    variances: FloatArray | None = None
+    focus: ValueChange | None = None
 
     def classes_never_seen(self, pool: LabelledPool) -> list[Any]:
         """Return the classes of a pool that are neither a label nor an old prediction."""
@@ -163,7 +174,9 @@ def _accuracy(strata: Strata, matrix: FloatArray) -> float:
     return float(matrix[known, strata.right[known]].sum())
 
 
-def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> ShiftFindings:
+def find(
+    assessed: Assessment, method: Method, old: Old, confidence: float, focus: str | None = None
+) -> ShiftFindings:
     """Return the findings of an assessment for the whole pool.
 
     The p-values of cells are those that the intervals stand for, and are corrected by Benjamini and
@@ -182,7 +195,41 @@ def find(assessed: Assessment, method: Method, old: Old, confidence: float) -> S
     )
     bound = float(error_bound(found, confidence)[0])
     reliance = float(found.reliance[0]) if method == "plus" else None
-    return _findings(found, old.matrix, old.errors, 0, change, bound, reliance, confidence)
+    whole = _findings(found, old.matrix, old.errors, 0, change, bound, reliance, confidence)
+    focused = change if focus == ACCURACY else _focused(assessed, method, old, whole, confidence)
+    variances = stratum_variances(assessed.strata, assessed.sample, found.reliance)[0]
+    return replace(whole, variances=variances, focus=focused)
+
+
+def _focused(
+    assessed: Assessment, method: Method, old: Old, whole: ShiftFindings, confidence: float
+) -> ValueChange | None:
+    """Return how the weighted sum of the cells changed; errors of old cells count as independent."""
+    strata, sample = assessed.strata, assessed.sample
+    weights = strata.weights
+    if weights is None:
+        return None
+    # What each label contributes at least and at most.
+    least = float(strata.label_share @ weights.min(axis=1))
+    most = float(strata.label_share @ weights.max(axis=1))
+    before, new = (float((weights * each).sum()) for each in (old.matrix, whole.new))
+    cells = weights
+    if method == "uniform":
+        strata, sample = sample.of_cells(strata)
+        cells = weights.reshape(1, -1)
+    is_plus, is_masa = method == "plus", method == "masa"
+    error = float(weighted_sum(strata, sample, cells, control=is_plus, starved=is_masa).error[0])
+    half = float(stats.norm.isf((1 - confidence) / 2)) * error
+    old_error = float(np.sqrt(np.square(weights * old.errors).sum()))
+    return _change(
+        before,
+        new,
+        float(np.hypot(error, old_error)),
+        (max(new - half, least), min(new + half, most)),
+        confidence,
+        is_old_estimated=old_error > 0,
+        limits=(least, most),
+    )
 
 
 def _shares(matrix: FloatArray, label_share: FloatArray) -> FloatArray:
@@ -202,7 +249,7 @@ def _findings(
     old: FloatArray,
     old_errors: FloatArray,
     run: int,
-    change: AccuracyChange,
+    change: ValueChange,
     bound: float,
     reliance: float | None,
     confidence: float,
@@ -229,17 +276,21 @@ def _change(
     confidence: float,
     *,
     is_old_estimated: bool = False,
-) -> AccuracyChange:
-    new = min(max(new, 0.0), 1.0)
+    limits: tuple[float, float] = (0.0, 1.0),
+) -> ValueChange:
+    smallest, largest = limits
+    new = min(max(new, smallest), largest)
     shift = new - old
     half = float(stats.norm.isf((1 - confidence) / 2)) * error
     if abs(shift) < _ROUNDING:
         p = 1.0
     else:
         p = 2 * float(stats.norm.sf(abs(shift) / error)) if error > 0 else 0.0
-    least, most = (-1.0, 1.0) if is_old_estimated else (-old, 1 - old)
+    least, most = smallest - old, largest - old
+    if is_old_estimated:
+        least, most = smallest - largest, largest - smallest
     low, high = max(shift - half, least), min(shift + half, most)
-    return AccuracyChange(old, new, *interval, shift, low, high, p)
+    return ValueChange(old, new, *interval, shift, low, high, p)
 
 
 @dataclass(frozen=True)

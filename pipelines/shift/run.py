@@ -29,6 +29,7 @@ from slicebeam.pipelines.shift.answers import (
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.document import Bill, build, money
 from slicebeam.pipelines.shift.findings import find, find_slices, old_of_document, old_of_pool
+from slicebeam.pipelines.shift.focus import focus_weights, higher_is_better
 from slicebeam.pipelines.shift.old_document import read_old
 from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
 from slicebeam.transforms.encode.extract_predictions import class_type
@@ -96,11 +97,14 @@ def _run_shift(
     work = WorkFolder(places.work)
     done = begin_run(config, ShiftChangeList, places, work, engine, observer, resume=resume)
     if done is not None:
+        _check_gate(fail_on, done.shift.focus is None or done.shift.focus.higher_is_better)
         return PublishedShift(judged_anew(done, document, gate_of(done, fail_on)), document)
     with work, resumable(work), ExitStack() as stack:
         sliced = read_sliced_pool(config, places, work, engine, observer, api, limit, old_document)
         pool = sliced.pool
-        strata = strata_of(pool)
+        weights = focus_weights(config.focus, pool)
+        strata = strata_of(pool, weights)
+        _check_gate(fail_on, weights is None or higher_is_better(weights, strata))
         check_budget(strata, config.used_method, limit)
         # What is wrong with it is said before anything is paid.
         old = _old(config, strata, pool, old_document)
@@ -108,9 +112,11 @@ def _run_shift(
         answers, ledger = asking.open(stack)
         stopping = Stopping(limit, config.target_error, config.confidence)
         observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
-        assessed = assess(pool, config.used_method, answers, stopping, config.seed, asking.count)
+        assessed = assess(
+            pool, config.used_method, answers, stopping, config.seed, asking.count, weights
+        )
         observer.stage(Stage("describing the results"))
-        found = find(assessed, config.used_method, old, config.confidence)
+        found = find(assessed, config.used_method, old, config.confidence, config.focus)
         bought = answers if isinstance(answers, LedgerAnswers) else None
         bill = Bill(
             limit,
@@ -141,6 +147,15 @@ def _run_shift(
                 observer.note(line)
         remove_work(work, observer)
     return PublishedShift(changelist, document)
+
+
+def _check_gate(fail_on: str | None, better: bool | None) -> None:
+    """Raise an OptionError if a gate is to judge a focus of which neither more nor less is better."""
+    if fail_on is not None and better is None:
+        raise OptionError(
+            f"--fail-on {fail_on} cannot judge --focus: right and wrong predictions have weights, so neither "
+            "more nor less is worse; weigh only one kind"
+        )
 
 
 def _api(config: ShiftConfig) -> ApiFile | None:

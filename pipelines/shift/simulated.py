@@ -20,6 +20,7 @@ from slicebeam.pipelines.run.resuming import open_work, remove_work, resumable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift.assessment import check_budget
+from slicebeam.pipelines.shift.focus import focus_weights
 from slicebeam.pipelines.shift.run import priced, read_sliced_pool
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def measure(
     """Return how good the method is on recorded answers."""
     runs = config.repeat or 1
     (pool,) = _read(config, engine, observer, resume=resume, methods=[config.used_method])
-    strata, items = _simulated(pool)
+    strata, items = _simulated(pool, config.focus)
     budget = _budget(config, strata, priced(config)[0])
     check_budget(strata, config.used_method, budget)
     observer.stage(Stage(f"running --method {config.used_method} {runs:,} times"))
@@ -156,7 +157,7 @@ def plan(
     pools = dict(zip([way == "plus" for way in ways], read, strict=True))
     planned = []
     for method in methods:
-        strata, items = _simulated(pools[method == "plus"])
+        strata, items = _simulated(pools[method == "plus"], config.focus)
         budgets = _budgets(config, strata, method, price)
         if items.old is None:
             raise TypeError("a plan without old predictions")
@@ -272,7 +273,7 @@ def _checks(method: Method, strata: Strata, budget: int) -> list[int]:
     return [int(check) for check in checks]
 
 
-def _simulated(pool: LabelledPool) -> tuple[Strata, Items]:
+def _simulated(pool: LabelledPool, focus: str | None) -> tuple[Strata, Items]:
     """Return the pool that is simulated: all of it, or of each stratum as large a share.
 
     The last column of its matrices is "no result".
@@ -300,7 +301,8 @@ def _simulated(pool: LabelledPool) -> tuple[Strata, Items]:
         new = old
     else:
         raise TypeError("a pool without answers and without old predictions")
-    strata = Strata(pool.stratum_row, sizes, (pool.labels.size, classes), pool.labels, counts)
+    shape, weights = (pool.labels.size, classes), focus_weights(focus, pool)
+    strata = Strata(pool.stratum_row, sizes, shape, pool.labels, counts, weights)
     return strata, Items(items.identity[kept], new, old)
 
 

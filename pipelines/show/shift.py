@@ -51,6 +51,9 @@ def summary_json(published: PublishedShift) -> dict[str, Any]:
         "accuracy_was": None if change.before is None else change.before.value,
         "accuracy_shift": None if delta is None else [delta.value, delta.lo, delta.hi],
         "significant": change.significant,
+        "focus": None
+        if shift.focus is None
+        else shift.focus.model_dump(mode="json", exclude={"weights"}),
         "labels": list(shift.labels),
         "predictions": list(shift.predictions),
         "shift": [list(row) for row in shift.shift],
@@ -217,10 +220,16 @@ def _notes(document: ShiftChangeList) -> list[str]:
     }[shift.stopped]
     queried = f"{shift.cost.calls:,} of {document.dataset.n:,} items were queried"
     bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
+    weighted = "" if shift.focus is None else f", weighted by --focus {shift.focus.of}"
     paid = ""
     if document.models[1].model_uri is not None:
         new = shift.cost.calls - shift.cost.replayed
         paid = f" {shift.cost.replayed:,} answers were in the ledger, {new:,} are new."
+    focus = []
+    if shift.focus is not None:
+        focus.append(
+            f"Calls follow --focus {shift.focus.of}: cells without a weight are less certain."
+        )
     weight = []
     if shift.reliance is not None:
         weight.append(
@@ -229,8 +238,9 @@ def _notes(document: ShiftChangeList) -> list[str]:
         )
     return [
         f"{queried} (--method {shift.method}), until {why}.{paid}",
-        f"The error of the matrix (Frobenius) is below {bound}.",
+        f"The error of the matrix (Frobenius{weighted}) is below {bound}.",
         *weight,
+        *focus,
         shift.corrected_for,
     ]
 

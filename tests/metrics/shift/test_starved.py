@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.shift.estimates import estimate, starved_accuracy_variance
+from slicebeam.metrics.shift.estimates import estimate, starved_variance
 from slicebeam.metrics.shift.quality import qualities
 from slicebeam.metrics.shift.simulation import Items, summarise
 from slicebeam.metrics.shift.strata import Strata
@@ -27,7 +27,7 @@ def test_the_error_of_the_accuracy_is_the_formula(replacement):
         strata, sample = pool.strata(), oracle.sample_of(pool, [asked, asked])
         found = estimate(strata, sample, control=False, replacement=replacement)
         slow = oracle.starved_variance(pool, asked, replacement=replacement)
-        fast = starved_accuracy_variance(strata, sample, found, replacement=replacement)
+        fast = starved_variance(strata, sample, found.accuracy_unseen, replacement=replacement)
         assert fast == pytest.approx([slow, slow], rel=1e-9, abs=1e-15)
         whole = summarise("masa", strata, sample, replacement=replacement)
         np.testing.assert_array_equal(whole.accuracy_variance, fast)

@@ -49,6 +49,7 @@ def test_numbers_of_the_rule_at_95_percent():
         loss=np.array([4e-5]),
         loss_error=np.array([1e-5]),
         loss_unseen=np.array([2e-6]),
+        loss_spread=np.array([2 * 2 * 4e-10]),
     )
     # h = 16e-10/(2·8e-10) = 1, of which χ² is 3.841.
     wanted = (4e-5 + 1.645 * 1e-5 + 2.706 * 2e-6) * 3.8415

@@ -1,0 +1,271 @@
+"""Weights of the cells: allocation, estimate and bound against item-by-item sums with pandas."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from slicebeam.metrics.shift.allocation import masa_order, optimal_calls, static_weights
+from slicebeam.metrics.shift.estimates import (
+    estimate,
+    starved_variance,
+    stratum_variances,
+    weighted_sum,
+)
+from slicebeam.metrics.shift.halves import adapted_weights
+from slicebeam.metrics.shift.quality import qualities, true_matrices
+from slicebeam.metrics.shift.simulation import Items, simulate, summarise
+from slicebeam.metrics.shift.stopping import error_bound
+from slicebeam.metrics.shift.strata import Sample
+from tests.metrics.shift.test_halves import sampled
+from tests.oracles import shift_oracle as oracle
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+
+def weighted_pool(seed, largest=30):
+    """A pool and random weights of its cells, a quarter of them 0."""
+    rng = np.random.default_rng(seed)
+    pool = oracle.random_pool(rng, largest=largest)
+    weights = rng.uniform(0.2, 3, pool.shape) * (rng.random(pool.shape) > 0.25)
+    return rng, pool, replace(pool.strata(), weights=weights), weights
+
+
+def frame_of(pool, items, weights, lam=0.0):
+    """A row for each item: its stratum, and for each class the weighted indicator variable."""
+    rows = np.array([pool.label(item) for item in items])
+    new, old = (np.array(all_)[items] for all_ in (pool.new, pool.old))
+    columns = {
+        j: weights[rows, j] * ((new == j).astype(float) - lam * (old == j))
+        for j in range(pool.shape[1])
+    }
+    frame = pd.DataFrame(columns)
+    frame["sum"] = frame.sum(axis=1)
+    return frame.assign(stratum=np.array(pool.stratum)[items])
+
+
+def counted(pool, asked, weights):
+    sample = Sample.empty(1, len(pool.rows), pool.shape[1], weights[pool.rows])
+    arrays = (np.array(each)[asked][None] for each in (pool.stratum, pool.new, pool.old))
+    sample.add(*arrays)
+    return sample
+
+
+def factors(pool, asked):
+    """p and w of each stratum."""
+    size, n = np.array(pool.sizes), np.bincount(np.array(pool.stratum)[asked])
+    p = size / size.sum()
+    return p, p**2 * (1 - n / size) / n, n
+
+
+def test_the_loss_and_its_bound_are_weighted_by_the_squares():
+    for seed in range(25):
+        rng, pool, strata, weights = weighted_pool(seed)
+        asked = oracle.random_asked(rng, pool)
+        found = estimate(strata, counted(pool, asked, weights))
+        lam = found.reliance[0]
+        p, w, n = factors(pool, asked)
+        frame = frame_of(pool, asked, weights, lam)
+        variances = frame.groupby("stratum").var().fillna(0).drop(columns="sum").to_numpy()
+        tau = variances.sum(axis=1)
+        pair = np.array([sum(sorted(weights[row] ** 2)[-2:]) for row in pool.rows])
+        T, error, unseen = (w * tau).sum(), (pair * w**2 * tau / n).sum(), (pair * p * w / n).sum()
+        assert found.loss[0] == pytest.approx(T)
+        V = np.zeros(pool.shape)
+        np.add.at(V, pool.rows, w[:, None] * variances)
+        h = max(0.5, T**2 / (2 * (V**2).sum())) if T else 0.5
+        scale = T + 1.6448536 * error**0.5 + 1.6448536**2 * unseen
+        bound = (scale * stats.chi2.ppf(0.95, h) / h) ** 0.5
+        assert error_bound(found)[0] == pytest.approx(bound, rel=1e-6)
+        known = np.where(n > 1, tau, np.nan)
+        shown = stratum_variances(strata, counted(pool, asked, weights), found.reliance)[0]
+        np.testing.assert_allclose(shown, known, atol=1e-12)
+
+
+def test_reliance_makes_the_weighted_loss_least():
+    for seed in range(10):
+        rng, pool, strata, weights = weighted_pool(seed)
+        asked = oracle.random_asked(rng, pool)
+        p, _, n = factors(pool, asked)
+
+        def loss(lam, pool=pool, asked=asked, weights=weights, p=p, n=n):
+            spread = frame_of(pool, asked, weights, lam).groupby("stratum").var().fillna(0)
+            return (p**2 / n * spread.drop(columns="sum").sum(axis=1)).sum()
+
+        best = estimate(strata, counted(pool, asked, weights)).reliance[0]
+        assert loss(best) <= min(map(loss, np.linspace(0, 1, 101))) + 1e-12
+
+
+@pytest.mark.parametrize("control", [True, False])
+def test_the_weighted_sum_is_that_of_the_items(control):
+    for seed in range(25):
+        rng, pool, strata, weights = weighted_pool(seed)
+        asked = oracle.random_asked(rng, pool)
+        sample = counted(pool, asked, weights)
+        found = estimate(strata, sample, control=control)
+        lam = found.reliance[0]
+        p, w, _ = factors(pool, asked)
+        of_stratum = frame_of(pool, asked, weights, lam).groupby("stratum")["sum"]
+        everywhere = frame_of(pool, list(pool.items), weights, 0)
+        olds = replace(pool, new=pool.old)
+        before = frame_of(olds, list(pool.items), weights, 0)["sum"].mean()
+        unseen = weights.max(axis=1) * found.unseen[0]
+        result = weighted_sum(strata, sample, weights, control=control, starved=False)
+        assert result.value[0] == pytest.approx((p * of_stratum.mean()).sum() + lam * before)
+        error = (w * of_stratum.var().fillna(0)).sum() + 3 * (unseen**2).sum()
+        assert result.error[0] == pytest.approx(error**0.5)
+        # It is the sum of the matrix's cells, and certain where all items were asked.
+        assert result.value[0] == pytest.approx((weights * found.matrix[0]).sum())
+        whole = counted(pool, list(pool.items), weights)
+        sure = weighted_sum(strata, whole, weights, control=control, starved=False)
+        assert sure.value[0] == pytest.approx(everywhere["sum"].mean())
+        assert sure.error[0] == 0
+
+
+def test_the_weighted_sum_of_the_right_cells_is_the_accuracy():
+    rng, pool, strata, _ = weighted_pool(3)
+    asked = oracle.random_asked(rng, pool)
+    weights = np.zeros(pool.shape)
+    weights[np.arange(3), pool.right] = 1
+    strata = replace(strata, weights=weights)
+    sample = counted(pool, asked, weights)
+    found = estimate(strata, sample)
+    result = weighted_sum(strata, sample, weights, control=True, starved=False)
+    assert result.value == pytest.approx(found.accuracy)
+    squared = found.accuracy_variance + 3 * np.square(found.accuracy_unseen)
+    assert result.error**2 == pytest.approx(squared)
+    starved = weighted_sum(strata, sample, 7 * weights, control=False, starved=True)
+    wide = starved_variance(strata, sample, found.accuracy_unseen)
+    assert starved.error == pytest.approx(7 * np.sqrt(wide))
+
+
+def test_the_error_of_masas_weighted_sum_covers_what_it_starves():
+    for seed in range(15):
+        rng, pool, strata, weights = weighted_pool(seed)
+        asked = oracle.random_asked(rng, pool)
+        p, w, n = factors(pool, asked)
+        largest = weights.max()
+        frame = frame_of(pool, asked, weights / largest)
+        frame["label"] = np.array(pool.rows)[frame["stratum"]]
+        of_stratum = frame.groupby("stratum")["sum"]
+        hits, counts = of_stratum.mean(), (weights[pool.rows] > 0).any(axis=1)
+        middle = (n * hits + 1) / (n + 2)
+        spread = np.maximum(of_stratum.var().fillna(0), middle * (1 - middle))
+        labels = frame.groupby("label")["sum"]
+        expected = ((labels.sum() + 0.5) / (labels.count() + 1)).reindex(pool.rows).to_numpy()
+        pulled = (n * hits + 4 * expected) / (n + 4) - hits
+        bias = (p * (1 - n / np.array(pool.sizes)) * pulled)[counts].sum()
+        of_label = np.bincount(pool.rows, w, 3) / strata.label_share
+        unseen = (weights.max(axis=1) / largest * of_label) ** 2
+        squared = (w * spread)[counts].sum() + 3 * unseen.sum() + bias**2
+        sample = counted(pool, asked, weights)
+        result = weighted_sum(strata, sample, weights, control=False, starved=True)
+        assert result.error[0] == pytest.approx(largest * squared**0.5)
+
+
+def test_the_weighted_sum_of_halves_is_their_fixed_combination():
+    rng, pool, strata, weights = weighted_pool(5)
+    asked, place, _ = sampled(rng, pool)
+    cell = np.zeros(pool.shape)
+    cell[0, 2] = 2.0
+    for weighing in (weights, cell):
+        weighed = replace(strata, weights=weighing)
+        sample = counted(pool, asked, weighing)
+        of_halves = np.repeat(weighing[pool.rows], 2, axis=0)
+        sample.halves = Sample.empty(1, 2 * strata.count, pool.shape[1], of_halves)
+        for item in asked:
+            half = 2 * pool.stratum[item] + place[item] % 2
+            numbers = (half, pool.new[item], pool.old[item])
+            sample.halves.add(*(np.array([[number]]) for number in numbers))
+        found = estimate(weighed, sample)
+        result = weighted_sum(weighed, sample, weighing, control=True, starved=False)
+        assert result.value[0] == pytest.approx((weighing * found.matrix[0]).sum())
+    assert result.error[0] == pytest.approx(2 * found.cell_errors()[0, 0, 2])
+
+
+def test_masa_takes_the_weighted_step():
+    for seed in range(10):
+        rng, pool, strata, weights = weighted_pool(seed)
+        asked = oracle.random_asked(rng, pool)
+        frame = frame_of(pool, asked, weights).drop(columns="sum")
+        sigma = frame.groupby("stratum").var().fillna(0).sum(axis=1).to_numpy() ** 0.5
+        p, _, n = factors(pool, asked)
+        pair = np.array([sum(sorted(weights[row] ** 2)[-2:]) for row in pool.rows])
+        score = p / n * (sigma + (1 / n) ** 0.25 * (pair / 2) ** 0.5)
+        score[n >= pool.sizes] = -np.inf
+        score[n < np.minimum(pool.sizes, 2)] = np.inf
+        chosen = masa_order(strata, counted(pool, asked, weights), 1)[0, 0]
+        if np.isfinite(score.max()):
+            assert score[chosen] == pytest.approx(score.max())
+
+
+def test_static_weights_are_those_of_the_old_predictions_in_the_cells():
+    for seed in range(10):
+        _, pool, strata, weights = weighted_pool(seed)
+        frame = frame_of(replace(pool, new=pool.old), list(pool.items), weights).drop(columns="sum")
+        variance = frame.groupby("stratum").var(ddof=0).sum(axis=1).to_numpy()
+        p = np.array(pool.sizes) / len(pool.items)
+        unit = np.array([sum(sorted(weights[row] ** 2)[-2:]) / 2 for row in pool.rows])
+        shared = (p * variance).sum() / (p * unit).sum() * unit
+        expected = p * np.sqrt((variance + shared) / 2)
+        np.testing.assert_allclose(static_weights("plus", strata), expected)
+        np.testing.assert_allclose(static_weights("proportional", strata), p * np.sqrt(unit))
+
+
+def test_equal_weights_change_nothing_but_the_scale():
+    rng, pool, _, _ = weighted_pool(8)
+    asked, _, sample = sampled(rng, pool)
+    plain, twice = pool.strata(), replace(pool.strata(), weights=np.full(pool.shape, 2.0))
+    one, other = estimate(plain, sample), estimate(twice, sample)
+    assert other.reliance == pytest.approx(one.reliance)
+    assert error_bound(other) == pytest.approx(2 * error_bound(one))
+    halves = (sample.halves, one.reliance)
+    np.testing.assert_allclose(adapted_weights(twice, *halves), adapted_weights(plain, *halves))
+    uniform = [
+        summarise("uniform", each, oracle.sample_of(pool, [asked]), replacement=False)
+        for each in (plain, twice)
+    ]
+    assert error_bound(uniform[1]) == pytest.approx(2 * error_bound(uniform[0]))
+
+
+def test_where_no_cell_counts_nothing_is_asked_beyond_what_an_estimate_needs():
+    rng = np.random.default_rng(1)
+    pool = oracle.random_pool(rng, largest=60)
+    weights = np.zeros(pool.shape)
+    weights[1, 2] = 1
+    strata = replace(pool.strata(), weights=weights)
+    items = Items(
+        np.arange(len(pool.items), dtype=np.uint64), np.array(pool.new), np.array(pool.old)
+    )
+    relevant = np.array(pool.rows) == 1
+    calls = int(np.minimum(pool.sizes, 2).sum()) + 12
+    assert strata.sizes[relevant].sum() >= 14
+    for method in ("masa", "proportional"):
+        (checked,) = simulate(strata, items, method, [calls], 3, 0)
+        assert (checked.sample.asked[:, ~relevant] == np.minimum(strata.sizes, 2)[~relevant]).all()
+
+
+def test_the_optimum_is_in_proportion_to_share_times_deviation():
+    share, variance = np.array([0.5, 0.3, 0.15, 0.05]), np.array([0.04, 0.25, 0.0, np.nan])
+    wanted = 100 * np.array([0.1, 0.15, 0.0]) / 0.25
+    np.testing.assert_allclose(optimal_calls(share, variance, 100), [*wanted, np.nan])
+    assert np.isnan(optimal_calls(share, np.zeros(4), 100)).all()
+    # No other allocation of as many calls has a smaller error.
+    p, v = share[:2], variance[:2]
+    best = optimal_calls(p, v, 100)
+    rng = np.random.default_rng(0)
+    for n in 100 * rng.dirichlet([1, 1], 200):
+        assert (p**2 * v / best).sum() <= (p**2 * v / n).sum() + 1e-12
+
+
+def test_the_error_of_a_study_is_weighted():
+    _, pool, strata, weights = weighted_pool(2, largest=60)
+    items = Items(
+        np.arange(len(pool.items), dtype=np.uint64), np.array(pool.new), np.array(pool.old)
+    )
+    (found,) = qualities(strata, items, "proportional", [60], 4, 0)
+    (checked,) = simulate(strata, items, "proportional", [60], 4, 0)
+    off = estimate(strata, checked.sample, control=False).matrix - true_matrices(strata, items)
+    np.testing.assert_allclose(found.errors, ((weights * off) ** 2).sum(axis=(1, 2)) ** 0.5)

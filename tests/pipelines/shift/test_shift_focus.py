@@ -1,0 +1,275 @@
+"""``--focus``: the weighted estimate, the variances and optima of the strata, the gate, wrong input."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from slicebeam.metrics.kinds import METHODS
+from slicebeam.pipelines.cli import run
+from tests.refusals import refusing
+from tests.shift_runs import REPLAYED, asked_items, made, matrix, saved, shift, stratified
+
+FRAME = made(600)
+WEIGHTS = np.array([[0, 2.0, 0.5], [1.5, 0, 0], [0, 3.0, 0]])
+TABLE = "weight,prediction,label\n" + "".join(
+    f"{WEIGHTS[i, j]},{j},{i}\n" for i, j in np.argwhere(WEIGHTS)
+)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    return saved(FRAME, tmp_path_factory.mktemp("pool"))
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "weights.csv"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture
+def refuse(tmp_path, capsys):
+    roles = {"label": "label", "old_prediction": "old", "replay_prediction": "new"}
+    return refusing("shift", tmp_path, capsys, FRAME, budget=60, **roles)
+
+
+def weighted(items, lam, column="new"):
+    """Σ_j W_ij·(1[new = j] − λ·1[old = j]) of items, and its parts by class."""
+    rows = FRAME.loc[items]
+    parts = {
+        j: WEIGHTS[rows["label"], j]
+        * ((rows[column] == j).astype(float) - lam * (rows["old"] == j))
+        for j in range(3)
+    }
+    return pd.DataFrame(parts, index=rows.index)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_weighted_estimate_variances_and_optima(method, pool, table, tmp_path):
+    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
+    found = shift(tmp_path / "out", *flags, "--budget", 90, "--seed", 5, "--focus", table)
+    told = found["shift"]
+    focus, calls = told["focus"], np.array([one["calls"] for one in told["strata"]])
+    assert focus["weights"] == WEIGHTS.tolist()
+    assert focus["of"] == str(table)
+    stratum, rows = stratified(FRAME, "confidence", 3, signed=method == "plus")
+    sizes = np.bincount(stratum)
+    if method == "uniform":
+        asked = asked_items(pd.Series(np.zeros(len(FRAME), int)), [90], 5)
+    else:
+        asked = asked_items(stratum, calls.tolist(), 5)
+    lam = told.get("reliance", 0.0)
+    cells = weighted(asked, lam)
+    strata = cells.groupby(stratum[asked])
+    # The variance of each stratum and the allocation by p·σ.
+    spread = strata.var().sum(axis=1, min_count=1).reindex(range(len(sizes)))
+    known = [one.get("variance", np.nan) for one in told["strata"]]
+    np.testing.assert_allclose(known, spread, atol=1e-12)
+    best = sizes * np.sqrt(spread)
+    best = 90 * best / best.sum()
+    optimal = [one.get("optimal_calls", np.nan) for one in told["strata"]]
+    np.testing.assert_allclose(optimal, best, atol=1e-9)
+    # The sum, its error, and the interval.
+    new, old = (matrix(FRAME, column, told) for column in ("new", "old"))
+    before = float((WEIGHTS * old).sum())
+    value = float((WEIGHTS * np.array(told["new_matrix"])).sum())
+    share = sizes / sizes.sum()
+    if method == "uniform":
+        squared = cells.sum(axis=1).var() * (1 - 90 / 600) / 90
+        squared += 3 * (WEIGHTS.max() * (1 - 90 / 600) / 90) ** 2
+    else:
+        w = share**2 * (1 - calls / sizes) / calls
+        of_label = np.bincount(rows, w) / np.bincount(rows, share)
+        unseen = (WEIGHTS.max(axis=1) * of_label) ** 2
+        squared = (w * cells.sum(axis=1).groupby(stratum[asked]).var().fillna(0)).sum()
+        squared += 3 * unseen.sum()
+    error = np.sqrt(squared)
+    assert focus["before"] == pytest.approx(before)
+    assert focus["after"]["value"] == pytest.approx(value)
+    moved, half = value - before, stats.norm.ppf(0.975) * error
+    assert focus["shift"]["value"] == pytest.approx(moved)
+    if method == "masa":
+        # It is widened for the bias, as the accuracy is.
+        assert focus["shift"]["hi"] - moved > half
+        return
+    assert focus["shift"]["lo"] == pytest.approx(moved - half)
+    assert focus["shift"]["hi"] == pytest.approx(moved + half)
+    assert focus["after"]["hi"] == pytest.approx(value + half)
+    assert focus["p_value"] == pytest.approx(2 * stats.norm.sf(abs(moved) / error))
+    assert abs(value - (WEIGHTS * new).sum()) < 4 * error
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_variances_without_a_focus_are_the_scores_of_the_paper(method, pool, tmp_path):
+    told = shift(tmp_path, "--data", pool, *REPLAYED, "--method", method, "--budget", 120)["shift"]
+    assert "focus" not in told
+    if method == "plus":
+        return
+    stratum = FRAME["label"]
+    calls = [one["calls"] for one in told["strata"]]
+    asked = asked_items(stratum, calls, 0)
+    if method == "uniform":
+        asked = asked_items(pd.Series(np.zeros(len(FRAME), int)), [120], 0)
+    shares = FRAME.loc[asked].groupby("label")["new"].value_counts(normalize=True)
+    # σ̂² = (1 − Σ μ̂²)·N/(N − 1).
+    score = (1 - (shares**2).groupby("label").sum()) * np.array(calls) / (np.array(calls) - 1)
+    np.testing.assert_allclose([one["variance"] for one in told["strata"]], score)
+    assert sum(one["optimal_calls"] for one in told["strata"]) == pytest.approx(120)
+
+
+def test_the_focus_on_the_accuracy_is_the_accuracy_and_asks_for_it(pool, tmp_path):
+    flags = ["--data", pool, *REPLAYED, "--budget", 200]
+    plain = shift(tmp_path / "plain", *flags)
+    found = shift(tmp_path / "focus", *flags, "--focus", "accuracy")
+    focus, change = found["shift"]["focus"], found["global"][0]
+    assert focus["weights"] == np.eye(3).tolist()
+    assert (focus["before"], focus["after"]) == (change["before"]["value"], change["after"])
+    assert (focus["shift"], focus["p_value"]) == (change["delta"], change["p_value"])
+    assert focus["higher_is_better"]
+    assert found["shift"]["frobenius_bound"] < plain["shift"]["frobenius_bound"]
+
+
+def test_the_focus_on_a_cell_is_the_cell(pool, tmp_path):
+    found = shift(tmp_path, "--data", pool, *REPLAYED, "--budget", 300, "--focus", "1:2")["shift"]
+    focus = found["focus"]
+    assert focus["weights"] == [[0, 0, 0], [0, 0, 1], [0, 0, 0]]
+    at = (found["shift"][1][2], found["shift_lo"][1][2], found["shift_hi"][1][2])
+    assert tuple(focus["shift"][key] for key in ("value", "lo", "hi")) == pytest.approx(at)
+    assert not focus["higher_is_better"]
+    calls = [one["calls"] for one in found["strata"]]
+    # All of the label, and no other label until it is used up.
+    assert calls[1] == min(296, found["strata"][1]["size"])
+
+
+def test_a_target_error_is_of_the_weighted_cells(pool, table, tmp_path):
+    flags = ["--data", pool, *REPLAYED, "--target-error", 0.03]
+    plain = shift(tmp_path / "plain", *flags)["shift"]
+    cell = shift(tmp_path / "cell", *flags, "--focus", "1:2")["shift"]
+    assert cell["stopped"] == "target_error"
+    assert cell["frobenius_bound"] <= 0.03
+    assert cell["cost"]["calls"] < plain["cost"]["calls"]
+
+
+def test_the_gate_judges_the_focus_alone(tmp_path, capsys):
+    # Label 0 is taken for 1 more often, and label 1 is always right now: the accuracy rises.
+    old = FRAME["label"].mask(FRAME["label"] == 1, 2)
+    new = FRAME["label"].mask((FRAME["label"] == 0) & (FRAME["x2"] > 0), 1)
+    pool = saved(FRAME.assign(old=old, new=new), tmp_path)
+    flags = ["--data", pool, *REPLAYED, "--budget", 300, "--fail-on", "worse"]
+    shift(tmp_path / "accuracy", *flags)
+    shift(tmp_path / "focus accuracy", *flags, "--focus", "accuracy")
+    found = shift(tmp_path / "worse", *flags, "--focus", "0:1", code=1)
+    assert found["gate"]["reasons"][0].startswith("--focus 0:1: 0 → 0.")
+    assert found["global"][0]["direction"] == "improved"
+    found = shift(tmp_path / "right", *flags, "--focus", "0:0", code=1)
+    assert found["shift"]["focus"]["direction"] == "degraded"
+    found = shift(tmp_path / "better", *flags, "--focus", "1:2")
+    assert found["shift"]["focus"]["direction"] == "improved"
+    assert found["summary"].startswith("PASS")
+    mixed = tmp_path / "weights.csv"
+    mixed.write_text("label,prediction,weight\n0,0,1\n0,1,1\n")
+    assert (
+        run(["shift", *map(str, flags), "--focus", str(mixed), "--output", str(tmp_path / "m")])
+        == 2
+    )
+    assert (
+        "cannot judge --focus: right and wrong predictions have weights" in capsys.readouterr().err
+    )
+    assert (
+        shift(tmp_path / "mixed", *flags[:-2], "--focus", mixed)["shift"]["focus"]["direction"]
+        == "none"
+    )
+
+
+def test_what_is_shown_of_a_focus(pool, tmp_path, capsys):
+    flags = ["shift", "--data", pool, *REPLAYED, "--budget", "100", "--focus", "1:2"]
+    assert run([*flags, "--output", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "points (95% interval" in said
+    assert said.count("--focus 1:2: 0.") == 1
+    assert "Frobenius, weighted by --focus 1:2" in said
+    assert run([*flags, "--output", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["focus"]
+    assert told["of"] == "1:2"
+    assert told["after"]["lo"] < told["after"]["value"] < told["after"]["hi"]
+
+
+def test_a_study_measures_the_weighted_error(pool, capsys):
+    flags = ["shift", "--data", pool, *REPLAYED, "--budget", "100", "--repeat", "20", "--json"]
+    errors = []
+    for focus in ([], ["--focus", "1:2"]):
+        assert run([*flags, *focus]) == 0
+        errors.append(json.loads(capsys.readouterr().out)["mse_frobenius"])
+    assert errors[1] < errors[0] / 3
+
+
+NAMES = {0: "a", 1: "a:b", 2: "b"}
+NAMED = FRAME.assign(**{name: FRAME[name].map(NAMES) for name in ("label", "old", "new")})
+
+
+@pytest.mark.parametrize(
+    ("focus", "cell"),
+    [("a:b", (0, 2)), ("b:a", (2, 0)), ("a:b:a", (1, 0)), ("b:a:b", (2, 1)), ("a:no result", None)],
+)
+def test_names_of_classes_may_contain_colons(focus, cell, tmp_path):
+    pool = saved(NAMED, tmp_path)
+    flags = ["--data", pool, *REPLAYED, "--budget", 60, "--focus", focus]
+    weights = np.array(shift(tmp_path / "out", *flags)["shift"]["focus"]["weights"])
+    # No answer was "no result", so that its column is not reported.
+    assert [tuple(at) for at in np.argwhere(weights)] == ([] if cell is None else [cell])
+
+
+WRONG = {
+    "precision": "--focus 'precision' is not a valid focus; give accuracy, a cell LABEL:PREDICTION or",
+    "1:22": "--focus: unknown prediction '22'; did you mean '2'? predictions: 0, 1, 2, no result",
+    "11:2": "--focus: unknown label '11'; did you mean '1'? labels: 0, 1, 2",
+    "x:y": "--focus: unknown label 'x'; labels: 0, 1, 2",
+    "DIR/none.csv": "--focus DIR/none.csv: no such file",
+}
+
+
+@pytest.mark.parametrize("focus", WRONG)
+def test_a_focus_that_is_wrong(focus, refuse, tmp_path):
+    said = refuse(focus=focus.replace("DIR", str(tmp_path)))
+    assert WRONG[focus] in said
+
+
+def test_a_cell_that_could_be_two(refuse):
+    frame = FRAME.assign(
+        **{name: FRAME[name].map({0: "a", 1: "a:a", 2: "b"}) for name in ("label", "old", "new")}
+    )
+    assert "--focus 'a:a:a' could be label 'a' or 'a:a'; name the cell in a table" in refuse(
+        data=frame, focus="a:a:a"
+    )
+
+
+TABLES = {
+    "": "is empty; start with a header line",
+    "label,weight\n0,1\n": "its columns are label, weight; give label, prediction and weight, each once",
+    "label,prediction,weight,note\n0,1,1,x\n": "its columns are label, prediction, weight, note; give",
+    "label,prediction,weight\n0,1\n": "row 1: 2 cells under a header of 3",
+    "label,prediction,weight\n0,1,1\n0,9,1\n": "row 2: unknown prediction '9'; predictions: 0, 1, 2,",
+    "label,prediction,weight\n7,1,1\n": "row 1: unknown label '7'; labels: 0, 1, 2",
+    "label,prediction,weight\n0,1,1\n0,1,2\n": "row 2: 0, 1 is there twice; keep one weight",
+    "label,prediction,weight\n0,1,-1\n": "row 1: weight '-1' is not a valid weight; give 0, or a number from",
+    "label,prediction,weight\n0,1,nan\n": "row 1: weight 'nan' is not",
+    "label,prediction,weight\n0,1,inf\n": "row 1: weight 'inf' is not",
+    "label,prediction,weight\n0,1,1_0\n": "row 1: weight '1_0' is not",
+    "label,prediction,weight\n0,1,\n": "row 1: weight '' is not",
+    "label,prediction,weight\n0,1,1e-9\n": "row 1: weight '1e-9' is not",
+    "label,prediction,weight\n0,1,0\n": "no cell has a weight above 0",
+    "label,prediction,weight\n": "no cell has a weight above 0",
+}
+
+
+@pytest.mark.parametrize("text", TABLES)
+def test_a_table_that_is_wrong(text, refuse, tmp_path):
+    path = tmp_path / "weights.csv"
+    path.write_text(text)
+    said = refuse(focus=path)
+    assert said.startswith("--focus DIR/weights.csv")
+    assert TABLES[text] in said
