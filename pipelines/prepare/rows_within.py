@@ -9,8 +9,8 @@ import numpy as np
 
 from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError
 from slicebeam.pipelines.changelist.dataset import Within
-from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.shard_passes import found_by
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.published_run import hash_of_document
