@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.commands.launch import Invocation, launch
+from slicebeam.pipelines.commands.run_spec import RunSpec
+from slicebeam.pipelines.commands.steps import run_steps
 from slicebeam.pipelines.config.coercion import CONFIGS, as_flag
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
@@ -82,28 +84,10 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
     instead = {one.name: given[one.name] for one in replaceable() if one.name in given}
     spec = read_run(given["file"], given.get("date"), os.environ, instead)
     if spec.steps:
-        from slicebeam.pipelines.commands.steps import run_steps
-
         common = validated(RunOptions, {**spec.run_options, **wanted})
         return run_steps(given["file"], spec.steps, common, wanted, invocation)
     run_options = validated(RunOptions, {**spec.run_options, **wanted})
     return launch(spec.command, spec.options, run_options, invocation)
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """The content of a run file.
-
-    Attributes
-    ----------
-    run_options : options outside the configuration, by the names of `RunOptions`
-    steps : the runs of a file with several, in order; the command and the options are then nobody's
-    """
-
-    command: Command
-    options: dict[str, Any]
-    run_options: dict[str, Any]
-    steps: tuple[RunSpec, ...] = ()
 
 
 def read_run(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from slicebeam.pipelines.commands.launch import Invocation
-    from slicebeam.pipelines.commands.run_file import RunSpec
+    from slicebeam.pipelines.commands.run_spec import RunSpec
 
 _FLAG = re.compile(r"--([a-z-]+)")
 _PREVIEWS = ("dry_run", "template")

@@ -1,7 +1,6 @@
 """Run files with several steps: search, discovery in the rows of the findings, check."""
 
 import json
-import os
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +11,6 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands import steps
 from slicebeam.pipelines.commands.run_file import read_run
-from tests.conftest import slow
 from tests.pipelines.search.test_since import DAYS
 from tests.running import read
 
@@ -31,7 +29,7 @@ def statuses(capsys):
     return shown, [one["status"] for one in shown["steps"]]
 
 
-@slow
+@pytest.mark.slow
 def test_the_night_with_findings(placed, days, capsys):
     arguments = ["run", str(FILE), "--date", DAYS[1], "--json"]
     assert run(arguments) == 1
@@ -50,7 +48,7 @@ def test_the_night_with_findings(placed, days, capsys):
     assert [path.stat().st_mtime_ns for path in paths] == before
 
 
-@slow
+@pytest.mark.slow
 def test_a_night_without_findings(placed, capsys):
     assert run(["run", str(FILE), "--date", DAYS[0], "--json"]) == 0
     shown, ended = statuses(capsys)
@@ -99,7 +97,7 @@ def test_what_is_wrong_is_said_before_anything_runs(at, more, message, placed, c
     (placed / "run.yaml").write_text(yaml.safe_dump(content))
     assert run(["run", str(placed / "run.yaml"), "--date", DAYS[0]]) == 2
     assert message in capsys.readouterr().err
-    assert os.listdir(placed) == ["run.yaml"]
+    assert [path.name for path in placed.iterdir()] == ["run.yaml"]
 
 
 def test_what_is_common_holds_for_each_step(placed):
