@@ -1,6 +1,10 @@
 """Run files with several steps: search, discovery in the rows of the findings, check."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pandas as pd
@@ -103,3 +107,22 @@ def test_what_is_wrong_is_said_before_anything_runs(at, more, message, placed, c
 def test_what_is_common_holds_for_each_step(placed):
     spec = read_run(str(FILE), DAYS[0], {"DATA": "d", "RESULTS": "r"})
     assert {one.options["data"] for one in spec.steps} == {(f"d/date={DAYS[0]}/*.parquet",)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seen", ["search/changelist.json", "discover/_work/run.json"])
+def test_a_killed_run_continues(seen, placed, capsys):
+    """Killed between the steps, or within one: what is finished is kept."""
+    words = ["run", str(FILE), "--date", DAYS[1], "--quiet"]
+    code = f"import slicebeam.pipelines.cli as cli; cli.run({words!r})"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while process.poll() is None and not (placed / DAYS[1] / seen).exists():
+            time.sleep(0.005)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    finished = placed / DAYS[1] / "search" / "changelist.json"
+    before = finished.stat().st_mtime_ns
+    assert run([*words, "--resume"]) == 1
+    assert finished.stat().st_mtime_ns == before
+    assert read(placed / DAYS[1] / "discover").document["dataset"]["within"]["n"] == 280
+    capsys.readouterr()
