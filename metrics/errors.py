@@ -35,6 +35,10 @@ class OptionError(InputError):
     """An option is unknown, missing or wrong, or conflicts with another one."""
 
 
+class NoFindingsError(OptionError):
+    """The findings of a document are to be examined, and there are none."""
+
+
 class ColumnError(InputError):
     """A column is not in the data, or contains invalid values."""
 

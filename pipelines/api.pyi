@@ -156,6 +156,7 @@ def discover(
     weight: str | None = None,
     group: str | None = None,
     eval_config: StrPath | None = None,
+    within_findings: StrPath | None = None,
     embedding: str | None = None,
     text: str | None = None,
     encoder: str | None = None,
@@ -225,6 +226,7 @@ def discover(
     weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
     eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
+    within_findings : ChangeList of a search. Only the examples in at least one of its findings are read.
     embedding : Column of embeddings: a vector for each example.
     text : Column of texts to embed. With `embedding`, the texts are only displayed.
     encoder : Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function (which returns a Beam model handler). With `embedding`, the encoder that made the vectors. By default lsa with `text`.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Condition, Part, Sha256
+from slicebeam.pipelines.changelist.parts import Condition, Part, Predicate, Sha256
 
 
 class Seen(Part):
@@ -77,6 +77,16 @@ class FeatureHint(Part):
     reason: str
 
 
+class Within(Part):
+    """The findings of another document that the examples are within; others were left out."""
+
+    uri: str
+    sha256: Sha256 = Field(description="of the document")
+    slices: tuple[Predicate, ...] = Field(description="an example is in at least one")
+    n: Annotated[int, Field(ge=0)] = Field(description="examples in them")
+    of: Annotated[int, Field(ge=0)] = Field(description="examples of the data")
+
+
 class Dataset(Part):
     """The examples."""
 
@@ -97,6 +107,7 @@ class Dataset(Part):
     hints: tuple[FeatureHint, ...] = Field(
         (), description="features that --exclude-features should perhaps leave out"
     )
+    within: Within | None = None
     drift: tuple[str, ...] = Field(
         (),
         description="values that this data has and that of config.domains did not, if material: "

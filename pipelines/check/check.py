@@ -25,6 +25,7 @@ from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.rows_within import read_within
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source
 from slicebeam.pipelines.prepare.value_slices import value_slices
 from slicebeam.pipelines.run.published import Published
@@ -149,6 +150,9 @@ def prepare_given(
     source = read_source(config, files, work, engine)
     if source.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    within = None if known is None else known.document.dataset.within
+    if within is not None:
+        source, within = read_within(source, within, work, engine)
     outcome = resolve_outcome(config, source)
     read = model_columns(config, source, choose_features(config, source, outcome))
     size = len(wanted.slices)
@@ -176,7 +180,7 @@ def prepare_given(
     encoding = replace(encoding, source=source, given=given.membership)
     on_stage(Stage("looking up the slices of the examples"))
     prepared = encode(config, encoding, lattice, (), work, engine)
-    return replace(prepared, given=given)
+    return replace(prepared, given=given, within=within)
 
 
 def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:

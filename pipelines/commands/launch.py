@@ -117,10 +117,7 @@ def launch(
     """
     invocation.command = command
     events = invocation.log(run_options)
-    if run_options.fail_on not in (None, "worse"):
-        raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
-    if run_options.allow_http and command == "search":
-        raise OptionError("--allow-http has no effect on a search, which calls no endpoint")
+    check_run_options(command, run_options)
     allow(run_options.allow_http)
     if command == "shift":
         from slicebeam.pipelines.commands.shift import launch_shift
@@ -166,6 +163,14 @@ def launch(
     if events is not None:
         events.published(published)
     return terminal.judged(published.changelist.gate)
+
+
+def check_run_options(command: Command, run_options: RunOptions) -> None:
+    """Refuse options that a command has no use for."""
+    if run_options.fail_on not in (None, "worse"):
+        raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
+    if run_options.allow_http and command == "search":
+        raise OptionError("--allow-http has no effect on a search, which calls no endpoint")
 
 
 def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:

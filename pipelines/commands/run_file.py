@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.commands.launch import Invocation, launch
+from slicebeam.pipelines.commands.run_spec import RunSpec
+from slicebeam.pipelines.commands.steps import run_steps
 from slicebeam.pipelines.config.coercion import CONFIGS, as_flag
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.config.option_fields import FILE, Option, OptionField, Options, declared
+from slicebeam.pipelines.config.option_fields import (
+    FILE,
+    Option,
+    OptionField,
+    Options,
+    declared,
+    flagged,
+)
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.formats.strict_text import parse_json, parse_yaml
@@ -74,22 +83,11 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
         invocation.log(validated(RunOptions, wanted))
     instead = {one.name: given[one.name] for one in replaceable() if one.name in given}
     spec = read_run(given["file"], given.get("date"), os.environ, instead)
+    if spec.steps:
+        common = validated(RunOptions, {**spec.run_options, **wanted})
+        return run_steps(given["file"], spec.steps, common, wanted, invocation)
     run_options = validated(RunOptions, {**spec.run_options, **wanted})
     return launch(spec.command, spec.options, run_options, invocation)
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """The content of a run file.
-
-    Attributes
-    ----------
-    run_options : options outside the configuration, by the names of `RunOptions`
-    """
-
-    command: Command
-    options: dict[str, Any]
-    run_options: dict[str, Any]
 
 
 def read_run(
@@ -129,19 +127,76 @@ def read_run(
         refuse_unconfirmed(file, kept, {})
         return RunSpec(made_by.command, kept | dict(instead), {})
     filling = _Filling(file, _day(date), environment)
+    if "steps" in content:
+        return _several(file, content, filling, instead)
+    return _one(file, content, filling, instead)
+
+
+def _several(
+    file: str, content: Mapping[Any, Any], filling: _Filling, instead: Mapping[str, Any]
+) -> RunSpec:
+    """Return the run of a file with ``steps``; what stands above them holds for each that has it."""
+    steps = content["steps"]
+    if not isinstance(steps, list) or not steps:
+        raise InputError(
+            f"{file}, steps: {steps!r} is not a list of steps; write '- command: search'"
+        )
+    if "output" in instead:
+        raise OptionError(
+            f"--output {instead['output']}: each step of {file} has an output; change it in the file"
+        )
+    if "command" in content:
+        raise InputError(f"{file}: 'command' and 'steps' exclude each other; leave one out")
+    common = {key: value for key, value in content.items() if key != "steps"}
+    specs = []
+    keys: dict[str, None] = {}
+    for at, step in enumerate(steps):
+        where = f"{file}, steps[{at}]"
+        if not isinstance(step, dict):
+            raise InputError(
+                f"{where}: {step!r} is not a step; write 'command: search' and its options"
+            )
+        fields = declared(CONFIGS[_command(where, step)])
+        for name in _OF_ALL & step.keys():
+            raise OptionError(f"{where}.{name}: it holds for all steps; write it above 'steps'")
+        shared = flagged(CONFIGS[_command(where, step)])
+        mine = {key: value for key, value in common.items() if key in shared}
+        keys |= dict.fromkeys([*fields, *_RUN_FIELDS])
+        replaced = {key: value for key, value in instead.items() if key in fields}
+        specs.append(_one(where, {**mine, **step}, filling, replaced, "."))
+    for key in common:
+        if key not in keys:
+            raise InputError(f"{file}: {unknown_name('key', str(key), ['steps', *keys])}")
+    run_options = {
+        field.name: as_flag(f"{file}, {key}", field, common[key])
+        for key, field in _RUN_FIELDS.items()
+        if key in common
+    }
+    return RunSpec(specs[0].command, {}, run_options, tuple(specs))
+
+
+def _one(
+    file: str,
+    content: Mapping[Any, Any],
+    filling: _Filling,
+    instead: Mapping[str, Any],
+    separator: str = ", ",
+) -> RunSpec:
+    """Return the run of a command's options; ``file`` and ``separator`` are for the errors."""
+    filling = replace(filling, place=f"{file}{separator}")
     command = _command(file, content)
     fields = declared(CONFIGS[command])
-    run_fields = {_key(one): one for one in declared(RunOptions).values()}
     options: dict[str, Any] = {}
     run_options: dict[str, Any] = {}
     for key, value in content.items():
-        field = fields.get(key) or run_fields.get(key)
+        field = fields.get(key) or _RUN_FIELDS.get(key)
         if field is None and key != "command":
-            known = ["command", *fields, *run_fields]
-            raise InputError(f"{file}: {unknown_name('key', str(key), known)}")
+            known = ["command", *fields, *_RUN_FIELDS]
+            place = f"{file}.{key}" if separator == "." else file
+            raise InputError(f"{place}: {unknown_name('key', str(key), known)}")
         if field is None:
             continue
-        typed = as_flag(f"{file}, {key}", field, value)
+        typed = as_flag(f"{file}{separator}{key}", field, value)
         if key in fields:
             options[key] = filling.filled(field, typed) if field.option.has_placeholders else typed
         else:
@@ -152,6 +207,11 @@ def read_run(
 def _key(field: OptionField) -> str:
     """Return the key of an option: its flag, with ``_`` for ``-``."""
     return field.flags[0].removeprefix("--").replace("-", "_")
+
+
+_RUN_FIELDS = {_key(one): one for one in declared(RunOptions).values()}
+# What is printed and resumed is that of the file, not of a step.
+_OF_ALL = frozenset({"json", "quiet", "log_format", "resume"})
 
 
 def _content(file: str) -> dict[Any, Any]:
@@ -200,6 +260,7 @@ class _Filling:
     file: str
     day: dt.date
     environment: Mapping[str, str]
+    place: str = ""
 
     def filled(self, field: OptionField, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
         """Return a value with what its placeholders stand for."""
@@ -208,7 +269,7 @@ class _Filling:
         return self._text(field, value)
 
     def _text(self, field: OptionField, text: str) -> str:
-        where = f"{self.file}, {field.name}"
+        where = f"{self.place}{field.name}"
 
         def value(variable: re.Match[str]) -> str:
             found = value_of(variable, where, self.environment)

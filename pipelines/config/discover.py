@@ -101,6 +101,15 @@ class DiscoverConfig(SearchConfig):
             stands_instead=True,
         ),
     ] = None
+    within_findings: Annotated[
+        str | None,
+        Option(
+            "ChangeList of a search. Only the examples in at least one of its findings are read.",
+            "Data",
+            metavar=FILE,
+            has_placeholders=True,
+        ),
+    ] = None
     features: Annotated[
         tuple[str, ...],
         Option(
@@ -195,7 +204,7 @@ class DiscoverConfig(SearchConfig):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
-        return (*super().files_read, *filter(None, [self.phrases]))
+        return (*super().files_read, *filter(None, [self.phrases, self.within_findings]))
 
     def options_used(self) -> dict[str, Any]:
         """Return every option that has an effect with any strategy, including defaults."""

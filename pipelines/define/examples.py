@@ -23,6 +23,7 @@ from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.prepare.rows_within import read_within
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -98,6 +99,9 @@ class Examples:
             work.begin(config, files, resume=False)
             with work:
                 source = read_source(config, files, work, engine)
+                within = self.known.document.dataset.within
+                if within is not None and source.rows:
+                    source, _ = read_within(source, within, work, engine)
         if source.rows == 0:
             raise OptionError(f"--data {' '.join(paths)}: there are no examples in it")
         if self.known.document.discovery is not None:

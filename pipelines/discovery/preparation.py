@@ -20,6 +20,7 @@ from slicebeam.pipelines.prepare.encode import model_columns
 from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.preparation import prepare_source
+from slicebeam.pipelines.prepare.rows_within import findings_of, read_within
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
@@ -73,6 +74,10 @@ def prepare_discovery(
     source = read_source(config, files, work, engine)
     if source.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    within = None
+    if config.within_findings is not None:
+        on_stage(Stage("choosing the examples in the findings"))
+        source, within = read_within(source, findings_of(config.within_findings), work, engine)
     _refuse_taken(config, source)
     fields = EmbeddingFields(
         config.embedding,
@@ -136,7 +141,7 @@ def prepare_discovery(
         lambda _: None,
         known=fitted.clusters.domains,
     )
-    return PreparedDiscovery(**vars(prepared), discovered=discovered)
+    return PreparedDiscovery(**{**vars(prepared), "within": within}, discovered=discovered)
 
 
 def _refuse_taken(config: DiscoverConfig, source: Source) -> None:

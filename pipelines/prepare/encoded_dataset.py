@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.pipelines.changelist.dataset import Within
     from slicebeam.pipelines.prepare.feature_hints import ColumnHint
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
@@ -44,6 +45,7 @@ class EncodedDataset:
     label_counts : examples by class, alone and with each feature; None if labels are no classes
     hints : features that look like no property of an example, such as a model's output
     model_columns : what each model reads, by side
+    within : findings that the examples are within; None for all examples of the data
     """
 
     source: Source
@@ -66,6 +68,7 @@ class EncodedDataset:
     label_counts: LabelCounts | None = None
     hints: tuple[ColumnHint, ...] = ()
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
+    within: Within | None = None
 
     @property
     def rows(self) -> int:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.provenance import Run
+from slicebeam.pipelines.run.run_marker import OtherRunError
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.published_files import well_known
 from slicebeam.transforms.storage.storage import storage_errors
@@ -104,7 +105,7 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         ("data", run.data_hash, recorded.data),
     ):
         if mine != its:
-            raise OptionError(f"--resume: {path} was published with different {what}; {_ANEW}")
+            raise OtherRunError(f"--resume: {path} was published with different {what}; {_ANEW}")
     if content_hash(content) != recorded.content:
         raise OptionError(f"--resume: {path} has changed since it was published; {_ANEW}")
     for named in (document.files or {}).values():

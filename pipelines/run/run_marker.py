@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _LAYOUT = 7
 
 
+class OtherRunError(OptionError):
+    """What is to be resumed has other options or other data."""
+
+
 @dataclass(frozen=True)
 class RunMarker:
     """A run as it is noted in its work folder.
@@ -70,13 +74,13 @@ class RunMarker:
         for key in {**self.config, **earlier.config}:
             now, before = self.config.get(key), earlier.config.get(key)
             if now != before:
-                raise OptionError(
+                raise OtherRunError(
                     f"--resume: {flag(key)} is {_shown(now)} but was {_shown(before)} in {folder}; "
                     "use the same options, or leave --resume out"
                 )
         for path in {**earlier.files, **self.files}:
             if earlier.files.get(path) != self.files.get(path):
-                raise OptionError(
+                raise OtherRunError(
                     f"--resume: the data has changed since the run began ({path}); leave --resume out"
                 )
 

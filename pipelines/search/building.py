@@ -203,6 +203,7 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> D
         left_out=tuple(LeftOut(**domain_to_json(column)) for column in prepared.left_out),
         hints=tuple(FeatureHint(**vars(hint)) for hint in prepared.hints),
         drift=prepared.drift,
+        within=prepared.within,
     )
 
 

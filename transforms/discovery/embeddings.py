@@ -90,7 +90,7 @@ class Embedding:
 
 def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
     if array.null_count:
-        row = chunk.origin_row + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))) + 1
+        row = chunk.row_number(int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))))
         raise ColumnError(
             f"column {name!r} has no value in row {row:,} of {chunk.origin}; drop such examples"
         )
@@ -116,8 +116,8 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
     if different.any():
         at = int(np.argmax(different))
         raise ColumnError(
-            f"column {name!r} has {lengths[at]} numbers in row {chunk.origin_row + at + 1:,} of "
-            f"{chunk.origin} and {D} in row {chunk.origin_row + 1:,}; all embeddings must have "
+            f"column {name!r} has {lengths[at]} numbers in row {chunk.row_number(at):,} of "
+            f"{chunk.origin} and {D} in row {chunk.row_number(0):,}; all embeddings must have "
             "the same length"
         )
     if D == 0:
@@ -131,7 +131,7 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
     if too_large.any():
         row, column = (int(each[0]) for each in np.nonzero(too_large))
         raise InputError(
-            f"{chunk.origin}: the embedding of row {chunk.origin_row + row + 1:,} has "
+            f"{chunk.origin}: the embedding of row {chunk.row_number(row):,} has "
             f"{numbers[row * D + column]} in dimension {column}, too large for single precision; "
             "scale the embeddings, or leave the example out"
         )
@@ -144,7 +144,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _finite(z: Vectors, chunk: Chunk) -> Vectors:
     try:
-        check_finite(z, chunk.origin_row + 1)
+        check_finite(z, chunk.row_number(0))
     except InputError as error:
         raise InputError(f"{chunk.origin}: {error}") from error
     return z
@@ -156,7 +156,7 @@ def _embedded(array: pa.Array, name: str, chunk: Chunk, encoder: Encoder) -> Vec
         raise OptionError(f"--text: column {name!r} is {plain}, not text; name another column")
     missing = missing_mask(array.cast(plain) if plain != array.type else array)
     if missing is not None:
-        row = chunk.origin_row + int(np.argmax(missing)) + 1
+        row = chunk.row_number(int(np.argmax(missing)))
         raise ColumnError(
             f"column {name!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
         )

@@ -74,7 +74,7 @@ def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
     texts = column.filter(pa.array(chosen)).cast(plain).combine_chunks()
     if texts.null_count:
         at = int(rows[chosen][np.argmax(texts.is_null().to_numpy(zero_copy_only=False))])
-        row = chunk.origin_row + at - chunk.start_row + 1
+        row = chunk.row_number(at - chunk.start_row)
         raise ColumnError(
             f"column {wanted.column!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
         )

@@ -165,7 +165,7 @@ def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
     plain = array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
     missing = missing_mask(plain)
     if missing is not None:
-        row = chunk.origin_row + int(np.argmax(missing)) + 1
+        row = chunk.row_number(int(np.argmax(missing)))
         raise ColumnError(
             f"column {name!r} has no value in row {row:,} of {chunk.origin}; "
             "drop such examples or fill the column"
@@ -210,7 +210,7 @@ def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str
     # As uint64 the size of the smallest int64 is right, too.
     at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
     return (
-        f"column {name!r} holds {integers[at]} in row {chunk.origin_row + at + 1:,} of "
+        f"column {name!r} holds {integers[at]} in row {chunk.row_number(at):,} of "
         f"{chunk.origin}, but integers beyond 2^53 lose digits as floating-point numbers; "
         "subtract a constant, or write the column as double"
     )
@@ -333,7 +333,7 @@ def _weights(chunk: Chunk, outcome: Outcome) -> FloatArray | None:
     # Weights are summed in units of about the largest one.
     weights = _finite(weights, outcome.weight, chunk, largest=np.finfo(np.float64).max)
     if weights.size and weights.min() < 0:
-        row = chunk.origin_row + int(np.argmin(weights)) + 1
+        row = chunk.row_number(int(np.argmin(weights)))
         raise InputError(
             f"weight column {outcome.weight!r} holds {weights.min():g} in row {row:,} of "
             f"{chunk.origin}; a weight is at least 0"
@@ -347,7 +347,7 @@ def _finite(values: FloatArray, name: str, chunk: Chunk, largest: float = _LARGE
     if wrong.any():
         at = int(np.argmax(wrong))
         raise ColumnError(
-            f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"column {name!r} holds {values[at]:g} in row {chunk.row_number(at):,} of "
             f"{chunk.origin}, which cannot be summed; drop such examples or bound the column"
         )
     return values
@@ -380,7 +380,7 @@ def _refuse_all_but_probabilities(score: FloatArray, name: str, chunk: Chunk, wh
     if wrong.any():
         at = int(np.argmax(wrong))
         raise InputError(
-            f"score column {name!r} holds {score[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"score column {name!r} holds {score[at]:g} in row {chunk.row_number(at):,} of "
             f"{chunk.origin}, but {why}"
         )
 

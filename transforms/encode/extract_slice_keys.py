@@ -232,7 +232,7 @@ def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> ND
         array = array.cast(array.type.value_type)
     missing = missing_mask(array)
     if missing is not None:
-        row = chunk.origin_row + int(np.argmax(missing)) + 1
+        row = chunk.row_number(int(np.argmax(missing)))
         raise InputError(f"{option} has no value in row {row:,} of {chunk.origin}")
     if pa.types.is_integer(array.type):
         return splitmix64(sortable(array).astype(np.uint64))

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,6 +26,9 @@ from slicebeam.transforms.storage.storage import identity, open_input, storage_p
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.transforms.encode.conditions import SliceMembership
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
@@ -107,6 +111,7 @@ class Split:
     ----------
     origin_row : position of the first example in the file that the user gave
     start_row : position of its first example among all examples
+    left_out : rows that are in none of the slices that a source is read within
     """
 
     index: int
@@ -115,6 +120,7 @@ class Split:
     row_groups: tuple[int, ...]
     start_row: int
     rows: int
+    left_out: int = 0
 
     @property
     def origin(self) -> str:
@@ -131,6 +137,8 @@ class Chunk:
     split, batch : where it comes from; together unique
     origin, origin_row : the user's file, and the position of the first example in it
     start_row : position of its first example among all examples
+    places : int64 [rows] positions after ``origin_row``, of examples between which others are left
+        out; None for consecutive ones
     """
 
     split: int
@@ -139,6 +147,11 @@ class Chunk:
     origin_row: int
     start_row: int
     table: pa.Table
+    places: IntArray | None = None
+
+    def row_number(self, at: int) -> int:
+        """Return the number, from 1, that the example at a position has in the user's file."""
+        return self.origin_row + 1 + int(at if self.places is None else self.places[at])
 
     def with_table(self, table: pa.Table) -> Chunk:
         """Return the same examples with other columns."""
@@ -154,12 +167,14 @@ class Source:
     splits : the units of reading, in the order of the files' names
     schema_bytes : the schema that all files are read with, as Arrow IPC
     text_types : column of text -> Arrow type text, for columns that were written as text (CSV)
+    within : slices of which examples are in at least one, others being left out; None for all
     """
 
     splits: tuple[Split, ...]
     schema_bytes: bytes
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
+    within: SliceMembership | None = None
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
@@ -293,11 +308,14 @@ def _require_text(batch: pa.RecordBatch, path: str) -> None:
 
 
 def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
-    """Yield the chunks of a split with the given columns, in order.
+    """Yield the chunks of a split with the given columns, in order, none of them empty.
 
     Text columns are read as dictionaries, so that what is done to a value is done once for all
     the rows that hold it.
     """
+    if source.within is not None:
+        yield from _read_within(source, source.within, split, columns)
+        return
     schema = source.schema
     wanted = pa.schema([schema.field(name) for name in columns])
     stored = pa.schema([source.stored_schema.field(name) for name in columns])
@@ -330,6 +348,28 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
         raise InputError(
             f"{split.file.path}: {done:,} rows were read, but its footer says {split.rows:,}; the "
             "file is damaged, write it again"
+        )
+
+
+def _read_within(
+    source: Source, within: SliceMembership, split: Split, columns: Sequence[str]
+) -> Iterator[Chunk]:
+    """Yield the chunks of the examples that are in one of the slices."""
+    everything = replace(source, within=None)
+    read = list(dict.fromkeys([*columns, *within.columns]))
+    done = batch = 0
+    for chunk in read_split(everything, replace(split, rows=split.rows + split.left_out), read):
+        places = np.flatnonzero(np.diff(within.codes(chunk.table).offsets))
+        if not places.size:
+            continue
+        table = chunk.table.take(pa.array(places)).select(columns or read)
+        start = split.start_row + done
+        yield replace(chunk, batch=batch, start_row=start, table=table, places=places)
+        done, batch = done + places.size, batch + 1
+    if done != split.rows:
+        raise InputError(
+            f"{split.origin}: {done:,} rows are in the slices, and {split.rows:,} were when the run "
+            "began; run again without --resume when nothing writes to the file"
         )
 
 

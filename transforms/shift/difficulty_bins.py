@@ -58,7 +58,7 @@ def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> FloatArray
     if infinite.any():
         at = int(np.argmax(infinite))
         raise ColumnError(
-            f"column {name!r} holds {values[at]:g} in row {chunk.origin_row + at + 1:,} of "
+            f"column {name!r} holds {values[at]:g} in row {chunk.row_number(at):,} of "
             f"{chunk.origin}, but a difficulty is a finite number; leave it empty or drop the example"
         )
     return values

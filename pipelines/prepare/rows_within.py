@@ -1,0 +1,126 @@
+"""The examples that are in at least one finding of an earlier run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError
+from slicebeam.pipelines.changelist.dataset import Within
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.prepare.shard_passes import found_by
+from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
+from slicebeam.pipelines.run.published_run import hash_of_document
+from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
+from slicebeam.transforms.encode.pass_over_files import PassOverRows
+from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.sources import Source, Split
+
+_OPTION = "--within-findings"
+
+
+def findings_of(uri: str) -> Within:
+    """Return the findings of a document, without counts.
+
+    Raises
+    ------
+    NoFindingsError
+        It has none.
+    InputError
+        It is missing, or a finding is not a predicate.
+    """
+    document = read_search(uri, _OPTION)
+    wanted = {one.slice_id for one in document.findings}
+    found = [one for one in document.slices if one.slice_id in wanted]
+    if not found:
+        raise NoFindingsError(
+            f"{_OPTION} {uri}: the document has no findings, so there is nothing to examine"
+        )
+    predicates = []
+    for one in found:
+        if not isinstance(one.definition, PredicateDefinition):
+            raise OptionError(
+                f"{_OPTION} {uri}: the finding {one.name!r} is not a predicate; name the document "
+                "of a search"
+            )
+        predicates.append(one.definition.predicate)
+    digest = hash_of_document(storage_path(uri, _OPTION))
+    return Within(uri=uri, sha256=str(digest), slices=tuple(predicates), n=0, of=0)
+
+
+def read_within(
+    source: Source, within: Within, work: WorkFolder, engine: Engine
+) -> tuple[Source, Within]:
+    """Return the source of the examples in at least one of the slices, and how many they are.
+
+    Raises
+    ------
+    InputError
+        A column of the slices is missing or of another type, or no example is in them.
+    """
+    membership = SliceMembership(
+        tuple(
+            tuple(Singleton(one.field, one.op, one.value) for one in predicate.all)
+            for predicate in within.slices
+        )
+    )
+    for one in (one for conditions in membership.predicates for one in conditions):
+        kind = source.column_type(one.field, f"{_OPTION} {within.uri}")
+        try:
+            check_condition(one, kind)
+        except InputError as error:
+            raise InputError(f"{_OPTION} {within.uri}, '{one}': {error}") from error
+    kept = _kept(replace(source, within=membership), work, engine)
+    if not kept.rows:
+        raise InputError(
+            f"{_OPTION} {within.uri}: none of the {source.rows:,} examples is in one of its "
+            f"{membership.size} findings; name a document about this data"
+        )
+    return kept, within.model_copy(update={"n": kept.rows, "of": source.rows})
+
+
+def _kept(source: Source, work: WorkFolder, engine: Engine) -> Source:
+    """Return a source whose splits know how many rows are in the slices."""
+    columns = source.within.columns if source.within is not None else ()
+    transform = PassOverRows(_Count(source), source.splits, work.folder("within"))
+    seconds = source.rows * max(len(columns), 1) * SECONDS_PER_VALUE
+    found = found_by(transform, "within", work, engine, seconds)
+    splits: list[Split] = []
+    start = 0
+    for split, one in zip(source.splits, found, strict=True):
+        rows = int(one["rows"][0])
+        if rows:
+            left_out = split.rows - rows
+            splits.append(
+                replace(split, index=len(splits), start_row=start, rows=rows, left_out=left_out)
+            )
+            start += rows
+    return replace(source, splits=tuple(splits))
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Counts the rows of a split that are in the slices of a source."""
+
+    source: Source
+
+    def __call__(self, split: Any) -> Found:
+        within = self.source.within
+        if within is None:
+            raise TypeError("a source that is read without slices")
+        everything = replace(self.source, within=None)
+        rows = sum(
+            int(np.count_nonzero(np.diff(within.codes(chunk.table).offsets)))
+            for chunk in read_split(everything, split, within.columns)
+        )
+        return {"rows": np.array([rows], np.int64)}
