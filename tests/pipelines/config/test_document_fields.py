@@ -24,7 +24,7 @@ ADDRESS = {"api": "theirs.yaml", "phrases": "theirs.yaml", "encoder": "openai:ht
 # Read with the user's rights, and parsed as text or tables; SECURITY.md says so.
 READ = {
     *("data", "since", "since_if_exists", "changelist", "domains", "slices", "eval_config"),
-    *("old_matrix", "phrases"),
+    *("old_matrix", "phrases", "within_findings", "focus"),
 }
 # Written by `slicebeam run`, unless the user names another place; SECURITY.md says so.
 WRITTEN = {"output", "work_dir", "ledger"}
@@ -57,6 +57,7 @@ SHOWN = {
     "MetricEntry": ("key", "name", "counted"),
     "Model": ("key", "name", "prediction_field", "score_field", "model_uri", "loss_field"),
     "Dataset": (*("name", "fingerprint", "id_field", "label_field", "weight_field", "group_field"), *("classes", "drift")),
+    "Within": ("uri", "sha256"),
     "Domain": ("name", "data_type"),
     "Condition": ("field", "value"),
     "Seen": ("low", "high"),
@@ -75,6 +76,7 @@ SHOWN = {
     "Shift": ("labels", "predictions", "corrected_for", "warnings"),
     "ChangedCell": ("label", "prediction"),
     "ShiftCost": ("currency",),
+    "ShiftFocus": ("of",),
     "ShiftStratum": ("label",),
     "SliceShift": ("slice_id",),
     "Since": ("uri", "changelist_id", "metric", "summary", "corrected_for", "warnings"),
