@@ -376,7 +376,7 @@ def test_what_a_machine_reads(pool, tmp_path, capsys):
         *("summary", "gate", "changelist", "examples", "method", "calls", "replayed", "no_result"),
         *("unaccounted", "spent", "currency", "stopped", "frobenius_bound", "accuracy"),
         *("accuracy_was", "accuracy_shift", "significant", "labels", "predictions", "shift"),
-        *("changed", "slices", "warnings"),
+        *("changed", "slices", "warnings", "focus"),
     }
     assert (
         run([*flags[:-4], "--output", str(tmp_path / "none"), "--log-format=json", "--seed=x"]) == 2

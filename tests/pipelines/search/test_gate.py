@@ -46,7 +46,7 @@ class _Document:
         self.testing = type(
             "Testing", (), {"metrics": [_Named(one) for one in metrics], "unseen": ()}
         )
-        self.since, self.validation = since, None
+        self.since, self.validation, self.shift = since, None, None
         self.global_ = () if change is None else (change,)
 
 
