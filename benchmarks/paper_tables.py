@@ -425,13 +425,13 @@ def smallest_lines(name: str, found: list[list[int]]) -> list[str]:
         [least, spread(candidates), change, f"{PAPER_SMALLEST[least]:+.1%}" if change else ""]
         for least, candidates, change in zip(SMALLEST, found, fell, strict=True)
     ]
-    return _table(
+    return markdown_table(
         f"| {name}: smallest slice | candidates of iterative | change | paper's, Electricity |",
         rows,
     )
 
 
-def _table(header: str, rows: list[list[Any]]) -> list[str]:
+def markdown_table(header: str, rows: list[list[Any]]) -> list[str]:
     body = [f"| {' | '.join(map(_text, row))} |" for row in rows]
     return [header, "|" + "---|" * (header.count("|") - 1), *body, ""]
 
@@ -451,7 +451,7 @@ def markdown(record: dict[str, Any]) -> str:
             if "by_seed" in row:
                 cell[2:4] = (spread(some) for some in zip(*row["by_seed"], strict=True))
             cell += [row["paper"].get(key, "did not finish") for key in FIGURES]
-        lines += [f"### {name}", "", *_table(header, cells)]
+        lines += [f"### {name}", "", *markdown_table(header, cells)]
         if kept := record["undefined"].get(name):
             lines.append(
                 f"Without the rule about undefined replicates the first batch run finds {kept['significant']:,}, "
@@ -466,11 +466,11 @@ def markdown(record: dict[str, Any]) -> str:
             cells[-1].insert(2, PAPER_UNTIL[name][order != "p-value"])
         header = f"| {name}: order | 90 % at candidates | paper's | in all, of candidates "
         header += "| at 10 % | 20 % | 40 % | 60 % | 80 % |"
-        lines += _table(header, cells) if cells else []
+        lines += markdown_table(header, cells) if cells else []
         lines += smallest_lines(name, record["smallest"][name]) if cells else []
     if costs := record.get("cost_against_rows"):
         cells = [[row[key] for key in ("rows", "run", "candidates", *cost)] for row in costs]
-        lines += _table(f"| census, rows | run | candidates | {words}", cells)
+        lines += markdown_table(f"| census, rows | run | candidates | {words}", cells)
     if pairs := record["estimates"]["pairs"]:
         words = f"median relative error {record['estimates']['median_relative_error']:.1%}"
         lines.append(f"Estimated candidates of {len(pairs)} iterations by priority: {words}.")

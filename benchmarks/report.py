@@ -2,7 +2,7 @@
 
     pip install -e '.[benchmark]' && python benchmarks/report.py [--folder DIR]
 
-Runs `whole_runs`, `peers` and `paper_tables`, which can be run alone, one after another: half an
+Runs `whole_runs`, `peers`, `paper_tables` and `shift_paper`, which can be run alone, one after another: half an
 hour on two cores, with 16 GiB of memory for the peers. With ``--folder`` what is measured already is
 kept there as JSON, and only what is missing is measured.
 """
@@ -19,6 +19,7 @@ import matplotlib as mpl
 import numpy as np
 import paper_tables
 import peers
+import shift_paper
 import whole_runs
 from matplotlib import pyplot as plt
 
@@ -122,12 +123,13 @@ def page(
     machine: str,
     beside: list[dict[str, Any]],
     paper: dict[str, Any],
+    shift: dict[str, Any],
 ) -> str:
     """Return the page as Markdown."""
     return f"""# Benchmarks
 
-This page shows what a search costs, how that compares with other systems, and how AutoSlicer's published experiments
-come out here.
+This page shows what a search costs, how that compares with other systems, and how the published experiments of
+AutoSlicer and MASA come out here.
 
 Made by `pip install -e '.[benchmark]' && python benchmarks/report.py`, on this machine:
 
@@ -187,7 +189,8 @@ How to read them:
 - **The order by p-value** finds 90 % of what there is after {_of_breadth_first(paper, "electricity")} of the candidates that
   breadth first needs on Electricity, and after {_of_breadth_first(paper, "census")} on Census (medians of
   {paper_tables.SEEDS} seeds).
-"""
+
+{shift_paper.markdown(shift)}"""
 
 
 def _of_breadth_first(paper: dict[str, Any], name: str) -> str:
@@ -212,11 +215,14 @@ def main() -> None:
         help_wall = kept(folder / "help.json", whole_runs.help_seconds)
         beside = kept(folder / "peers.json", lambda: peers.records(ROWS, folder))
         paper = kept(folder / "paper.json", lambda: paper_tables.records(folder))
+        shift = kept(folder / "shift.json", shift_paper.records)
         machine = peers.machine(folder / "environment" / "bin" / "python")
     draw_peers(beside, DOCS / "benchmarks-peers.svg")
     draw_orders(paper["curves"], DOCS / "benchmarks-orders.svg")
     draw_costs(paper, DOCS / "benchmarks-costs.svg")
-    (DOCS / "benchmarks.md").write_text(page(runs, help_wall, machine, beside, paper), "utf-8")
+    (DOCS / "benchmarks.md").write_text(
+        page(runs, help_wall, machine, beside, paper, shift), "utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -61,5 +61,28 @@ def test_the_small_table_of_the_paper_comes_out_again(tmp_path, monkeypatch):
         assert [candidates, significant] == [paper.spread(some) for some in numbers], run
 
 
+@pytest.mark.slow
+def test_the_rows_of_a_prediction_api_come_out_again(monkeypatch):
+    """Errors and calls of the digits, the smallest pool."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import shift_paper as paper
+
+    name = "digits, IBM"
+    found = paper.errors(name, paper.RUNS)
+    calls = {name: paper.calls_to_target(name, paper.RUNS)}
+    page = (ROOT / "docs" / "explanation" / "benchmarks.md").read_text("utf-8")
+    published = [_cells(line)[1:-1] for line in page.splitlines() if line.startswith(f"| {name} ")]
+    assert published == [*paper.error_rows(name, found), *paper.calls_rows(calls)]
+    saved = [int(cells[-3].rstrip("%")) for cells in published_calls(page)]
+    assert f"give {min(saved)}% (" in page
+    assert f"to {max(saved)}% (" in page
+
+
+def published_calls(page):
+    """Return the rows of the table of calls."""
+    rows = page.partition("| labels alone |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [_cells(row)[1:-1] for row in rows]
+
+
 def _cells(line):
     return [cell.strip() for cell in line.split("|")]

@@ -125,6 +125,29 @@ export interface Overview {
 
 type Matrix = (number | null)[][];
 
+/** Items of a label and a bin of the difficulty. */
+export interface Stratum {
+  label: unknown;
+  low: number | null;
+  high: number | null;
+  missing: boolean;
+  size: number;
+  calls: number;
+  variance?: number | null;
+  optimal_calls?: number | null;
+}
+
+/** The weighted sum of the cells that --focus names. */
+export interface Focus {
+  of: string;
+  before: number;
+  after: Estimate;
+  shift: Estimate;
+  p_value: number;
+  significant: boolean;
+  direction: "improved" | "degraded" | "none";
+}
+
 export interface Shift {
   labels: unknown[];
   predictions: unknown[];
@@ -139,6 +162,10 @@ export interface Shift {
   frobenius_bound: number;
   stopped: "budget" | "target_error" | "pool";
   old_from: "predictions" | "document";
+  method: "plus" | "masa" | "proportional" | "uniform";
+  reliance?: number | null;
+  focus?: Focus | null;
+  strata: Stratum[];
   cost: {
     calls: number;
     replayed: number;

@@ -2,10 +2,11 @@
 import { useState } from "preact/hooks";
 
 import * as format from "./format";
-import type { Overview, Shift } from "./model";
+import type { Focus, Overview, Shift } from "./model";
 import type { Store } from "./store";
 import { Missing } from "./missing";
-import { overall, primary } from "./verdict";
+import { Strata } from "./strata";
+import { overall, primary, WORDS } from "./verdict";
 import { ConfusionMatrix, FrobeniusError, Interval, Q } from "./words";
 
 const STOPPED = {
@@ -28,6 +29,7 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
     <main class="wide">
       <h1 class="view" tabIndex={-1}>Shift</h1>
       <p class="verdict">{overall(content, primary(content))}</p>
+      {shift.focus && <p>{focused(shift.focus)}</p>}
       <p>
         {format.plural(shift.changed.length, "cell")} of the <ConfusionMatrix /> changed significantly.{" "}
         {shift.corrected_for}
@@ -92,14 +94,24 @@ export function ShiftView({ content, store }: { content: Overview; store: Store 
           <dd>{STOPPED[shift.stopped]}</dd>
           <dt>Error</dt>
           <dd>
-            With a confidence of {format.share(shift.confidence)}, each cell of the new matrix is within{" "}
-            {(100 * shift.frobenius_bound).toPrecision(2)} points of what a call for every item would give: the{" "}
-            <FrobeniusError /> is below {shift.frobenius_bound.toPrecision(2)}.
+            With a confidence of {format.share(shift.confidence)},{" "}
+            {!shift.focus &&
+              `each cell of the new matrix is within ${(100 * shift.frobenius_bound).toPrecision(2)} points of what a call for every item would give: `}
+            the <FrobeniusError /> is below {shift.frobenius_bound.toPrecision(2)}
+            {shift.focus && `, each cell times its weight of --focus ${shift.focus.of}`}.
           </dd>
         </dl>
       </section>
+      <Strata shift={shift} />
     </main>
   );
+}
+
+/** How the cells changed that count. */
+function focused({ of, before, after, shift, p_value, significant, direction }: Focus): string {
+  const change = `${number(shift.value)} (${number(shift.lo)} to ${number(shift.hi)})`;
+  const judged = significant ? `significantly ${WORDS[direction] ?? "different"}` : "not significant";
+  return `--focus ${of}: from ${number(before)} to ${number(after.value)}: ${change}, p ${format.probability(format.log(p_value))}, ${judged}.`;
 }
 
 /** Old plus the interval of the shift, as the old matrix is counted. */
@@ -159,6 +171,10 @@ function same(one: unknown, other: unknown): boolean {
 
 function text(value: unknown): string {
   return value == null ? "no class" : String(value);
+}
+
+function number(value: number | null | undefined): string {
+  return value == null ? "not known" : value.toPrecision(3).replace("-", "\u2212");
 }
 
 function percent(number: number | null | undefined): string {

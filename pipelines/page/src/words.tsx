@@ -49,6 +49,12 @@ export const FrobeniusError = () => (
   </Term>
 );
 
+export const Stratum = () => (
+  <Term word="stratum">
+    The items of one label and, where there is a confidence, of one range of it. Each stratum is sampled on its own.
+  </Term>
+);
+
 export const Embeddings = () => (
   <Term word="embeddings">
     Numbers that stand for an example, such that examples that are alike have numbers that are alike.

@@ -77,7 +77,7 @@ def discovery_result(folder):
     return output
 
 
-def shift_result(folder):
+def shift_result(folder, *flags):
     """Estimate the shift of an API whose answers are in a column, and return the output's folder."""
     rng = np.random.default_rng(6)
     label = rng.integers(0, 2, 4_000)
@@ -88,8 +88,8 @@ def shift_result(folder):
     columns["group"] = rng.choice(["a", "b"], 4_000)
     pq.write_table(pa.table(columns), data)
     command = ["shift", "--data", str(data), "--label", "label", "--old-prediction", "old"]
-    command += ["--replay-prediction", "new", "--budget", "2000", "--quiet"]
-    assert run([*command, "--output", str(output)]) == 0
+    command += ["--replay-prediction", "new", "--budget", "2000", "--difficulty", "sure", "--quiet"]
+    assert run([*command, *flags, "--output", str(output)]) == 0
     return output
 
 

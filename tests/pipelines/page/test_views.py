@@ -13,7 +13,7 @@ import pytest
 
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.in_browser import opened, violations
-from tests.pipelines.page.results import FORMULA, HOSTILE, long_values
+from tests.pipelines.page.results import FORMULA, HOSTILE, long_values, shift_result
 
 pytestmark = pytest.mark.browser
 
@@ -441,6 +441,44 @@ def test_a_shift_shows_its_matrices(browser, results):
             term = page.locator("dfn", has_text=word)
             term.focus()
             assert page.locator(f"#{term.get_attribute('aria-describedby')}").is_visible()
+
+
+def test_a_shift_shows_the_optimal_calls_of_its_strata(browser, results):
+    strata = document(results["shift"])["shift"]["strata"]
+    # Of 2,000 calls, in proportion to the size times σ.
+    best = [one["size"] * one["variance"] ** 0.5 for one in strata]
+    with opened(browser, results["shift"], view="#shift") as page:
+        table = page.locator("table.strata")
+        head = table.locator("thead th").all_inner_texts()
+        assert head == ["Label", "Confidence", "Items", "Calls", "Optimal calls", "Variance"]
+        rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+        assert len(rows) == len(strata) == 6
+        for row, one, wanted in zip(rows, strata, best, strict=True):
+            assert row[0] == str(one["label"])
+            for edge in (one.get("low"), one.get("high")):
+                assert edge is None or f"{edge:.6g}".replace("-", "\u2212") in row[1]
+            assert row[2:4] == [f"{one['size']:,}", f"{one['calls']:,}"]
+            assert row[4] == f"{2000 * wanted / sum(best):,.0f}"
+            assert float(row[5]) == pytest.approx(one["variance"], rel=0.005)
+        assert "negative where the old answer was wrong" in page.locator("main").inner_text()
+
+
+def test_a_shift_says_what_its_focus_is(browser, tmp_path):
+    result = shift_result(tmp_path, "--focus", "1:0")
+    assert run(["report", str(result), "--quiet"]) == 0
+    shift = document(result)["shift"]
+    focus = shift["focus"]
+    with opened(browser, result, view="#shift") as page:
+        said = page.locator("main").inner_text()
+        assert f"--focus 1:0: from {focus['before']:.3g} to {focus['after']['value']:.3g}: " in said
+        assert "significantly worse." in said
+        # The bound is that of the weighted cells, not of each cell.
+        bound = (
+            f"is below {shift['frobenius_bound']:.2g}, each cell times its weight of --focus 1:0"
+        )
+        assert bound in said
+        assert "each cell of the new matrix is within" not in said
+        assert violations(page) == []
 
 
 def test_examples_are_those_of_the_slice(browser, results):
