@@ -103,6 +103,10 @@ def test_the_worst_exit_code(codes, code, ended, placed, capsys, monkeypatch):
         (3, {"fail_on": "worst"}, "steps[3].fail_on: --fail-on 'worst': only 'worse' is known"),
         (2, {"resume": True}, "steps[2].resume: it holds for all steps; write it above 'steps'"),
         (2, {"output": "${RESULTS}/{date}/search"}, "is the output of steps[0] too"),
+        (2, {"output": "${RESULTS}/./{date}/search/"}, "is the output of steps[0] too"),
+        (2, {"output": None}, "steps[2].output: "),
+        (2, {"output": "${RESULTS}/{dat}"}, "steps[2].output: {dat} is not a placeholder"),
+        (2, {"repeat": 3}, "--plan and --repeat only print, and are not for a step of shift"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_before_anything_runs(at, more, message, placed, capsys):
