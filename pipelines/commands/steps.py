@@ -8,6 +8,7 @@ import re
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import FileError, InputError, NoFindingsError, OptionError, printable
@@ -17,9 +18,11 @@ from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.option_fields import flagged
 from slicebeam.pipelines.config.run_options import RunOptions
+from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.run.run_marker import OtherRunError
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -99,11 +102,13 @@ def _checked(
     step, place = steps[at], f"{file}, steps[{at}]"
     outputs = [one.options.get("output") for one in steps[:at]]
     output = step.options.get("output")
-    if output is not None and output in outputs:
-        raise OptionError(
-            f"{place}.output: {output!r} is the output of steps[{outputs.index(output)}] too; name "
-            "another folder"
-        )
+    if output is not None:
+        for earlier, other in enumerate(outputs):
+            if other is not None and _folder(other) == _folder(output):
+                raise OptionError(
+                    f"{place}.output: {output!r} is the output of steps[{earlier}] too; name "
+                    "another folder"
+                )
     kind = COMMANDS[step.command].options[1]
     known = flagged(kind)
     above = {name: getattr(common, name) for name in common.model_fields_set if name in known}
@@ -117,7 +122,11 @@ def _checked(
                 raise OptionError(f"{flag} is not for a step of {step.command}; leave it out")
         options = validated(RunOptions, given)
         check_run_options(step.command, options)
-        configuration(step.command, step.options)
+        config = configuration(step.command, step.options)
+        if isinstance(config, ShiftConfig) and config.simulates:
+            raise OptionError(
+                "--plan and --repeat only print, and are not for a step of shift; leave them out"
+            )
     except FileError:
         # What an earlier step writes is not there yet.
         if not any(_read_of(step, [one for one in outputs if one])):
@@ -127,6 +136,12 @@ def _checked(
         key = "" if flag_of is None else "." + flag_of[1].replace("-", "_")
         raise OptionError(f"{place}{key}: {error}") from error
     return options
+
+
+def _folder(output: str) -> str:
+    """Return an output as it is compared: two spellings may name a folder."""
+    path = storage_path(output, "--output")
+    return str(path.absolute() if isinstance(path, Path) else path).rstrip("/")
 
 
 def _read_of(step: RunSpec, outputs: Sequence[str]) -> Iterator[str]:
