@@ -173,11 +173,11 @@ class EditSession:
         ----------
         counting : where the slices of an edited list are counted; None where the examples are not read
         """
-        changed = edited.document
+        revised = edited.document
         if edited.edit.coverage is not None:
-            changed = self._with_coverage(changed, counting)
+            revised = self._with_coverage(revised, counting)
         document, path = publish_revision(
-            self.uri, self.document, changed, (edited.edit,), is_last=self.is_last
+            self.uri, self.document, revised, (edited.edit,), is_last=self.is_last
         )
         kept = {(one.metric, one.direction, one.rank) for one in document.findings}
         gone = [
