@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate
+from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate, SliceCoverage
 
 Id = int | str
 
@@ -233,6 +233,9 @@ class Edit(Part):
     before: Any = None
     after: Any = None
     note: str | None = None
+    coverage: tuple[SliceCoverage, ...] | None = Field(
+        None, description="of an edit that changed the slices: the document's before it"
+    )
 
 
 class Parent(Part):

@@ -13,7 +13,7 @@ from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
 from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 from slicebeam.pipelines.changelist.gate import Gate
-from slicebeam.pipelines.changelist.parts import Part
+from slicebeam.pipelines.changelist.parts import Part, SliceCoverage
 from slicebeam.pipelines.changelist.provenance import Provenance, PublishedFile
 from slicebeam.pipelines.changelist.shifted import Shift
 from slicebeam.pipelines.changelist.since import Since
@@ -71,6 +71,11 @@ class ChangeList(Part):
         description="for each metric and direction: how its findings were chosen, or why there are none",
     )
     slices: tuple[Slice, ...]
+    coverage: tuple[SliceCoverage, ...] = Field(
+        (),
+        description="for each metric that averages over examples: how much the slices explain together; "
+        "none with weights, and after an edit that changed the slices without counting them",
+    )
     tfma_metrics: tuple[TfmaMetric, ...] = Field(
         (),
         description="metrics of TensorFlow Model Analysis over all examples and on the listed slices",

@@ -225,8 +225,11 @@ def _replaced(
     for entry, place in zip(before, positions, strict=True):
         if found := _findings_of(document, document.slices[place].slice_id):
             entry["findings"] = found
-    changed = _without_findings(document.model_copy(update={"slices": slices}), gone)
-    return Edited(changed, _edit(op, target, before or None, after or None, note))
+    # How much the slices that are left explain is not known before they are counted.
+    update = {"slices": slices, "coverage": ()}
+    changed = _without_findings(document.model_copy(update=update), gone)
+    edit = _edit(op, target, before or None, after or None, note)
+    return Edited(changed, edit.model_copy(update={"coverage": document.coverage}))
 
 
 def _findings_of(document: SearchChangeList, slice_id: str) -> list[dict[str, Any]]:
@@ -298,7 +301,8 @@ def _put_back(document: SearchChangeList, edit: Edit) -> SearchChangeList:
         for one in edit.before or ()
         for found in one.get("findings", ())
     ]
-    return _with_findings(document.model_copy(update={"slices": tuple(slices)}), back)
+    update = {"slices": tuple(slices), "coverage": edit.coverage or ()}
+    return _with_findings(document.model_copy(update=update), back)
 
 
 def _edit(

@@ -51,3 +51,20 @@ class Estimate(Part):
     lo: float | None = None
     hi: float | None = None
     confidence: float | None = None
+
+
+class SliceCoverage(Part):
+    """How much of the variance between examples slices of the document explain together."""
+
+    metric: str
+    slices: int = Field(description="how many of the listed slices, the first ones; at most 200")
+    r2: float | None = Field(
+        None,
+        description="share of the variance of what the metric averages (whether an example counts against "
+        "it, its loss, its change) that membership of these slices explains, in a linear regression; "
+        "absent where that is the same in all examples",
+    )
+    r2_expected: float = Field(
+        description="mean of r2 if membership of as many slices said nothing; slices that were chosen on "
+        "the same examples explain more than that"
+    )

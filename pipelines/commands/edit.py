@@ -83,8 +83,9 @@ def remove(config: RemoveConfig, note: Note) -> Revision:
 def merge(config: MergeConfig, note: Note) -> Revision:
     """Make one slice of several: the examples of any of them."""
     base = EditSession.read(config.changelist)
-    edited = merged_slices(base, config.slices, config.name, Counting.of(config))
-    return base.publish(edited, f"merged {len(config.slices)} slices")
+    counting = Counting.of(config)
+    edited = merged_slices(base, config.slices, config.name, counting)
+    return base.publish(edited, f"merged {len(config.slices)} slices", counting)
 
 
 @from_last
@@ -92,8 +93,9 @@ def split(config: SplitConfig, note: Note) -> Revision:
     """Make two slices of one, by a predicate."""
     base = EditSession.read(config.changelist)
     one = find_slice(base.document, config.slice)
-    edited = split_slice(base, one, config.where, config.name, Counting.of(config))
-    return base.publish(edited, f"split slice {one.name!r}")
+    counting = Counting.of(config)
+    edited = split_slice(base, one, config.where, config.name, counting)
+    return base.publish(edited, f"split slice {one.name!r}", counting)
 
 
 @from_last

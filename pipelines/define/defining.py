@@ -47,7 +47,7 @@ def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revis
     base.notes += notes
     new = DefinedSlice(config.name, definition, METHODS[config.way])
     (one,) = base.counted([new], counting)
-    return base.publish(added(base.document, one), f"defined slice {config.name!r}")
+    return base.publish(added(base.document, one), f"defined slice {config.name!r}", counting)
 
 
 def _defined(

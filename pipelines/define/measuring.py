@@ -1,34 +1,44 @@
-"""Counts and tests user-defined slices, on the data of a document."""
+"""Counts and tests user-defined slices, on the data of a document, and what all its slices explain."""
 
 from __future__ import annotations
 
 import tempfile
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.rules import slice_id_of
-from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_given
+from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_given, wishes_of
 from slicebeam.pipelines.config.check import CheckConfig, taken_over
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
+from slicebeam.pipelines.config.discover import LSA
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
+from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.pipelines.search.search_observer import SilentObserver
 from slicebeam.transforms.discovery.embed_examples import ExampleSplit
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.parts import SliceCoverage
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.stage import Stage
 
 # How the files are read is not an option of a check that takes over an earlier run's.
 _OF_FILES = (
@@ -40,6 +50,8 @@ _OF_FILES = (
     "chunk_rows",
     "example_id",
 )
+# Embeddings are a column, or take a few seconds.
+_QUICK_ENCODERS = ("none", LSA)
 
 
 def measured(
@@ -70,18 +82,86 @@ def measured(
         The engine, the storage or what embeds texts failed.
     """
     known = PublishedDiscovery(changelist_uri, document, confirmed)
-    wanted = WantedSlices(
+    wanted = _wanted(known, definitions)
+    with _check(known, data, runner_config, runner_option) as (config, engine, split):
+        prepare = partial(_prepared, wanted=wanted, known=known, split=split)
+        steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
+        published = run_steps(config, steps, engine, SilentObserver())
+    found = {one.slice_id: one for one in published.changelist.slices}
+    return [
+        found[slice_id_of(definition)].model_copy(update={"name": name})
+        for name, definition in definitions
+    ]
+
+
+def coverage_of(
+    document: SearchChangeList,
+    *,
+    data: tuple[str, ...] | None,
+    changelist_uri: str,
+    runner_config: str = "direct",
+    runner_option: tuple[str, ...] = (),
+    confirmed: Confirmed = NOTHING,
+) -> tuple[SliceCoverage, ...]:
+    """Return how much the slices of a document explain together; see `measured`.
+
+    Raises
+    ------
+    InputError
+        Also where examples would have to be embedded by anything that takes long, or is paid.
+    """
+    if not document.slices or document.dataset.weight_field is not None:
+        return ()
+    known = PublishedDiscovery(changelist_uri, document, confirmed)
+    definitions = [(one.name, one.definition) for one in document.slices[:MOST_COVERING]]
+    wanted = _wanted(known, definitions)
+    discovery = document.discovery
+    if (
+        discovery is not None
+        and discovery.encoder not in _QUICK_ENCODERS
+        and wishes_of(wanted, ()).embeddings
+    ):
+        raise OptionError(f"all examples would have to be embedded by {discovery.encoder} again")
+    with _check(known, data, runner_config, runner_option) as (config, engine, split):
+        files = expand_paths(config.data)
+        work = WorkFolder(storage_path(config.output))
+        work.begin(config, files, resume=False)
+        with work:
+            prepared = prepare_given(config, wanted, known, files, work, engine, _in_silence, split)
+            keys = prepared.lattice.singleton_keys()
+            return list_coverage(config, prepared, keys, work, engine)
+
+
+def _in_silence(_: Stage) -> None:
+    """Report no stage."""
+
+
+def _wanted(
+    known: PublishedDiscovery, definitions: Sequence[tuple[str, AnyDefinition]]
+) -> WantedSlices:
+    return WantedSlices(
         "changelist",
-        changelist_uri,
+        known.uri,
         tuple(
             wanted_slice(name, definition, slice_id_of(definition))
             for name, definition in definitions
         ),
-        document.changelist_id,
+        known.document.changelist_id,
     )
+
+
+@contextmanager
+def _check(
+    known: PublishedDiscovery,
+    data: tuple[str, ...] | None,
+    runner_config: str,
+    runner_option: tuple[str, ...],
+) -> Iterator[tuple[CheckConfig, Engine, ExampleSplit | None]]:
+    """Yield a check with the options of a document, in a temporary folder, and the examples left out."""
+    document = known.document
     earlier = document.provenance.config
     options: dict[str, Any] = taken_over(earlier, {})
-    refuse_unconfirmed(changelist_uri, options, asdict(confirmed))
+    refuse_unconfirmed(known.uri, options, asdict(known.confirmed))
     options |= {name: earlier[name] for name in _OF_FILES if name in earlier}
     if options.get("example_id") and options.get("group"):
         # Of the two that a discovery takes, a check resamples by one.
@@ -93,20 +173,12 @@ def measured(
     ):
         options |= {
             "output": str(Path(folder) / "out"),
-            "changelist": changelist_uri,
+            "changelist": known.uri,
             "runner_config": runner_config,
             "runner_option": runner_option,
         }
         config = validated(CheckConfig, options)
-        split = split_of(known) if data is None else None
-        prepare = partial(_prepared, wanted=wanted, known=known, split=split)
-        steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
-        published = run_steps(config, steps, engine, SilentObserver())
-    found = {one.slice_id: one for one in published.changelist.slices}
-    return [
-        found[slice_id_of(definition)].model_copy(update={"name": name})
-        for name, definition in definitions
-    ]
+        yield config, engine, split_of(known) if data is None else None
 
 
 def _prepared(

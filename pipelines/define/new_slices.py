@@ -166,10 +166,18 @@ class EditSession:
             slices.append(counted.model_copy(update=update))
         return slices
 
-    def publish(self, edited: Edited, summary: str) -> Revision:
-        """Write the edited document as the next revision, with a summary of the edit."""
+    def publish(self, edited: Edited, summary: str, counting: Counting | None = None) -> Revision:
+        """Write the edited document as the next revision, with a summary of the edit.
+
+        Parameters
+        ----------
+        counting : where the slices of an edited list are counted; None where the examples are not read
+        """
+        revised = edited.document
+        if edited.edit.coverage is not None:
+            revised = self._with_coverage(revised, counting)
         document, path = publish_revision(
-            self.uri, self.document, edited.document, (edited.edit,), is_last=self.is_last
+            self.uri, self.document, revised, (edited.edit,), is_last=self.is_last
         )
         kept = {(one.metric, one.direction, one.rank) for one in document.findings}
         gone = [
@@ -185,6 +193,35 @@ class EditSession:
         before = {one.slice_id: one for one in self.document.slices}
         changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
         return Revision(document, path, changed, tuple(self.notes), summary)
+
+    def _with_coverage(
+        self, document: SearchChangeList, counting: Counting | None
+    ) -> SearchChangeList:
+        """Return an edited document with how much its slices explain, or note why this is unknown."""
+        reason = "this edit does not read the examples"
+        if counting is not None:
+            from slicebeam.pipelines.define.measuring import coverage_of
+
+            try:
+                coverage = coverage_of(
+                    document,
+                    data=counting.data or None,
+                    changelist_uri=self.uri,
+                    runner_config=counting.runner_config,
+                    runner_option=counting.runner_option,
+                    confirmed=counting.confirmed,
+                )
+            except InputError as error:
+                # The edit itself needs less of the data than all slices do.
+                reason = str(error)
+            else:
+                return document.model_copy(update={"coverage": coverage})
+        if self.document.coverage:
+            self.notes.append(
+                f"how much the slices explain together is not known: {reason}; slicebeam check "
+                "--changelist with this revision counts it"
+            )
+        return document
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.search.gate import lead
-from slicebeam.pipelines.show.finding_tables import all_findings, coverage_line
+from slicebeam.pipelines.show.coverage import coverage_lines
+from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.pipelines.show.result_notes import notes
 from slicebeam.transforms.encode.predicates import Singleton
 
@@ -195,8 +196,7 @@ def _worst(document: ChangeList, metric: str) -> list[str]:
 
 def _notes(document: ChangeList) -> Iterator[str]:
     if isinstance(document, SearchChangeList):
-        for one in all_findings(document):
-            yield from filter(None, [coverage_line(document, one)])
+        yield from coverage_lines(document, all_findings(document))
         yield from notes(document)
         yield from document.testing.unseen
     if document.since is not None:

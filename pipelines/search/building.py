@@ -319,6 +319,12 @@ def _estimate(value: float, low: float, high: float) -> Estimate:
     return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
 
 
+def listed_positions(reported: Reported, lists: Sequence[FindingList]) -> NDArray[np.int64]:
+    """Return the positions [listed] of the slices that the document lists, in its order."""
+    found = np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
+    return reported.listed(MOST_REPORTED, found)
+
+
 def _slices(
     prepared: EncodedDataset,
     results: Results,
@@ -326,8 +332,7 @@ def _slices(
     reported: Reported,
     lists: Sequence[FindingList],
 ) -> tuple[Slice, ...]:
-    found = np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
-    order = reported.listed(MOST_REPORTED, found)
+    order = listed_positions(reported, lists)
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
     origin = Origin()

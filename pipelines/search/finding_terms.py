@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.candidates import ChosenSlice
+    from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.search.finding_list import Direction
     from slicebeam.pipelines.search.results import MetricResult
@@ -78,10 +79,10 @@ class FindingTerms:
             value=value,
             expected=expected,
             difference=self._difference(one, value, expected),
-            interval=(_finite(low), _finite(high)),
+            interval=(finite(low), finite(high)),
             p_value=one.p_value,
             held_share=self._held_share(one.held_size, one.held_total),
-            rate_outside=_finite(outside),
+            rate_outside=finite(outside),
         )
 
     def _difference(self, one: ChosenSlice, value: float, expected: float) -> float:
@@ -113,7 +114,7 @@ class FindingTerms:
                     rank for rank in range(1, MOST_FINDINGS + 1) if mask >> rank - 1 & 1
                 ),
                 share=share,
-                value=_finite(value),
+                value=finite(value),
             )
             for mask, share, value in zip(
                 sets.masks.tolist(), (sets.size / size.sum()).tolist(), values.tolist(), strict=True
@@ -134,11 +135,8 @@ class FindingTerms:
         if layout.weighted:
             return None
         inside = membership(masks, findings).astype(np.float64)
-        n, total, squares = (layout.moment(sums, weight, power) for weight, power in _MOMENTS)
-        both = inside.T @ (n[:, None] * inside)
-        rows, whole = int(n.sum()), float(total.sum())
-        scatter = float(squares.sum()) - whole**2 / rows
-        return of_slices(both, inside.T @ total, rows, whole, scatter)
+        both = inside.T @ (layout.moment(sums, 1, 0)[:, None] * inside)
+        return explained_variance(layout, both, inside.T @ sums, sums.sum(axis=0))
 
     def _interval(
         self, one: ChosenSlice, position: int, value: float, expected: float
@@ -170,12 +168,33 @@ class FindingTerms:
         layout = self._target.layout
         of_all = self._own.target_sums(self.everything[None], self.space)[0]
         if layout.kind == "rate":
-            return _finite(total / layout.moment(of_all, 1, 1).item())
+            return finite(total / layout.moment(of_all, 1, 1).item())
         # Means are summed about a shift.
         shift = float(self._own.of_target(np.zeros(1), self.space)[0])
         whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
-        return _finite((total + shift * size) / whole) if whole > 0 else None
+        return finite((total + shift * size) / whole) if whole > 0 else None
 
 
-def _finite(number: float) -> float | None:
+def explained_variance(
+    layout: TargetSums,
+    both: NDArray[np.float64] | NDArray[np.int64],
+    sums: NDArray[np.float64],
+    of_all: NDArray[np.float64],
+) -> Coverage:
+    """Return how much of the targets' variance slices explain together.
+
+    Parameters
+    ----------
+    layout : without weights
+    both : [slices, slices] examples in both of two
+    sums : [slices, columns] of the targets of each slice
+    of_all : [columns] of those of all examples
+    """
+    n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
+    totals = layout.moment(sums, 1, 1)
+    return of_slices(both, totals, int(n), total, squares - total**2 / n)
+
+
+def finite(number: float) -> float | None:
+    """Return a number; None for NaN and infinities, which JSON lacks."""
     return number if math.isfinite(number) else None

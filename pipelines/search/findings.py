@@ -21,7 +21,7 @@ from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, kept_pass_over
 from slicebeam.pipelines.search.finding_list import Direction, FindingList
-from slicebeam.pipelines.search.finding_terms import FindingTerms
+from slicebeam.pipelines.search.finding_terms import FindingTerms, finite
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,
@@ -380,7 +380,7 @@ class _Choice:
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
                 intersections=terms.intersections(found.masks, found.sums) if findings else (),
-                r2=None if coverage is None or math.isnan(coverage.r2) else coverage.r2,
+                r2=None if coverage is None else finite(coverage.r2),
                 r2_expected=None if coverage is None else coverage.expected,
                 candidates=found.candidates,
                 left_out=found.left_out,

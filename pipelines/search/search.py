@@ -16,12 +16,13 @@ from slicebeam.pipelines.run.published_run import with_run
 from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.building import build
+from slicebeam.pipelines.search.building import build, listed_positions
 from slicebeam.pipelines.search.earlier_run import BaselineRun, earlier_run
 from slicebeam.pipelines.search.explain import explain
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
+from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.report_order import Reported, report_order
 from slicebeam.pipelines.search.results import collect
 from slicebeam.pipelines.search.since import compare_runs
@@ -245,6 +246,8 @@ def find_and_publish(
     order = steps.order(results, config)
     observer.stage(Stage("choosing findings"))
     lists = finding_lists(config, prepared, results, searched.tests_per_level, names, work, engine)
+    first = results.keys[listed_positions(order, lists)[:MOST_COVERING]]
+    coverage = list_coverage(config, prepared, first, work, engine)
     further = places.further
     with files_to_publish(places.document, (*further, TABLE), before, writer()) as files:
         write_slices(files.streams[TABLE], results, names, prepared.rows, lists)
@@ -258,7 +261,7 @@ def find_and_publish(
             lists,
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
-        )
+        ).model_copy(update={"coverage": coverage})
         changelist, plots = with_tfma_metrics(
             changelist, config, prepared, work, engine, observer.stage
         )

@@ -158,19 +158,21 @@ class Editing:
             (one,) = base.counted([DefinedSlice(name, definition)], counting)
             return added(base.document, one)
 
-        return self._edited(given, defined, "defined a slice")
+        return self._edited(given, defined, "defined a slice", counting)
 
     def add(self, given: _OfSlice) -> dict[str, Any]:
         """Put a slice of the table into the document, counted on the data."""
         from slicebeam.pipelines.define.new_slices import DefinedSlice
 
+        counting = self._counting()
+
         def put(base: EditSession) -> Edited:
             found = table_slice(base.uri, base.document, given.slice_id)
             new = DefinedSlice(found.name, found.definition)
-            (one,) = base.counted([new], self._counting())
+            (one,) = base.counted([new], counting)
             return added(base.document, one)
 
-        return self._edited(given, put, "added a slice of the table")
+        return self._edited(given, put, "added a slice of the table", counting)
 
     def _counting(self) -> Counting:
         from slicebeam.pipelines.define.new_slices import Counting
@@ -179,7 +181,11 @@ class Editing:
         return Counting(config.data, confirmed=config.confirmed)
 
     def _edited(
-        self, given: _Based, edit: Callable[[EditSession], Edited], summary: str
+        self,
+        given: _Based,
+        edit: Callable[[EditSession], Edited],
+        summary: str,
+        counting: Counting | None = None,
     ) -> dict[str, Any]:
         from slicebeam.pipelines.define.new_slices import EditSession
 
@@ -195,7 +201,7 @@ class Editing:
                 )
             base = EditSession(now.uri, now.document)
             try:
-                revision: Revision = base.publish(edit(base), summary)
+                revision: Revision = base.publish(edit(base), summary, counting)
             except SupersededError as error:
                 raise RefusedError(
                     "another edit came meanwhile; look at it and edit again", 409

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.show.coverage import list_coverage_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
@@ -25,13 +26,16 @@ def show_revision(revision: Revision, config: DocumentConfig) -> None:
             "op": edit.op,
             "target": edit.target,
             "slices": [_summary(one) for one in revision.changed],
+            "coverage": [one.model_dump(mode="json") for one in revision.document.coverage],
             "notes": list(revision.notes),
         }
         sys.stdout.write(json_line(summary) + "\n")
     elif not config.quiet:
         for note in revision.notes:
             sys.stderr.write(f"note: {printable(note)}\n")
-        for line in (revision.summary, *map(_line, revision.changed)):
+        is_list_edit = edit.coverage is not None or edit.op == "undo"
+        explained = list_coverage_lines(revision.document) if is_list_edit else []
+        for line in (revision.summary, *map(_line, revision.changed), *explained):
             sys.stdout.write(f"{printable(line)}\n")
         sys.stdout.write(f"{revision.path}\n")
 

@@ -112,21 +112,6 @@ def left_out_line(shown: FindingTables) -> str | None:
     )
 
 
-def coverage_line(document: SearchChangeList, shown: FindingTables) -> str | None:
-    """Return how much of what examples differ by the findings explain; None where that is not known."""
-    model = shown.model
-    if model.r2 is None or model.r2_expected is None or model.removed:
-        return None
-    change = "the change of " if document.comparison.kind == "baseline" else ""
-    explain = f"The {len(shown.findings)} findings explain"
-    if len(shown.findings) == 1:
-        explain = "The finding explains"
-    return (
-        f"{explain} {model.r2:.1%} of the variance of {change}{model.metric} between examples "
-        f"({100 * model.r2_expected:.2g}% by chance)."
-    )
-
-
 def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list[Column]:
     """Return the columns of numbers, of the first findings.
 

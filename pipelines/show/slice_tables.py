@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import counted, overall_sentences
+from slicebeam.pipelines.show.coverage import coverage_lines
 from slicebeam.pipelines.show.discovery import found_lines
 from slicebeam.pipelines.show.finding_tables import (
     LEAST_LINES,
     MOST_LINES,
     all_findings,
-    coverage_line,
     heading,
     hidden_columns,
     hidden_line,
@@ -106,10 +106,9 @@ def show_slices(
                 f"of {'their' if rows.folded > 1 else 'its'} examples with a slice above.",
                 markup=False,
             )
-    explained = [coverage_line(document, one) for one in lists]
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
-        list(dict.fromkeys(filter(None, [*explained, *reasons]))),
+        list(dict.fromkeys(filter(None, [*coverage_lines(document, lists), *reasons]))),
         list(tfma_lines(document, places)),
         found_lines(document),
         since_lines(document, places),

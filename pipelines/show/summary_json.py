@@ -59,6 +59,7 @@ def summary_json(published: Published) -> dict[str, Any]:
             one.model_dump(mode="json") | {"slice": names.get(one.slice_id)}
             for one in document.findings
         ],
+        "coverage": [one.model_dump(mode="json") for one in document.coverage],
         "drift": list(document.dataset.drift),
         "warnings": list(document.testing.warnings),
         "explanation": list(published.explanation),

@@ -332,6 +332,19 @@ def test_coverage_is_that_of_a_regression(world):
         assert own["r2_expected"] == pytest.approx(expected, rel=1e-12)
 
 
+def test_coverage_of_the_slices_is_that_of_a_regression_on_tested_examples(world):
+    document = world.found.document
+    (own,) = document["coverage"]
+    slices = document["slices"][:200]
+    assert own["slices"] == len(slices) > 0
+    members = [world.held(one["definition"]["predicate"]) for one in slices]
+    X = np.column_stack([np.ones(len(world.D)), np.transpose(members)]).astype(float)
+    left = world.D - X @ np.linalg.lstsq(X, world.D, rcond=None)[0]
+    assert own["r2"] == pytest.approx(1 - left.var() / world.D.var(), rel=1e-8)
+    rank = np.linalg.matrix_rank(X) - 1
+    assert own["r2_expected"] == pytest.approx(rank / (len(world.D) - 1), rel=1e-12)
+
+
 def test_significant_slices_are_reported_once_in_the_order_of_z(world):
     slices, table = world.found.document["slices"], world.found.table
     called = table[table["significant"]].set_index("slice_id")

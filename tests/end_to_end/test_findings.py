@@ -76,6 +76,17 @@ def _members(found, frame, finding):
     return predicates.mask(frame, one["definition"]["predicate"])
 
 
+def _is_explained(section, rows, members):
+    """Compare with a regression of the targets on membership, and the rank of membership."""
+    X = np.stack([inside[rows.kept] * 1.0 for inside in members], axis=1)
+    X -= X.mean(axis=0)
+    target = rows.target[rows.kept] - rows.target[rows.kept].mean()
+    left = target - X @ np.linalg.lstsq(X, target, rcond=None)[0]
+    assert section["r2"] == pytest.approx(1 - (left @ left) / (target @ target), rel=1e-8)
+    rank = np.linalg.matrix_rank(X)
+    assert section["r2_expected"] == pytest.approx(rank / (target.size - 1), rel=1e-12)
+
+
 CASES = {
     "accuracy": ("accuracy", {}),
     "recall": ("recall", {}),
@@ -158,6 +169,7 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
             assert ranks[one["slice_id"]] == one["rank"]
         _check_intersections(side, rows, members[:10])
         _check_coverage(side, rows, members, weighted="weight" in options)
+    _check_coverage_of_the_slices(found.document, frame, rows, weighted="weight" in options)
     assert len(ranks) == len({one["slice_id"] for one in findings})
 
 
@@ -165,13 +177,17 @@ def _check_coverage(side, rows, members, *, weighted):
     if weighted or not members:
         assert not {"r2", "r2_expected"} & side.keys()
         return
-    X = np.stack([inside[rows.kept] * 1.0 for inside in members], axis=1)
-    X -= X.mean(axis=0)
-    target = rows.target[rows.kept] - rows.target[rows.kept].mean()
-    left = target - X @ np.linalg.lstsq(X, target, rcond=None)[0]
-    assert side["r2"] == pytest.approx(1 - (left @ left) / (target @ target), rel=1e-8)
-    rank = np.linalg.matrix_rank(X)
-    assert side["r2_expected"] == pytest.approx(rank / (target.size - 1), rel=1e-12)
+    _is_explained(side, rows, members)
+
+
+def _check_coverage_of_the_slices(document, frame, rows, *, weighted):
+    if weighted:
+        assert document["coverage"] == []
+        return
+    (one,) = document["coverage"]
+    slices = document["slices"][:200]
+    assert one["slices"] == len(slices)
+    _is_explained(one, rows, [predicates.mask(frame, s["definition"]["predicate"]) for s in slices])
 
 
 def _check_intersections(side, rows, members):

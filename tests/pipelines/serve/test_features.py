@@ -110,6 +110,9 @@ def test_edits_write_the_revisions_of_the_commands(result):
     defined = ask("edits/define", revision=3, name="old wives", where="age >= 60 & sex = Female")
     slices = {one["slice_id"]: one for one in document(result, defined["file"])["slices"]}
     new = slices[defined["slices"][0]]
+    (coverage,) = document(result, defined["file"])["coverage"]
+    assert coverage["slices"] == len(slices)
+    assert coverage["r2"] > document(result)["coverage"][0]["r2"]
     rows = pq.read_table(ADULT).to_pylist()
     assert new["size"]["n"] == sum(one["age"] >= 60 and one["sex"] == "Female" for one in rows)
     for where, said in (("agee >= 60", "did you mean 'age'"), ("age >", "'age >' is not a")):
@@ -125,7 +128,7 @@ def test_edits_write_the_revisions_of_the_commands(result):
         ask("edits/undo", revision=revision)
     assert "nothing to undo" in asks(page, 400)("edits/undo", revision=10)["error"]
     first, last = document(result), document(result, "changelist.r10.json")
-    assert last["slices"] == first["slices"]
+    assert (last["slices"], last["coverage"]) == (first["slices"], first["coverage"])
     # The command goes on from there.
     rename = ["edit", "rename", "--changelist", str(result), "--slice", slice_id]
     assert run([*rename, "--name", "a", "--quiet"]) == 0

@@ -1,0 +1,75 @@
+"""How much of the variance between examples the slices of a document explain together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.changelist.parts import SliceCoverage
+from slicebeam.pipelines.prepare.shard_passes import kept_pass_over
+from slicebeam.pipelines.search.finding_terms import explained_variance, finite
+from slicebeam.transforms.count.finding_passes import without_buckets
+from slicebeam.transforms.discovery.count_overlaps import CountOverlaps
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+
+# Slices, the first ones of the document: the cost of a pass grows with their square.
+MOST_COVERING = 200
+# CPU time of an example and a slice, measured with as many slices.
+_SECONDS_PER_MEMBERSHIP = 4e-9
+
+
+def list_coverage(
+    config: RunConfig, prepared: EncodedDataset, keys: Keys, work: WorkFolder, engine: Engine
+) -> tuple[SliceCoverage, ...]:
+    """Return for each metric how much the slices explain; nothing of examples with weights.
+
+    Metrics that do not average over examples, or that have no value, are left out.
+
+    Parameters
+    ----------
+    keys : int64 [slices] distinct; not more than `MOST_COVERING`
+    """
+    scaling = without_buckets(prepared.scaling)
+    space = scaling.space
+    targets = {
+        own.name: target
+        for own in map(metric, config.metric)
+        if own.undefined_reason(prepared.of_all, prepared.space) is None
+        and (target := own.target(space)) is not None
+    }
+    if space.weighted or not targets or not keys.size:
+        return ()
+    counted, place = np.unique(
+        [one.counted for one in targets.values()], axis=0, return_inverse=True
+    )
+    function = CountOverlaps(np.sort(keys), prepared.lattice, scaling, counted)
+    found = kept_pass_over(
+        [storage_path(path) for path in prepared.shards],
+        "coverage",
+        function,
+        work,
+        engine,
+        prepared.rows * keys.size * _SECONDS_PER_MEMBERSHIP,
+    )
+    sums = np.sum([one["sums"] for one in found], axis=0).reshape(keys.size, space.raw_columns)
+    both = np.sum([one["both"] for one in found], axis=0).reshape(-1, keys.size, keys.size)
+    everything = prepared.totals[None, : space.raw_columns]
+    coverages = []
+    for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
+        of_slices, (of_all,) = (metric(name).target_sums(one, space) for one in (sums, everything))
+        one = explained_variance(target.layout, both[at], of_slices, of_all)
+        coverages.append(
+            SliceCoverage(
+                metric=name, slices=keys.size, r2=finite(one.r2), r2_expected=one.expected
+            )
+        )
+    return tuple(coverages)
