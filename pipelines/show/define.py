@@ -9,6 +9,8 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import DocumentConfig
     from slicebeam.pipelines.define.new_slices import Revision
@@ -24,19 +26,22 @@ def show_revision(revision: Revision, config: DocumentConfig) -> None:
             "revision": revision.document.revision,
             "op": edit.op,
             "target": edit.target,
-            "slices": [_summary(one) for one in revision.changed],
+            "slices": [slice_summary(one) for one in revision.changed],
             "notes": list(revision.notes),
         }
         sys.stdout.write(json_line(summary) + "\n")
     elif not config.quiet:
         for note in revision.notes:
             sys.stderr.write(f"note: {printable(note)}\n")
-        for line in (revision.summary, *map(_line, revision.changed)):
+        for line in (
+            revision.summary,
+            *(f"  {slice_line(slice_summary(one))}" for one in revision.changed),
+        ):
             sys.stdout.write(f"{printable(line)}\n")
         sys.stdout.write(f"{revision.path}\n")
 
 
-def _summary(one: Slice) -> dict[str, Any]:
+def slice_summary(one: Slice) -> dict[str, Any]:
     """Return what ``--json`` prints of a slice, by the primary metric."""
     change = one.changes[0]
     delta = change.delta
@@ -44,6 +49,7 @@ def _summary(one: Slice) -> dict[str, Any]:
         "slice_id": one.slice_id,
         "slice": one.name,
         "n": one.size.n,
+        "share": one.size.share,
         "metric": change.metric,
         "value": change.after.value,
         "delta": None if delta is None else delta.value,
@@ -52,9 +58,9 @@ def _summary(one: Slice) -> dict[str, Any]:
     }
 
 
-def _line(one: Slice) -> str:
-    summary = _summary(one)
-    text = f"  {one.slice_id}  {one.name}: {one.size.n:,} examples ({one.size.share:.1%})"
+def slice_line(summary: Mapping[str, Any]) -> str:
+    """Return the line of a `slice_summary`."""
+    text = "{slice_id}  {slice}: {n:,} examples ({share:.1%})".format(**summary)
     if summary["value"] is not None:
         text += f", {summary['metric']} {summary['value']:.4g}"
     if summary["delta"] is not None:
