@@ -10,13 +10,8 @@ import pytest
 
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encoders.lsa import LsaEncoder
-from tests.discover_runs import discover
+from tests.discovered import topics
 
-TOPICS = {
-    "film": "actor scene plot camera director ending",
-    "food": "soup bread waiter menu kitchen taste",
-    "phone": "battery screen charger camera signal case",
-}
 TEXT = "a camera for the scene"
 
 
@@ -24,15 +19,7 @@ TEXT = "a camera for the scene"
 def found(tmp_path_factory):
     """A discovery of which a part of the examples shaped the groups, with a slice defined by words."""
     folder = tmp_path_factory.mktemp("show")
-    rng = np.random.default_rng(3)
-    topics = [list(TOPICS)[at % 3] for at in range(360)]
-    texts = [" ".join(rng.choice(TOPICS[one].split(), 5)) for one in topics]
-    wrong = rng.random(360) < np.select([np.array(topics) == "food", True], [0.7, 0.1])
-    table = {"id": np.arange(360) * 10, "text": texts, "label": [0] * 360, "new": wrong.astype(int)}
-    pq.write_table(pa.table(table), folder / "data.parquet")
-    roles = {"label": "label", "prediction": "new", "example_id": "id", "text": "text"}
-    run_options = {"components": (3,), "loss_weight": 0.5, "min_slice_size": 10}
-    done = discover(folder / "out", data=(str(folder / "data.parquet"),), **roles, **run_options)
+    done = topics(folder, loss_weight=0.5)
     for name in ("director", "battery"):
         command = ["define", "--changelist", str(folder / "out"), "--name", f"the {name}"]
         assert run([*command, "--text-filter", name, "--quiet"]) == 0
