@@ -45,7 +45,7 @@ _LISTED = 100
 WRITING = threading.Lock()
 _Name = Annotated[str, Field(max_length=500)]
 # How errors of the command speak of what is a field in the page.
-_FIELDS = re.compile(r"--where: |--(name|threshold|text-filter)")
+_FIELDS = re.compile(r"--where: |--(name|threshold|text-filter|ids|classifier)")
 
 
 class _Based(Given):
