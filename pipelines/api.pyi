@@ -416,9 +416,9 @@ def define(
     llm: StrPath | None = None,
     budget: int | None = None,
     text: str | None = None,
+    encoder: str | None = None,
     model: StrPath | None = None,
     baseline_model: StrPath | None = None,
-    encoder: str | None = None,
     runner_config: str = "direct",
     runner_option: str | Sequence[str] | Mapping[str, object] = (),
     allow_http: bool = False,
@@ -442,11 +442,48 @@ def define(
     llm : YAML file that describes the language model's API, as for shift `api`. {prompt} stands for the prompt.
     budget : Maximum number of calls for `llm_filter`, including those of earlier runs.
     text : Column of the texts for `llm_filter`. By default as in `changelist`.
+    encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     model : Confirms the model in the ChangeList. Loading it runs the code in it.
     baseline_model : Confirms the old model in the ChangeList.
-    encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
+    allow_http : Send keys over http:// to other machines, where others can read them.
+    progress : print progress and notes on stderr
+
+    Raises
+    ------
+    InputError
+        An option (`OptionError`), a column (`ColumnError`), a file (`FileError`) or the data is wrong.
+    EngineError
+        The engine, an API or the storage (`StorageError`) failed.
+    """
+
+def show(
+    changelist: StrPath,
+    /,
+    *,
+    data: StrPath | Sequence[StrPath] = (),
+    encoder: str | None = None,
+    slice: str | None = None,
+    words: str | None = None,
+    text: str | None = None,
+    limit: int = 20,
+    allow_http: bool = False,
+    progress: bool = False,
+) -> list[dict[str, Any]]:
+    """Print the slices of a ChangeList, or the examples of a slice.
+
+    With `text`, those that are nearest to a text come first: the encoder of the discovery embeds both.
+
+    Parameters
+    ----------
+    changelist : a ChangeList, or its folder for the last revision
+    data : Files or globs of the examples. One or several. By default as in the ChangeList.
+    encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
+    slice : Slice whose examples are shown, given by its slice_id, the start of its slice_id, or its name.
+    words : Only slices with all of these words, joined by &, in their names, descriptions, notes, phrases or attributed words.
+    text : Text that slices are ordered by: the cosine similarity of the mean embedding of their examples to that of the text. With `slice`, that of each example.
+    limit : Maximum number of slices or examples.
     allow_http : Send keys over http:// to other machines, where others can read them.
     progress : print progress and notes on stderr
 
@@ -667,9 +704,9 @@ class edit:
         slices: str | Sequence[str],
         name: str,
         data: StrPath | Sequence[StrPath] = (),
+        encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         runner_config: str = "direct",
         runner_option: str | Sequence[str] | Mapping[str, object] = (),
         allow_http: bool = False,
@@ -683,9 +720,9 @@ class edit:
         slices : Slice to merge, given by its slice_id or name. One or several.
         name : Name of the new slice.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
-        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -707,9 +744,9 @@ class edit:
         slice: str,
         where: str,
         data: StrPath | Sequence[StrPath] = (),
+        encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         name: str | Sequence[str] = (),
         runner_config: str = "direct",
         runner_option: str | Sequence[str] | Mapping[str, object] = (),
@@ -724,9 +761,9 @@ class edit:
         slice : Slice, given by its slice_id, the start of its slice_id, or its name.
         where : Predicate that splits the slice. The examples that satisfy it become one part, the others the second.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
-        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         name : Name of a part. Give it twice, or not at all. By default made from the slice and the predicate.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
@@ -963,9 +1000,9 @@ class adapt:
         data: StrPath | Sequence[StrPath] = (),
         text: str | Sequence[str] = (),
         slice: str | Sequence[str] = (),
+        encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         seed: int = 0,
         append: bool = False,
         topic: str = "/found",
@@ -985,9 +1022,9 @@ class adapt:
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         text : Column of the texts that are the inputs of the model; two for pairs. One or several. By default that of a discovery, or the only column of free text.
         slice : Slice (id, the beginning of one, or name) to make a topic of. One or several. By default the findings; of a discovery all slices.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
-        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         seed : Random seed.
         append : Add to the tree in `to`, if there is one, the tests that it has not.
         topic : Topic below which those of the slices are.
@@ -1050,9 +1087,9 @@ class attribute:
         labels_dir: StrPath | None = None,
         query: str | Sequence[str] = (),
         train: bool = False,
+        encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -1076,9 +1113,9 @@ class attribute:
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
         query : Text similar to the examples that `text` describes, to find those that the slice misses. One or several. By default `text`.
         train : Draw items for training a classifier instead of for estimation.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
-        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -1105,9 +1142,9 @@ class attribute:
         text: str,
         data: StrPath | Sequence[StrPath] = (),
         labels_dir: StrPath | None = None,
+        encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -1124,9 +1161,9 @@ class attribute:
         text : Words to test: a description that should be true of the slice's examples.
         data : Files or globs of the examples. One or several. By default as in the ChangeList.
         labels_dir : Folder of the labels. By default attribution, beside `changelist`.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
-        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -1159,9 +1196,9 @@ class attribute:
         positive: str | Sequence[str] = (),
         llm: StrPath | None = None,
         ledger: StrPath | None = None,
+        encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
-        encoder: str | None = None,
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -1190,9 +1227,9 @@ class attribute:
         positive : Value of `labels` that means yes. One or several.
         llm : YAML file that describes a language model's API, as for slicebeam shift `api`. Its prompt contains {attribution_text} and the columns that show an item.
         ledger : Folder that stores the paid answers. By default in the folder of the labels.
+        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
-        encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.

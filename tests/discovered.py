@@ -48,3 +48,21 @@ def planted_file(path, *, row_groups=1, **options):
     table = planted_table(**options).drop_columns(["planted"])
     pq.write_table(table, path, row_group_size=-(-table.num_rows // row_groups))
     return str(path)
+
+
+def topics(folder, **options):
+    """Discover three topics of 360 short texts, ``data.parquet``, of which the new model fails at food."""
+    rng = np.random.default_rng(3)
+    words = {
+        "film": "actor scene plot camera director ending",
+        "food": "soup bread waiter menu kitchen taste",
+        "phone": "battery screen charger camera signal case",
+    }
+    of = [list(words)[at % 3] for at in range(360)]
+    texts = [" ".join(rng.choice(words[one].split(), 5)) for one in of]
+    wrong = rng.random(360) < np.where(np.array(of) == "food", 0.7, 0.1)
+    table = {"id": np.arange(360) * 10, "text": texts, "topic": of, "label": [0] * 360}
+    pq.write_table(pa.table({**table, "new": wrong.astype(int)}), folder / "data.parquet")
+    roles = {"label": "label", "prediction": "new", "example_id": "id", "text": "text"}
+    given = {"data": (str(folder / "data.parquet"),), "components": (3,), "min_slice_size": 10}
+    return discover(folder / "out", **given, **roles, **options)

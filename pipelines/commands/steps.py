@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.commands.launch import Invocation
     from slicebeam.pipelines.commands.run_spec import RunSpec
+    from slicebeam.pipelines.config.common import DataConfig
 
 _FLAG = re.compile(r"--([a-z-]+)")
 _PREVIEWS = ("dry_run", "template")
@@ -122,7 +123,7 @@ def _checked(
                 raise OptionError(f"{flag} is not for a step of {step.command}; leave it out")
         options = validated(RunOptions, given)
         check_run_options(step.command, options)
-        config = configuration(step.command, step.options)
+        config: DataConfig = configuration(step.command, step.options)
         if isinstance(config, ShiftConfig) and config.simulates:
             raise OptionError(
                 "--plan and --repeat only print, and are not for a step of shift; leave them out"

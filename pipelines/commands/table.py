@@ -180,6 +180,17 @@ COMMANDS: dict[str, CommandSpec] = {
         "--budget 100",
         main="",
     ),
+    "show": CommandSpec(
+        group="Describe",
+        help="Print the slices of a ChangeList, or the examples of a slice.\n\n"
+        "With --text, those that are nearest to a text come first: the encoder of the discovery embeds "
+        "both.",
+        example="slicebeam show out --text 'the delivery was late'",
+        main=_DOCUMENT,
+        models=("slicebeam.pipelines.config.show:ShowConfig",),
+        runs="slicebeam.pipelines.commands.show:show",
+        shows="slicebeam.pipelines.commands.show:show_rows",
+    ),
     "report": CommandSpec(
         group="Describe",
         help="Write a page that shows a result: report.html, in the folder of the "

@@ -20,8 +20,8 @@ class DocumentConfig(Display):
     changelist: Annotated[str, CHANGELIST]
 
 
-class ExamplesConfig(DocumentConfig):
-    """Options of every command that reads the examples of a ChangeList, too."""
+class TextsConfig(DocumentConfig):
+    """Options of every command that reads the examples of a ChangeList, and may embed texts."""
 
     data: Annotated[
         tuple[str, ...],
@@ -32,6 +32,26 @@ class ExamplesConfig(DocumentConfig):
             default="as in the ChangeList",
         ),
     ] = ()
+    encoder: Annotated[
+        str | None,
+        Option(
+            "Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint "
+            "(openai:URL) that gets your texts.",
+            "Models",
+            metavar="<encoder>",
+        ),
+    ] = None
+    allow_http: AllowHttp = False
+
+    @property
+    def confirmed(self) -> Confirmed:
+        """The entries of the document that the user confirms."""
+        return Confirmed(encoder=self.encoder)
+
+
+class ExamplesConfig(TextsConfig):
+    """Options of every command that may run the models of a ChangeList on its examples, too."""
+
     model: Annotated[
         str | None,
         Option(
@@ -43,16 +63,6 @@ class ExamplesConfig(DocumentConfig):
     baseline_model: Annotated[
         str | None, Option("Confirms the old model in the ChangeList.", "Models", metavar=FILE)
     ] = None
-    encoder: Annotated[
-        str | None,
-        Option(
-            "Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint "
-            "(openai:URL) that gets your texts.",
-            "Models",
-            metavar="<encoder>",
-        ),
-    ] = None
-    allow_http: AllowHttp = False
 
     @property
     def confirmed(self) -> Confirmed:

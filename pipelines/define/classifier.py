@@ -15,6 +15,8 @@ from slicebeam.pipelines.define.id_lists import as_ids, check_known, read_csv, r
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -49,7 +51,13 @@ def classifier(
         The file is no such CSV, an id is not in the data or labelled both ways, there is not at
         least one of each label, or scikit-learn is not installed.
     """
-    labels = read_labels(uri, population.ids)
+    return classifier_of(read_labels(uri, population.ids), population, encoder)
+
+
+def classifier_of(
+    labels: Mapping[Id, bool], population: SlicePopulation, encoder: str
+) -> tuple[ClassifierDefinition, tuple[str, ...]]:
+    """Return the same of labels by ids, at least one of each."""
     positions = positions_of(population, list(labels))
     order = np.argsort(positions)
     embeddings = population.embeddings(positions[order])

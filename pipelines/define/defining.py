@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.changelist.discovered import MembershipDefinition
 from slicebeam.pipelines.changelist.edits import added, check_name
 from slicebeam.pipelines.config.define import METHODS
 from slicebeam.pipelines.config.option_fields import flag
@@ -14,7 +16,7 @@ from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSe
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
@@ -43,14 +45,58 @@ def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revis
     counting = Counting.of(config)
     base = EditSession.read(config.changelist)
     check_name(base.document, config.name)
-    definition, notes = _defined(base, config, counting, on_start)
-    base.notes += notes
-    new = DefinedSlice(config.name, definition, METHODS[config.way])
+    new = defined(base, config, counting, on_start)
     (one,) = base.counted([new], counting)
     return base.publish(added(base.document, one), f"defined slice {config.name!r}", counting)
 
 
-def _defined(
+def defined(
+    base: EditSession, config: DefineConfig, counting: Counting, on_start: Callable[[str], None]
+) -> DefinedSlice:
+    """Return the slice of a command's options, and add what the user should know to the notes."""
+    definition, notes = _definition(base, config, counting, on_start)
+    base.notes += notes
+    return DefinedSlice(config.name, definition, METHODS[config.way])
+
+
+def defined_by_marks(
+    base: EditSession, name: str, counting: Counting, yes: Sequence[int], no: Sequence[int]
+) -> DefinedSlice:
+    """Return the slice of examples that a person marked, by their rows in the data.
+
+    Without any that are marked *no*, it is those marked *yes*; else what a classifier takes for them.
+
+    Raises
+    ------
+    InputError
+        A row is not in the data, has both marks, or the document lacks ids or embeddings.
+    """
+    if not yes:
+        raise OptionError("no example is marked yes; mark at least one")
+    if both := set(yes) & set(no):
+        raise OptionError(f"row {min(both):,} is marked both yes and no; keep one of the marks")
+    way = "classifier" if no else "ids"
+    encoder = _encoder(base, way) if no else ""
+    if not no:
+        _id_field(base, way)
+    from slicebeam.pipelines.attribution.population import ids_at
+    from slicebeam.pipelines.define.classifier import classifier_of
+    from slicebeam.pipelines.define.examples import open_examples
+
+    population = open_examples(base.uri, base.document, counting.data or None, counting.confirmed)
+    last = max(*yes, *no, 0)
+    if last >= len(population.ids):
+        raise OptionError(f"row {last:,} is not in the data, which has {len(population.ids):,}")
+    taken, left = (ids_at(population, np.array(rows, np.int64)) for rows in (yes, no))
+    definition: AnyDefinition = MembershipDefinition(ids=tuple(dict.fromkeys(taken)))
+    if no:
+        labels = dict.fromkeys(taken, True) | dict.fromkeys(left, False)
+        definition, notes = classifier_of(labels, population, encoder)
+        base.notes += notes
+    return DefinedSlice(name, definition, METHODS[way])
+
+
+def _definition(
     base: EditSession, config: DefineConfig, counting: Counting, on_start: Callable[[str], None]
 ) -> _Found:
     if config.where is not None:

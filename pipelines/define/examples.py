@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import expit
 
+from slicebeam.metrics.discovery.embeddings import blocks
 from slicebeam.metrics.errors import ColumnError, OptionError
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
-from slicebeam.pipelines.define.measuring import measured
+from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.rows_within import read_within
@@ -35,7 +35,7 @@ from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.files import expand_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Chunk, Source
 
     Vectors = NDArray[np.float32]
+
+# Rows that are turned to double precision together.
+_ROWS_AT_A_TIME = 4096
 
 
 @dataclass
@@ -155,19 +158,42 @@ class Examples:
 
     def members_of(self, definition: AnyDefinition) -> NDArray[np.bool_]:
         """Return which examples are in a slice: bool [n]."""
+        chunks = [members[0] for members in self._members({"the slice": definition})]
+        return np.concatenate(chunks)
+
+    def counted(self, definition: AnyDefinition) -> BoolArray:
+        """Return which examples count for a slice in the document: bool [n].
+
+        Of a discovery that looks at losses, those that shaped its components are not counted for
+        slices that are about components.
+        """
+        member = self.members_of(definition)
+        return member & self._tested if self._request({"": definition}).clusters else member
+
+    @cached_property
+    def _tested(self) -> BoolArray:
+        """Which examples did not shape the components: bool [n]."""
+        split, source = split_of(self.known), self.source
+        if split is None:
+            return np.ones(source.rows, bool)
+        read = [split.id_column or source.schema.names[0]]
+        return np.concatenate([~split.is_discovery(chunk) for chunk in self._chunks(read)])
+
+    def _request(self, definitions: Mapping[str, AnyDefinition]) -> DerivedColumnRequest:
         is_discovery = self.known.document.discovery is not None
         own = frozenset(() if is_discovery else self.source.schema.names)
-        wishes = DerivedColumnRequest({"the slice": definition}, frozenset(), own)
-        rule = rule_of(definition)
+        return DerivedColumnRequest(definitions, frozenset(), own)
+
+    def _members(self, definitions: Mapping[str, AnyDefinition]) -> Iterator[BoolArray]:
+        """Yield of each chunk which examples are in each slice: bool [slices, rows]."""
+        wishes = self._request(definitions)
         if wishes.embeddings:
             wishes.check_encoders(self.known)
         queries = wishes.queries(self._embedding) if wishes.embeddings else {}
-        read = sorted(
-            name for name in columns_of(rule, self.id_field) if name not in wishes.components
-        )
+        columns = set().union(*(columns_of(one, self.id_field) for one in wishes.rules.values()))
+        read = sorted(columns - wishes.components)
         for name in read:
             self.source.column_type(name, "")
-        found = []
         for chunk in self._chunks(read):
             table, z = chunk.table, None
             if wishes.embeddings:
@@ -179,8 +205,30 @@ class Examples:
             if not table.num_columns:
                 # A table without columns has lost how many rows it has.
                 table = pa.table({"none": pa.nulls(0 if z is None else len(z))})
-            found.append(members(rule, table, z, queries, self.id_field))
-        return np.concatenate(found)
+            yield np.stack(
+                [members(one, table, z, queries, self.id_field) for one in wishes.rules.values()]
+            )
+
+    def centroids(self, definitions: Mapping[str, AnyDefinition]) -> tuple[FloatArray, IntArray]:
+        """Return the mean raw embedding of the `counted` examples of each slice, and their number.
+
+        Parameters
+        ----------
+        definitions : by the name that an error has
+
+        Returns
+        -------
+        float64 [slices, D], 0 where there are none, and int64 [slices]
+        """
+        of_components = [self._request({"": one}).clusters for one in definitions.values()]
+        counts_all = ~np.array(of_components)[:, None]
+        sums, sizes = np.zeros(()), np.zeros(len(definitions), np.int64)
+        for (start, z), chunk in zip(self._all_embedded(), self._members(definitions), strict=True):
+            inside = chunk & (counts_all | self._tested[start : start + len(z)])
+            sizes += inside.sum(axis=1)
+            for block in blocks(len(z), _ROWS_AT_A_TIME):
+                sums = sums + inside[:, block].astype(np.float64) @ z[block].astype(np.float64)
+        return sums / np.maximum(sizes, 1)[:, None], sizes
 
     @cached_property
     def _embedding(self) -> Embedding:
@@ -206,13 +254,18 @@ class Examples:
         for split, batch, start in self._parts:
             yield start, self._embedded(split, batch)
 
+    def queries(self, texts: Sequence[str]) -> Vectors:
+        """Return the embeddings of texts by the encoder of the discovery: float32 [texts, D]."""
+        return self._embedding.queries(list(texts))
+
     def similarity(self, queries: Sequence[str]) -> NDArray[np.float32]:
         """Return float32 [q, n]: the cosine of each example's embedding with each query's."""
-        wanted = self._embedding.queries(list(queries))
-        found = [
-            np.stack([similarities(z, query) for query in wanted]) for _, z in self._all_embedded()
-        ]
-        return np.concatenate(found, axis=1).astype(np.float32)
+        found = [self.cosines(query) for query in self.queries(queries)]
+        return np.stack(found).astype(np.float32)
+
+    def cosines(self, query: NDArray[np.floating]) -> FloatArray:
+        """Return float64 [n]: the cosine of each example's embedding with another one, [D]."""
+        return np.concatenate([similarities(z, query) for _, z in self._all_embedded()])
 
     def rows(self, positions: IntArray) -> pa.Table:
         """Return the fields that show some examples, in this order."""

@@ -14,10 +14,8 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.define.examples import open_examples
-from slicebeam.pipelines.define.measuring import split_of
 from slicebeam.pipelines.page.overview import shown_slices
 from slicebeam.transforms.encode.column_values import python_values
-from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.define.examples import Examples
@@ -95,19 +93,17 @@ class RankedExamples:
     ----------
     roles : of each example, whether the models are right; None where no class is predicted
     order : int64 [n], random and for one seed always the same
-    tested : bool [n], those that did not shape the groups of a discovery
     """
 
     examples: Examples
     roles: NDArray[np.str_] | None
     order: IntArray
-    tested: BoolArray
 
     @classmethod
     def of(cls, examples: Examples, document: SearchChangeList, seed: int = 0) -> RankedExamples:
         """Return them; ``seed`` is of the order, 0 to 2³² - 1."""
         order = np.argsort(splitmix64(examples.hashes ^ np.uint64(seed << 32)), kind="stable")
-        return cls(examples, roles_of(examples, document), order, tested_examples(examples))
+        return cls(examples, roles_of(examples, document), order)
 
     def tiers(self, one: Slice, first: Sequence[str], option: str) -> list[IntArray]:
         """Return the positions of a slice's examples: those of each of the first roles, and the others.
@@ -122,13 +118,8 @@ class RankedExamples:
         InputError
             The slice has another number of examples in the document.
         """
-        member = self.examples.members_of(one.definition) & self.tested
-        held = int(member.sum())
-        if held != one.size.n:
-            raise InputError(
-                f"{option}: {one.name} has {held:,} examples in this data and {one.size.n:,} in the "
-                "document; name the data that the document is about with --data"
-            )
+        member = self.examples.counted(one.definition)
+        check_size(one, int(member.sum()), option)
         places = self.order[member[self.order]]
         if self.roles is None:
             return [places]
@@ -137,14 +128,13 @@ class RankedExamples:
         return [*(places[roles == role] for role in first), rest]
 
 
-def tested_examples(examples: Examples) -> BoolArray:
-    """Return which examples were tested: of a discovery that looks at losses, a part shaped its groups."""
-    split, source = split_of(examples.known), examples.source
-    if split is None:
-        return np.ones(source.rows, bool)
-    read = [split.id_column or source.schema.names[0]]
-    chunks = (chunk for part in source.splits for chunk in read_split(source, part, read))
-    return np.concatenate([~split.is_discovery(chunk) for chunk in chunks])
+def check_size(one: Slice, held: int, option: str) -> None:
+    """Refuse data in which a slice has another number of examples than in the document."""
+    if held != one.size.n:
+        raise InputError(
+            f"{option}: {one.name} has {held:,} examples in this data and {one.size.n:,} in the "
+            "document; name the data that the document is about with --data"
+        )
 
 
 def _of_document(one: Slice, number: int) -> Iterator[dict[str, Any]]:
@@ -163,9 +153,13 @@ def _of_document(one: Slice, number: int) -> Iterator[dict[str, Any]]:
 def _read(
     ranked: RankedExamples, one: Slice, number: int, *, is_better: bool
 ) -> list[dict[str, Any]]:
-    examples, roles = ranked.examples, ranked.roles
     first = (_FIXED, _RIGHT) if is_better else FAILING
-    places = np.concatenate(ranked.tiers(one, first, "--examples"))[:number]
+    return entries(ranked, np.concatenate(ranked.tiers(one, first, "--examples"))[:number])
+
+
+def entries(ranked: RankedExamples, places: IntArray) -> list[dict[str, Any]]:
+    """Return the role, the id and the fields, of which long values are cut, of some examples."""
+    examples, roles = ranked.examples, ranked.roles
     table = examples.rows(places)
     shown = {name: python_values(table.column(name)) for name in table.column_names}
     for name in _outcome_columns(examples.known.document):

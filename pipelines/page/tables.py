@@ -197,6 +197,7 @@ def _detail(one: Slice, examples: Sequence[dict[str, Any]] | None) -> dict[str, 
         },
     )
     kept["definition"] = _definition(one.definition)
+    kept["words"] = one.words()
     if one.found is not None:
         kept["found"] = one.found.model_dump(mode="json", exclude_none=True, exclude={"examples"})
     if examples:

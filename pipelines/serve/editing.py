@@ -1,17 +1,18 @@
 """Slices that are defined, named, noted, removed and brought back in the browser: each a revision.
 
-What is written is what ``slicebeam define --where`` and ``slicebeam edit`` write.
+What is written is what ``slicebeam define`` and ``slicebeam edit`` write.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import (
     added,
@@ -43,6 +44,8 @@ _LISTED = 100
 # Revisions are written one after the other, so that none goes on from any but the last.
 WRITING = threading.Lock()
 _Name = Annotated[str, Field(max_length=500)]
+# How errors of the command speak of what is a field in the page.
+_FIELDS = re.compile(r"--where: |--(name|threshold|text-filter|ids|classifier)")
 
 
 class _Based(Given):
@@ -67,9 +70,25 @@ class _Noted(_OfSlice):
     note: Annotated[str, Field(max_length=20_000)]
 
 
+_Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
+_Rows = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=10_000)]
+
+
 class _Defined(_Based):
+    """A slice of a predicate, a text, or rows of the data that are marked."""
+
     name: _Name
-    where: Annotated[str, Field(min_length=1, max_length=10_000)]
+    where: _Words | None = None
+    text: _Words | None = None
+    threshold: Annotated[float | None, Field(ge=-1, le=1)] = None
+    yes: _Rows = ()
+    no: _Rows = ()
+
+    @model_validator(mode="after")
+    def _is_defined_once(self) -> _Defined:
+        if [self.where is None, self.text is None, not (self.yes or self.no)].count(False) != 1:
+            raise ValueError("a slice needs one of where, text, and marked rows")
+        return self
 
 
 @dataclass
@@ -107,6 +126,9 @@ class Editing:
             "edits": shown[-_LISTED:][::-1],
             "undoes": last_not_undone(edits),
             "columns": sorted(one.name for one in document.dataset.domains),
+            "has_words": document.discovery is not None and document.discovery.encoder != "none",
+            "has_embeddings": document.discovery is not None,
+            "has_ids": document.dataset.id_field is not None,
         }
 
     def rename(self, given: _Renamed) -> dict[str, Any]:
@@ -140,25 +162,31 @@ class Editing:
         return self._edited(given, lambda base: undone(base.document), "undid the last edit")
 
     def define(self, given: _Defined) -> dict[str, Any]:
-        """Define a slice by a predicate, and count it on the data."""
-        from slicebeam.pipelines.define.new_slices import DefinedSlice
-        from slicebeam.pipelines.define.predicates import column_types, predicate_definition
+        """Define a slice by a predicate, by words or by marked examples, and count it on the data."""
+        from slicebeam.pipelines.config.common import validated
+        from slicebeam.pipelines.config.define import DefineConfig
+        from slicebeam.pipelines.define.defining import defined, defined_by_marks
 
         counting = self._counting()
 
-        def defined(base: EditSession) -> Edited:
-            name = given.name.strip() or given.where.strip()
-            check_name(base.document, name)
-            columns = column_types(base.uri, base.document, base.data(counting))
+        def counted(base: EditSession) -> Edited:
+            marked = f"{len(given.yes):,} marked examples"
+            name = given.name.strip() or (given.where or given.text or marked)
+            options: dict[str, Any] = {"where": given.where, "text_filter": given.text}
+            options |= {"threshold": given.threshold, "changelist": base.uri, "name": name}
             try:
-                definition = predicate_definition(given.where, columns)
-            except OptionError as error:
-                # The page has a field, and no option.
-                raise RefusedError(str(error).removeprefix("--where: ")) from error
-            (one,) = base.counted([DefinedSlice(name, definition)], counting)
+                check_name(base.document, name)
+                if given.where is None and given.text is None:
+                    new = defined_by_marks(base, name, counting, given.yes, given.no)
+                else:
+                    new = defined(base, validated(DefineConfig, options), counting, _no_payment)
+            except InputError as error:
+                # The page has fields, and no options.
+                raise RefusedError(_FIELDS.sub(r"\1", str(error))) from error
+            (one,) = base.counted([new], counting)
             return added(base.document, one)
 
-        return self._edited(given, defined, "defined a slice", counting)
+        return self._edited(given, counted, "defined a slice", counting)
 
     def add(self, given: _OfSlice) -> dict[str, Any]:
         """Put a slice of the table into the document, counted on the data."""
@@ -212,6 +240,10 @@ class Editing:
             "notes": list(revision.notes),
             "slices": [one.slice_id for one in revision.changed],
         }
+
+
+def _no_payment(_: str) -> None:
+    """Say nothing: the page defines no slice by a language model."""
 
 
 def _id(base: EditSession, given: _OfSlice) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from starlette.routing import Route
 
-    from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.define.examples import Examples
     from slicebeam.pipelines.serve.data_check import DataCheck
@@ -63,14 +63,12 @@ class _Opened:
     ----------
     roles : of each example, whether the models are right; None where no class is predicted
     order : of the examples, which is random and always the same
-    tested : bool [n], those that did not shape the groups of a discovery
     """
 
     document: SearchChangeList
     examples: Examples
     roles: NDArray[np.str_] | None
     order: IntArray
-    tested: BoolArray
     checked: DataCheck
 
     @cached_property
@@ -184,14 +182,14 @@ class SliceExamples:
         if checked.is_same is False:
             raise RefusedError(checked.said, 409)
         from slicebeam.pipelines.define.examples import open_examples
-        from slicebeam.pipelines.page.examples import roles_of, tested_examples
+        from slicebeam.pipelines.page.examples import roles_of
 
         config = self.served.config
         examples = open_examples(now.uri, document, config.data or None, config.confirmed)
         order: IntArray = np.argsort(splitmix64(examples.hashes), kind="stable")
         self._members.clear()
-        roles, tested = roles_of(examples, document), tested_examples(examples)
-        self._opened = _Opened(document, examples, roles, order, tested, checked)
+        roles = roles_of(examples, document)
+        self._opened = _Opened(document, examples, roles, order, checked)
         return self._opened
 
     def _of_slice(self, opened: _Opened, given: _OfSlice) -> _Members:
@@ -199,8 +197,8 @@ class SliceExamples:
             self._members.move_to_end(given.slice_id)
             return self._members[given.slice_id]
         name, definition, n = self._defined(opened, given)
-        member = opened.examples.members_of(definition)
-        rows = opened.order[(member & opened.tested)[opened.order]]
+        member = opened.examples.counted(definition)
+        rows = opened.order[member[opened.order]]
         if opened.roles is not None:
             own = opened.roles[rows]
             rank = np.select([own == one for one in _ORDER], range(len(_ORDER)), len(_ORDER))

@@ -10,6 +10,8 @@ from slicebeam.pipelines.show.coverage import list_coverage_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import DocumentConfig
     from slicebeam.pipelines.define.new_slices import Revision
@@ -25,7 +27,7 @@ def show_revision(revision: Revision, config: DocumentConfig) -> None:
             "revision": revision.document.revision,
             "op": edit.op,
             "target": edit.target,
-            "slices": [_summary(one) for one in revision.changed],
+            "slices": [slice_summary(one) for one in revision.changed],
             "coverage": [one.model_dump(mode="json") for one in revision.document.coverage],
             "notes": list(revision.notes),
         }
@@ -35,12 +37,13 @@ def show_revision(revision: Revision, config: DocumentConfig) -> None:
             sys.stderr.write(f"note: {printable(note)}\n")
         is_list_edit = edit.coverage is not None or edit.op == "undo"
         explained = list_coverage_lines(revision.document) if is_list_edit else []
-        for line in (revision.summary, *map(_line, revision.changed), *explained):
+        changed = (f"  {slice_line(slice_summary(one))}" for one in revision.changed)
+        for line in (revision.summary, *changed, *explained):
             sys.stdout.write(f"{printable(line)}\n")
         sys.stdout.write(f"{revision.path}\n")
 
 
-def _summary(one: Slice) -> dict[str, Any]:
+def slice_summary(one: Slice) -> dict[str, Any]:
     """Return what ``--json`` prints of a slice, by the primary metric."""
     change = one.changes[0]
     delta = change.delta
@@ -48,6 +51,7 @@ def _summary(one: Slice) -> dict[str, Any]:
         "slice_id": one.slice_id,
         "slice": one.name,
         "n": one.size.n,
+        "share": one.size.share,
         "metric": change.metric,
         "value": change.after.value,
         "delta": None if delta is None else delta.value,
@@ -56,9 +60,9 @@ def _summary(one: Slice) -> dict[str, Any]:
     }
 
 
-def _line(one: Slice) -> str:
-    summary = _summary(one)
-    text = f"  {one.slice_id}  {one.name}: {one.size.n:,} examples ({one.size.share:.1%})"
+def slice_line(summary: Mapping[str, Any]) -> str:
+    """Return the line of a `slice_summary`."""
+    text = "{slice_id}  {slice}: {n:,} examples ({share:.1%})".format(**summary)
     if summary["value"] is not None:
         text += f", {summary['metric']} {summary['value']:.4g}"
     if summary["delta"] is not None:

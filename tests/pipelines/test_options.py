@@ -79,7 +79,7 @@ def test_commands_are_grouped(capsys):
     found = {title: re.findall(r"^  (\w+)", rows, re.MULTILINE) for title, rows in groups}
     assert {title: found[title] for title in ("Find", "Describe", "Test", "APIs", "Run")} == {
         "Find": ["search", "discover", "check"],
-        "Describe": ["define", "edit", "attribute", "report", "serve", "export"],
+        "Describe": ["define", "edit", "attribute", "show", "report", "serve", "export"],
         "Test": ["adapt"],
         "APIs": ["shift"],
         "Run": ["run", "schema", "demo"],

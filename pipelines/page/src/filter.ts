@@ -1,6 +1,6 @@
 // Which rows are shown, and in which order.
 import type { Metric } from "./model";
-import { type Columns, type Detail, isWorse, type NumberName, type Store } from "./store";
+import { type Columns, isWorse, type NumberName, type Store } from "./store";
 
 export type SortName = "harm" | "n" | "level" | NumberName;
 
@@ -58,7 +58,7 @@ export function filterOf(options: URLSearchParams, hasSignificant: boolean): Fil
 export function filtered(store: Store, columns: Columns, metric: Metric, filter: Filter): Uint32Array {
   const { delta } = columns.numbers;
   const wanted = filter.conditions.map((key) => store.codeOf(key));
-  const words = filter.text.toLowerCase().split("&").map((one) => one.trim()).filter(Boolean);
+  const words = wordsOf(filter.text);
   // A condition's text is looked at once, however many slices have it.
   const said = words.map((word) => store.conditions.map((one) => one.text.toLowerCase().includes(word)));
   const named = words.length ? rowsCalled(store, words) : new Set<number>();
@@ -93,16 +93,14 @@ function rowsCalled(store: Store, words: string[]): Set<number> {
   const found = new Set<number>();
   for (const [id, detail] of store.details) {
     const row = store.rowOf(id);
-    const said = called(detail);
-    if (row !== undefined && (words.every((word) => said.includes(word)) || id.startsWith(words.join(" & ")))) found.add(row);
+    if (row !== undefined && (words.every((word) => detail.words.includes(word)) || id.startsWith(words.join(" & ")))) found.add(row);
   }
   return found;
 }
 
-/** What people call a slice, in lower case: name, description, notes, phrases, attributed words. */
-function called(detail: Detail): string {
-  const phrases = detail.found?.phrases.map((one) => one.text) ?? [];
-  return [detail.name, detail.description, ...detail.notes, ...phrases, detail.attribution?.text].filter(Boolean).join("\n").toLowerCase();
+/** The words of a text filter. */
+export function wordsOf(text: string): string[] {
+  return text.toLowerCase().split("&").map((one) => one.trim()).filter(Boolean);
 }
 
 const orders = new WeakMap<Columns, Map<string, Uint32Array>>();

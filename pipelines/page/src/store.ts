@@ -84,6 +84,8 @@ export interface Example {
 export interface Detail {
   slice_id: string;
   name: string;
+  /** What people call it, in lower case. */
+  words: string;
   definition: string;
   description?: string;
   notes: string[];

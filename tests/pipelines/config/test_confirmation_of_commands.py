@@ -45,6 +45,7 @@ COMMANDS = {
     ),
     "define": (["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"], {"model", "baseline_model"}),
     "report": (["report", "DOCUMENT"], set()),
+    "show": (["show", "DOCUMENT", "--slice", "SLICE"], set()),
     "edit rename": (["edit", "rename", "--changelist", "DOCUMENT", "--slice", "SLICE", "--name", "b"], set()),
     "edit describe": (["edit", "describe", "--changelist", "DOCUMENT", "--slice", "SLICE", "--text", "b"], set()),
     "edit annotate": (["edit", "annotate", "--changelist", "DOCUMENT", "--slice", "SLICE", "--note", "b"], set()),

@@ -9,6 +9,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from tests.conftest import ADULT
+from tests.discovered import topics
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import (
     HOSTILE,
@@ -87,6 +88,55 @@ def test_labelling_by_keyboard_alone(browser, tmp_path):
     assert first["attribution"]["text"] == "soup <b>or</b> bread"
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
+def test_a_new_slice_of_words_of_marked_examples_and_of_an_attribute(
+    browser, tmp_path, width, scheme
+):
+    topics(tmp_path, features=("topic",))
+    with serving(tmp_path / "out") as served, shown(browser, served, width, scheme) as page:
+        dialog = page.get_by_role("dialog", name="New slice")
+
+        def define(name, revision):
+            dialog.get_by_label("Name; without one").fill(name)
+            dialog.get_by_role("button", name="Define and count it").click()
+            page.wait_for_selector(f"h1:has-text('{name}')")
+            assert dialog.count() == 0
+            assert f"Written to changelist.r{revision}.json" in page.inner_text("main")
+
+        show(page, "slices", "[role=table]")
+        page.get_by_role("button", name="New slice").click()
+        assert violations(page) == []
+        dialog.get_by_label("Words; examples").fill("the battery")
+        define("about <b>batteries</b>", 1)
+        page.get_by_role("button", name="Show them").click()
+        page.wait_for_selector(".cells tbody tr")
+        for at, mark in enumerate(("yes", "yes", "no")):
+            page.locator("select[aria-label^=Mark]").nth(at).select_option(mark)
+        assert "2 marked yes, 1 no" in page.inner_text("main")
+        page.locator("section").get_by_role("button", name="New slice").click()
+        assert "2 examples marked yes, 1 no." in dialog.inner_text()
+        assert violations(page) == []
+        define("like the marked", 2)
+        show(page, "edits", ".journal li")
+        page.get_by_role("button", name="New slice").click()
+        dialog.get_by_label("an attribute").check()
+        dialog.get_by_label("Predicate, such").fill("topics = food")
+        dialog.get_by_role("button", name="Define and count it").click()
+        page.wait_for_selector("dialog [role=alert]:has-text(\"did you mean 'topic'\")")
+        assert violations(page) == []
+        dialog.get_by_label("Predicate, such").fill("topic = food")
+        define("all of food", 3)
+        show(page, "slices", "[role=table]")
+        made = page.get_by_role("complementary", name="Slices made by hand")
+        names = ["about <b>batteries</b>", "like the marked", "all of food"]
+        assert made.get_by_role("link").all_inner_texts() == names
+        assert "all of food, 120 examples" in made.inner_text()
+        page.get_by_label("Text", exact=True).fill("batteries")
+        page.wait_for_function("document.querySelectorAll('aside li').length == 1")
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert violations(page) == []
+
+
 def test_two_browsers_get_different_items(browser, tmp_path):
     result = discovery_result(tmp_path)
     with serving(result) as served, shown(browser, served) as anna, shown(browser, served) as bo:
@@ -124,6 +174,8 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
         page.wait_for_selector("text=Written to changelist.r1.json")
         assert "Note: <img src=x onerror=alert(1)>" in page.inner_text("main")
         show(page, "edits", ".journal li")
+        page.get_by_role("button", name="New slice").click()
+        page.get_by_label("an attribute").check()
         page.get_by_label("Predicate, such").fill("age < 25 & sex = Female")
         page.get_by_role("button", name="Define and count").click()
         page.wait_for_selector("h1:has-text('age < 25 & sex = Female')")

@@ -3,18 +3,21 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { textsOf } from "../columns";
 import { download } from "../csv";
-import { type Filter, filterOf } from "../filter";
+import { type Filter, filterOf, wordsOf } from "../filter";
 import { FilteredSlices } from "../filtered_slices";
 import type { Choice } from "../filters";
 import * as format from "../format";
 import { allSides, views, type ViewGiven } from "../extensions";
+import { Link } from "../link";
 import type { Metric, Overview } from "../model";
+import { hashOf } from "../route";
 import { Slices } from "../slices";
 import { Row, type Shown } from "../slice_table";
 import type { Density, NumberName, Sides, Store } from "../store";
 import { metricOf, primary } from "../verdict";
 import { get, post, postForText, Refusal } from "./api";
 import { type IndexStatus, useIndex, Waiting } from "./index_status";
+import { NewSlice } from "./new_slice";
 
 type Held = Record<NumberName, number | null> & {
   slice_id: string;
@@ -67,6 +70,7 @@ function AllSlices({ content, store, options }: ViewGiven) {
       (error: unknown) => say(String(error)),
     );
   }, [isReady]);
+  const made = <HandMade content={content} store={store} text={options.get("text") ?? ""} />;
   if (status?.state === "failed") {
     // What the document lists is here all the same.
     return (
@@ -74,6 +78,7 @@ function AllSlices({ content, store, options }: ViewGiven) {
         <aside aria-label="All tested slices" class="wide">
           <p role="alert">{status.error} Shown are the slices of the document.</p>
         </aside>
+        {made}
         <Slices content={content} store={store} options={options} />
       </>
     );
@@ -83,7 +88,39 @@ function AllSlices({ content, store, options }: ViewGiven) {
   const metric = metricOf(content, options.get("metric") ?? primary(content).key);
   const totals = known.totals[metric.key];
   if (!totals) return null;
-  return <Chosen key={metric.key} {...{ content, store, known, totals, metric }} query={options.toString()} />;
+  return (
+    <>
+      {made}
+      <Chosen key={metric.key} {...{ content, store, known, totals, metric }} query={options.toString()} />
+    </>
+  );
+}
+
+// What a person described; the index has only what the run tested.
+const BY_HAND = ["manual", "text_filter", "classifier", "lm_filter"];
+
+function HandMade({ content, store, text }: { content: Overview; store: Store; text: string }) {
+  const words = wordsOf(text);
+  const made = [...store.details.values()].filter(
+    (one) => BY_HAND.includes(one.origin.method) && words.every((word) => one.words.includes(word)),
+  );
+  return (
+    <aside aria-label="Slices made by hand" class="wide">
+      <p class="answers">
+        <NewSlice content={content} store={store} />
+        {made.length > 0 && "Made by hand:"}
+      </p>
+      <ul>
+        {made.map((one) => (
+          <li key={one.slice_id}>
+            <Link to={hashOf("slice", one.slice_id)}>{one.name}</Link>
+            {store.rowOf(one.slice_id) !== undefined &&
+              `, ${format.plural(store.n[store.rowOf(one.slice_id) as number] as number, "example")}`}
+          </li>
+        ))}
+      </ul>
+    </aside>
+  );
 }
 
 interface ChosenGiven {

@@ -1,26 +1,20 @@
 // Edits of slices, each a revision of the document that can be undone.
 import { useEffect, useState } from "preact/hooks";
 
-import { documentChanged, sliceSections, type ViewGiven, views } from "../extensions";
+import { sliceSections, type ViewGiven, views } from "../extensions";
 import type { Overview } from "../model";
 import { go, hashOf } from "../route";
 import type { Store } from "../store";
-import { get, post } from "./api";
-import { type Asking, useAsking } from "./asking";
+import { get } from "./api";
+import { useAsking } from "./asking";
+import { NewSlice } from "./new_slice";
+import { useDone, write } from "./writing";
 import "./features.css";
-
-interface Written {
-  revision: number;
-  file: string;
-  notes: string[];
-  slices: string[];
-}
 
 interface Journal {
   revision: number;
   edits: { number: number; at: string; op: string; slice: string; what: string; undone: boolean }[];
   undoes: number | null;
-  columns: string[];
 }
 
 const OPS: Record<string, string> = {
@@ -34,31 +28,8 @@ const OPS: Record<string, string> = {
   split: "split",
   undo: "undid",
 };
-// The page is drawn anew when a revision has come: what was done is said after that.
-let done = "";
-
-/** Writes a revision, then shows it. */
-function write(asking: Asking, path: string, given: object, said: string, next?: (written: Written) => void): void {
-  asking.ask(async () => {
-    const written = await post<Written>(path, given);
-    done = [`${said} Written to ${written.file}.`, ...written.notes].join(" ");
-    await documentChanged();
-    next?.(written);
-  });
-}
-
-function useDone(): string {
-  const [said] = useState(done);
-  useEffect(() => {
-    done = "";
-  }, []);
-  return said;
-}
-
 function Edits({ content, store }: ViewGiven) {
   const [journal, list] = useState<Journal | null>(null);
-  const [name, call] = useState("");
-  const [where, define] = useState("");
   const asking = useAsking();
   const said = useDone();
   const revision = content.revision;
@@ -74,29 +45,9 @@ function Edits({ content, store }: ViewGiven) {
       <p>This is revision {revision}. An edit writes the next one beside it; no revision is ever changed.</p>
       <p role="status">{said}</p>
       {asking.error && <p role="alert">{asking.error}</p>}
-      <section>
-        <h2>Define a slice</h2>
-        <form
-          class="fields"
-          onSubmit={(event) => {
-            event.preventDefault();
-            write(asking, "edits/define", { revision, name, where }, "The slice is defined.", ({ slices: [id] }) =>
-              go(hashOf("slice", id)),
-            );
-          }}
-        >
-          <label>
-            Predicate, such as {store.conditions[0]?.text ?? "age < 25 & sex = Female"}
-            <input required value={where} maxLength={10000} onInput={(event) => define(event.currentTarget.value)} />
-          </label>
-          <label>
-            Name; without one it is called by its predicate
-            <input value={name} maxLength={500} onInput={(event) => call(event.currentTarget.value)} />
-          </label>
-          <button disabled={asking.isBusy}>Define and count it</button>
-        </form>
-        {journal && journal.columns.length > 0 && <p class="legend">Columns: {journal.columns.join(", ")}.</p>}
-      </section>
+      <p>
+        <NewSlice content={content} store={store} />
+      </p>
       <section>
         <h2>What was done</h2>
         <p>

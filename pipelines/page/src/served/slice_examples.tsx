@@ -4,9 +4,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { sliceSections } from "../extensions";
 import * as format from "../format";
 import { Link } from "../link";
+import type { Overview } from "../model";
 import { hashOf } from "../route";
+import type { Store } from "../store";
 import { post } from "./api";
 import { useAsking } from "./asking";
+import { marked, marks, NewSlice } from "./new_slice";
 import "./features.css";
 
 interface Cell {
@@ -41,7 +44,13 @@ const OUTCOME = { label: "the label", old: "old model", new: "new model" };
 // Who has seen the examples of one slice wants to see those of the next.
 let isWanted = false;
 
-function SliceExamples({ id }: { id: string }) {
+interface Given {
+  content: Overview;
+  store: Store;
+  id: string;
+}
+
+function SliceExamples(given: Given) {
   const [isOpen, open] = useState(isWanted);
   if (!isOpen) {
     return (
@@ -53,10 +62,11 @@ function SliceExamples({ id }: { id: string }) {
       </section>
     );
   }
-  return <Listed key={id} id={id} />;
+  return <Listed key={given.id} {...given} />;
 }
 
-function Listed({ id }: { id: string }) {
+function Listed({ content, store, id }: Given) {
+  const [{ yes, no }, count] = useState(marked());
   const [page, show] = useState<Page | null>(null);
   const [role, choose] = useState<string | null>(null);
   const asking = useAsking();
@@ -83,7 +93,7 @@ function Listed({ id }: { id: string }) {
             </p>
           )}
           <Roles page={page} role={role} choose={(one) => ask(one, 0)} />
-          <Table page={page} id={id} />
+          <Table page={page} id={id} mark={() => count(marked())} />
           <p class="answers">
             <button type="button" disabled={page.offset === 0} onClick={() => ask(role, page.offset - page.per_page)}>
               Earlier
@@ -99,6 +109,12 @@ function Listed({ id }: { id: string }) {
               {page.total
                 ? `${format.count(page.offset + 1)} to ${format.count(page.offset + page.examples.length)} of ${format.count(page.total)}`
                 : "none"}
+            </span>
+          </p>
+          <p class="answers">
+            <NewSlice content={content} store={store} way="marked" />
+            <span role="status">
+              {format.count(yes.length)} marked yes, {format.count(no.length)} no
             </span>
           </p>
         </>
@@ -126,7 +142,7 @@ function Roles({ page, role, choose }: { page: Page; role: string | null; choose
   );
 }
 
-function Table({ page, id }: { page: Page; id: string }) {
+function Table({ page, id, mark }: { page: Page; id: string; mark: () => void }) {
   const [first] = page.examples;
   if (!first) return null;
   const hasIds = page.examples.some((one) => one.id !== null);
@@ -136,6 +152,7 @@ function Table({ page, id }: { page: Page; id: string }) {
         <thead>
           <tr>
             <th scope="col">{hasIds ? "Id" : "Row"}</th>
+            <th scope="col">Mark</th>
             {first.role !== null && <th scope="col">Models</th>}
             {first.outcome.map((one) => (
               <th scope="col" key={`${one.is} ${one.name}`}>
@@ -155,6 +172,9 @@ function Table({ page, id }: { page: Page; id: string }) {
               <th scope="row">
                 <Link to={hashOf("playground", String(one.row))}>{one.id ?? format.count(one.row)}</Link>
               </th>
+              <td>
+                <Mark row={one.row} name={one.id ?? format.count(one.row)} change={mark} />
+              </td>
               {one.role !== null && (
                 <td>
                   <b>{one.role}</b>
@@ -170,6 +190,23 @@ function Table({ page, id }: { page: Page; id: string }) {
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** Whether an example is like those that a new slice is to have. */
+function Mark({ row, name, change }: { row: number; name: string; change: () => void }) {
+  const mark = (value: string) => {
+    if (value) marks.set(row, value === "yes");
+    else marks.delete(row);
+    change();
+  };
+  const value = marks.has(row) ? (marks.get(row) ? "yes" : "no") : "";
+  return (
+    <select aria-label={`Mark ${name}`} value={value} onChange={(event) => mark(event.currentTarget.value)}>
+      <option value="">–</option>
+      <option value="yes">yes</option>
+      <option value="no">no</option>
+    </select>
   );
 }
 

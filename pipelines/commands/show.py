@@ -1,0 +1,133 @@
+"""``slicebeam show``: the slices of a ChangeList, or the examples of one, in an order that helps to find them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from slicebeam.metrics.errors import InputError, printable
+from slicebeam.pipelines.changelist.edits import find_slice
+from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.changelist.revisions import base_of
+from slicebeam.pipelines.define.examples import open_examples
+from slicebeam.pipelines.page.examples import FAILING, RankedExamples, check_size, entries
+from slicebeam.pipelines.show.define import slice_line, slice_summary
+from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.transforms.encode.definitions import similarities
+from slicebeam.transforms.encode.predicates import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.config.show import ShowConfig
+    from slicebeam.pipelines.define.examples import Examples
+
+    Rows: TypeAlias = list[dict[str, Any]]
+
+_NAMED = "slicebeam show"
+
+
+def show(config: ShowConfig, note: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return the slices of a document, or the examples of one, each as its values by name."""
+    uri = base_of(config.changelist, _NAMED)
+    document = read_search(uri, _NAMED)
+    if config.slice is None:
+        rows, total = _slices(uri, document, config)
+    else:
+        rows, total = _examples(uri, document, config, config.slice)
+    if total > len(rows):
+        note(f"{len(rows):,} of {total:,} are shown; --limit shows more")
+    return rows
+
+
+def _slices(uri: str, document: SearchChangeList, config: ShowConfig) -> tuple[Rows, int]:
+    words = [word.strip() for word in (config.words or "").lower().split("&")]
+    slices = [one for one in document.slices if all(map(one.words().__contains__, words))]
+    similarity: FloatArray | None = None
+    if config.text is not None and slices:
+        similarity = _of_centroids(_opened(uri, document, config), slices, config.text)
+        order = np.argsort(-similarity, kind="stable")
+        similarity, slices = similarity[order], [slices[at] for at in order]
+    shown = slices[: config.limit]
+    rows = [slice_summary(one) | {"phrases": _phrases(one)} for one in shown]
+    return _with_similarity(rows, similarity), len(slices)
+
+
+def _phrases(one: Slice) -> list[str]:
+    return [] if one.found is None else [phrase.text for phrase in one.found.phrases]
+
+
+def _of_centroids(examples: Examples, slices: Sequence[Slice], text: str) -> FloatArray:
+    """Return the cosine of the mean embedding of each slice's examples with that of a text: [slices]."""
+    query = _query(examples, text)
+    definitions = {f"slice {one.slice_id}": one.definition for one in slices}
+    centroids, sizes = examples.centroids(definitions)
+    for one, held in zip(slices, sizes, strict=True):
+        check_size(one, int(held), "--text")
+    return similarities(centroids, query)
+
+
+def _examples(
+    uri: str, document: SearchChangeList, config: ShowConfig, name: str
+) -> tuple[Rows, int]:
+    one = find_slice(document, name)
+    examples = _opened(uri, document, config)
+    query = None if config.text is None else _query(examples, config.text)
+    ranked = RankedExamples.of(examples, document)
+    places = np.concatenate(ranked.tiers(one, FAILING, "--slice"))
+    similarity: FloatArray | None = None
+    if query is not None:
+        similarity = examples.cosines(query)[places]
+        order = np.argsort(-similarity, kind="stable")
+        similarity, places = similarity[order], places[order]
+    rows = entries(ranked, places[: config.limit])
+    return _with_similarity(rows, similarity), len(places)
+
+
+def _opened(uri: str, document: SearchChangeList, config: ShowConfig) -> Examples:
+    return open_examples(uri, document, config.data or None, config.confirmed)
+
+
+def _query(examples: Examples, text: str) -> NDArray[np.float32]:
+    (query,) = examples.queries([text])
+    if not query.any():
+        raise InputError(
+            f"--text {shortened(repr(text))}: the encoder knows none of its words; use other words"
+        )
+    return query
+
+
+def _with_similarity(rows: Rows, similarity: FloatArray | None) -> Rows:
+    if similarity is None:
+        return rows
+    return [{"similarity": float(similarity[at]), **row} for at, row in enumerate(rows)]
+
+
+def show_rows(rows: Rows, config: ShowConfig) -> None:
+    """Print slices or examples, a line each."""
+    if config.as_json or not config.quiet:
+        for row in rows:
+            sys.stdout.write(f"{json_line(row) if config.as_json else _line(row)}\n")
+
+
+def _line(row: dict[str, Any]) -> str:
+    similarity = f"{row['similarity']:+.3f}  " if "similarity" in row else ""
+    return printable(similarity + (_example_line(row) if "fields" in row else _slice_line(row)))
+
+
+def _slice_line(row: dict[str, Any]) -> str:
+    phrases = "; ".join(row["phrases"])
+    return slice_line(row) + (f"; {phrases}" if phrases else "")
+
+
+def _example_line(row: dict[str, Any]) -> str:
+    fields = "  ".join(f"{name}: {value}" for name, value in row["fields"])
+    return "  ".join([*filter(None, [str(row.get("id", "")), row["role"]]), fields])

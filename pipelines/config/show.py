@@ -1,0 +1,56 @@
+"""The configuration of ``slicebeam show``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.document import CHANGELIST, TextsConfig
+from slicebeam.pipelines.config.option_fields import Option
+
+
+class ShowConfig(TextsConfig):
+    """Options of ``slicebeam show``."""
+
+    changelist: Annotated[str, replace(CHANGELIST, is_argument=True)]
+    slice: Annotated[
+        str | None,
+        Option(
+            "Slice whose examples are shown, given by its slice_id, the start of its slice_id, or its "
+            "name.",
+            "Slices",
+            metavar="<slice>",
+        ),
+    ] = None
+    words: Annotated[
+        str | None,
+        Option(
+            "Only slices with all of these words, joined by &, in their names, descriptions, notes, "
+            "phrases or attributed words.",
+            "Slices",
+            metavar="<words>",
+        ),
+    ] = None
+    text: Annotated[
+        str | None,
+        Option(
+            "Text that slices are ordered by: the cosine similarity of the mean embedding of their "
+            "examples to that of the text. With --slice, that of each example.",
+            "Slices",
+            metavar="<text>",
+        ),
+    ] = None
+    limit: Annotated[
+        int, Field(ge=1), Option("Maximum number of slices or examples.", "Output")
+    ] = 20
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ShowConfig:
+        if self.text is not None and not self.text.strip():
+            raise OptionError("--text is empty; write a text like the examples that you look for")
+        if self.words is not None and self.slice is not None:
+            raise OptionError("--words filters slices, and --slice shows the examples of one")
+        return self
