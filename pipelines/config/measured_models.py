@@ -32,6 +32,7 @@ class MetricsConfig(ModelsConfig):
             metavar="<metrics>",
             default="accuracy; loss with --loss",
             comes_first=True,
+            stands_instead=True,
             by_commas=True,
         ),
     ] = ("accuracy",)
