@@ -16,6 +16,7 @@ from slicebeam.metrics.measures.base import Metric, Needs
 from slicebeam.metrics.measures.confusion import FBeta
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
+from slicebeam.metrics.user_metrics import load, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,9 +37,10 @@ def metrics() -> dict[str, Metric]:
     return {metric.name: metric for metric in sorted(found, key=lambda metric: metric.name)}
 
 
-@cache
 def metric(name: str) -> Metric:
     """Return a metric; ``mean:COLUMN`` averages a column, ``fbeta:2`` is F-beta with β = 2.
+
+    A user's own is here once `user_named` imported it: a name alone imports nothing.
 
     Raises
     ------
@@ -63,6 +65,29 @@ def metric(name: str) -> Metric:
     >>> accuracy.test(slices, everything, space, "worse").p.round(4)
     array([0.    , 0.8407])
     """
+    return loaded(name) or _built_in(name)
+
+
+def is_built_in(name: str) -> bool:
+    """Return whether a metric is slicebeam's, so that nothing of the user's is imported for it."""
+    return name.startswith((_COLUMN, _BETA)) or name in metrics()
+
+
+def user_named(name: str) -> str:
+    """Return the name of a metric that the user chose, and import the metric if it is not built in.
+
+    Raises
+    ------
+    OptionError
+        There is no such metric, or it is not a valid one.
+    """
+    if is_built_in(name):
+        return _built_in(name).name
+    return load(name, [*metrics(), "mean:COLUMN", "fbeta:BETA"])
+
+
+@cache
+def _built_in(name: str) -> Metric:
     if name.startswith(_COLUMN) and name != _COLUMN:
         column = name.removeprefix(_COLUMN)
         return Mean(name, f"Mean of {column}", (-inf, inf), compares_models=False)

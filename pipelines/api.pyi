@@ -108,7 +108,7 @@ def search(
     exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -251,7 +251,7 @@ def discover(
     bins : Quantile bins of a numeric column.
     exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -371,7 +371,7 @@ def check(
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
     exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -419,6 +419,7 @@ def define(
     encoder: str | None = None,
     model: StrPath | None = None,
     baseline_model: StrPath | None = None,
+    metric: str | Sequence[str] = (),
     runner_config: str = "direct",
     runner_option: str | Sequence[str] | Mapping[str, object] = (),
     allow_http: bool = False,
@@ -445,6 +446,7 @@ def define(
     encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
     model : Confirms the model in the ChangeList. Loading it runs the code in it.
     baseline_model : Confirms the old model in the ChangeList.
+    metric : Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an installed package). Importing it runs its code. One or several.
     runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
     runner_option : Option of the engine. One or several.
     allow_http : Send keys over http:// to other machines, where others can read them.
@@ -707,6 +709,7 @@ class edit:
         encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
+        metric: str | Sequence[str] = (),
         runner_config: str = "direct",
         runner_option: str | Sequence[str] | Mapping[str, object] = (),
         allow_http: bool = False,
@@ -723,6 +726,7 @@ class edit:
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
+        metric : Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an installed package). Importing it runs its code. One or several.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
@@ -747,6 +751,7 @@ class edit:
         encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
+        metric: str | Sequence[str] = (),
         name: str | Sequence[str] = (),
         runner_config: str = "direct",
         runner_option: str | Sequence[str] | Mapping[str, object] = (),
@@ -764,6 +769,7 @@ class edit:
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
+        metric : Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an installed package). Importing it runs its code. One or several.
         name : Name of a part. Give it twice, or not at all. By default made from the slice and the predicate.
         runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
         runner_option : Option of the engine. One or several.
@@ -1003,6 +1009,7 @@ class adapt:
         encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
+        metric: str | Sequence[str] = (),
         seed: int = 0,
         append: bool = False,
         topic: str = "/found",
@@ -1025,6 +1032,7 @@ class adapt:
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
+        metric : Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an installed package). Importing it runs its code. One or several.
         seed : Random seed.
         append : Add to the tree in `to`, if there is one, the tests that it has not.
         topic : Topic below which those of the slices are.
@@ -1090,6 +1098,7 @@ class attribute:
         encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
+        metric: str | Sequence[str] = (),
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -1116,6 +1125,7 @@ class attribute:
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
+        metric : Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an installed package). Importing it runs its code. One or several.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -1145,6 +1155,7 @@ class attribute:
         encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
+        metric: str | Sequence[str] = (),
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -1164,6 +1175,7 @@ class attribute:
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
+        metric : Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an installed package). Importing it runs its code. One or several.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.
@@ -1199,6 +1211,7 @@ class attribute:
         encoder: str | None = None,
         model: StrPath | None = None,
         baseline_model: StrPath | None = None,
+        metric: str | Sequence[str] = (),
         least_precision: float | None = None,
         least_recall: float | None = None,
         looks: int | None = None,
@@ -1230,6 +1243,7 @@ class attribute:
         encoder : Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint (openai:URL) that gets your texts.
         model : Confirms the model in the ChangeList. Loading it runs the code in it.
         baseline_model : Confirms the old model in the ChangeList.
+        metric : Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an installed package). Importing it runs its code. One or several.
         least_precision : Precision to accept. Kept from the first round. By default 0.8.
         least_recall : Recall to accept. Kept from the first round. By default 0.8.
         looks : Number of times you will check whether there are enough labels. The intervals allow for it. Kept from the first round. By default 1, or `rounds`.

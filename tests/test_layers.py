@@ -19,6 +19,7 @@ PACKAGE = "slicebeam"
 ORDER = (
     "metrics/arrays.py",
     "metrics/errors.py",
+    "metrics/imported.py",
     "metrics/kinds.py",
     "metrics/randomness.py",
     "metrics/significance",
@@ -26,6 +27,7 @@ ORDER = (
     "metrics/intervals",
     "metrics/findings",
     "metrics/measures",
+    "metrics/user_metrics.py",
     "metrics/registered",
     "metrics/registry.py",
     "metrics/testing",

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
+from slicebeam.metrics.imported import imported, one_line
 from slicebeam.pipelines.adaptive.outputs import Outputs, as_outputs, model_classes
-from slicebeam.transforms.encode.imported import imported, one_line
 from slicebeam.transforms.encode.models import load_model
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_path

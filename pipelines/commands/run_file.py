@@ -14,7 +14,7 @@ from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.commands.launch import Invocation, launch
 from slicebeam.pipelines.commands.run_spec import RunSpec
 from slicebeam.pipelines.commands.steps import run_steps
-from slicebeam.pipelines.config.coercion import CONFIGS, as_flag
+from slicebeam.pipelines.config.coercion import CONFIGS, as_flag, listed
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import (
@@ -81,7 +81,11 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
     wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
     if "log_format" in wanted:
         invocation.log(validated(RunOptions, wanted))
-    instead = {one.name: given[one.name] for one in replaceable() if one.name in given}
+    instead = {
+        one.name: listed(given[one.name]) if one.option.by_commas else given[one.name]
+        for one in replaceable()
+        if one.name in given
+    }
     spec = read_run(given["file"], given.get("date"), os.environ, instead)
     if spec.steps:
         common = validated(RunOptions, {**spec.run_options, **wanted})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.tfma.metric_specs import is_tfma
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,11 +41,13 @@ class Confirmed:
     Attributes
     ----------
     encoder : ``module:function`` or ``openai:URL``
+    metric : those that are not built in, among others
     """
 
     model: str | None = None
     baseline_model: str | None = None
     encoder: str | None = None
+    metric: tuple[str, ...] = ()
 
 
 NOTHING = Confirmed()
@@ -65,6 +68,7 @@ def refuse_unconfirmed(
     InputError
         The document names such a thing, and the user does not.
     """
+    _refuse_metrics(source, options.get("metric", ()), confirmed.get("metric", ()))
     for name, value in options.items():
         reason = _reason(name, value)
         if reason is not None and confirmed.get(name) != value:
@@ -72,6 +76,19 @@ def refuse_unconfirmed(
             given = f"--{name.replace('_', '-')} {_written(value)}"
             raise InputError(
                 f"{source} names {given}, and {reason}; if you trust it, confirm it with {given}"
+            )
+
+
+def _refuse_metrics(source: str, names: Any, confirmed: Any) -> None:
+    """Refuse metrics that are not built in; the others are names in a list."""
+    from slicebeam.metrics.registry import is_built_in
+
+    listed = [str(name) for name in (names if isinstance(names, (list, tuple)) else [names])]
+    for name in listed:
+        if name not in confirmed and not is_tfma(name) and not is_built_in(name):
+            raise InputError(
+                f"{source} names --metric {name}, and {_IMPORTS}; if you trust it, confirm it with "
+                f"--metric {','.join(listed)}"
             )
 
 

@@ -63,11 +63,21 @@ class ExamplesConfig(TextsConfig):
     baseline_model: Annotated[
         str | None, Option("Confirms the old model in the ChangeList.", "Models", metavar=FILE)
     ] = None
+    metric: Annotated[
+        tuple[str, ...],
+        Option(
+            "Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an "
+            "installed package). Importing it runs its code. Repeatable, or separated by commas.",
+            "Models",
+            metavar="<metrics>",
+            by_commas=True,
+        ),
+    ] = ()
 
     @property
     def confirmed(self) -> Confirmed:
         """The entries of the document that the user confirms."""
-        return Confirmed(self.model, self.baseline_model, self.encoder)
+        return Confirmed(self.model, self.baseline_model, self.encoder, self.metric)
 
 
 class CountingConfig(ExamplesConfig):

@@ -24,13 +24,15 @@ class MetricsConfig(ModelsConfig):
             "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, "
             "specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, "
             "prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, "
-            "f1_macro (or _micro). tfma:NAME(argument=value) is a metric of TensorFlow Model "
+            "f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package "
+            "registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model "
             "Analysis, computed after the search for the slices it found. Repeatable, or "
             "separated by commas; the first one steers the search.",
             "Statistics",
             metavar="<metrics>",
             default="accuracy; loss with --loss",
             comes_first=True,
+            stands_instead=True,
             by_commas=True,
         ),
     ] = ("accuracy",)
@@ -90,9 +92,9 @@ class MetricsConfig(ModelsConfig):
     @field_validator("metric")
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        from slicebeam.metrics.registry import metric
+        from slicebeam.metrics.registry import user_named
 
-        return tuple(dict.fromkeys(metric(name).name for name in names))
+        return tuple(dict.fromkeys(map(user_named, names)))
 
     def check_models_differ(self) -> None:
         """Refuse a baseline that is read from the same place as the predictions."""

@@ -144,6 +144,10 @@ class OwnData:
             # A model of the playground that the document does not name has no part in the check.
             if (value := getattr(config, name)) is not None and earlier.get(name) == value
         ]
+        metrics = earlier.get("metric", ())
+        # As flags, metrics are separated by commas: those with one are not named for the user.
+        if config.metric and not any("," in name or '"' in name for name in metrics):
+            confirmed += [f"--metric={name}" for name in metrics if name in config.metric]
         confirmed += ["--allow-http"] if config.allow_http else []
         with self._lock:
             self._refuse_running()

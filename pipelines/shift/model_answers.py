@@ -17,8 +17,8 @@ from apache_beam.ml.inference.base import (
 )
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.imported import imported, one_line
 from slicebeam.pipelines.paid_api.calls import Answer
-from slicebeam.transforms.encode.imported import imported, one_line
 from slicebeam.transforms.encode.models import load_model, model_features, predict
 from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.storage.publish import sha256_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.transforms.encode.imported import imported, one_line
+from slicebeam.metrics.imported import imported, one_line
 from slicebeam.transforms.encode.output_models import OutputModel
 
 if TYPE_CHECKING:

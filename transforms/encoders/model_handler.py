@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError, SlicebeamError
-from slicebeam.transforms.encode.imported import imported, one_line
+from slicebeam.metrics.imported import imported, one_line
 from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ MERGED = ["--slice", "SLICE", "--slice", "OTHER"]
 WORDS = ["--slice", "SLICE", "--text", "words"]
 # Of each command, the options of a document that it would use, and so refuses; by its arguments.
 COMMANDS = {
-    "run": (["run", "DOCUMENT", "--output", "OUT"], {"model", "baseline_model"} | {"runner_config"} | {"runner_option"}),
-    "check": (["check", "--changelist", "DOCUMENT", "--data", "DATA", "--output", "OUT"], {"model", "baseline_model"}),
+    "run": (["run", "DOCUMENT", "--output", "OUT"], {"model", "baseline_model", "metric"} | {"runner_config"} | {"runner_option"}),
+    "check": (["check", "--changelist", "DOCUMENT", "--data", "DATA", "--output", "OUT"], {"model", "baseline_model", "metric"}),
     "check --since": (["check", *ROLES, "--slices", "SLICES", "--since", "DOCUMENT", "--output", "OUT"], set()),
     "search": (["search", *ROLES, "--since", "DOCUMENT", "--output", "OUT"], set()),
     "shift": (
@@ -43,15 +43,15 @@ COMMANDS = {
         ],
         set(),
     ),
-    "define": (["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"], {"model", "baseline_model"}),
+    "define": (["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"], {"model", "baseline_model", "metric"}),
     "report": (["report", "DOCUMENT"], set()),
     "show": (["show", "DOCUMENT", "--slice", "SLICE"], set()),
     "edit rename": (["edit", "rename", "--changelist", "DOCUMENT", "--slice", "SLICE", "--name", "b"], set()),
     "edit describe": (["edit", "describe", "--changelist", "DOCUMENT", "--slice", "SLICE", "--text", "b"], set()),
     "edit annotate": (["edit", "annotate", "--changelist", "DOCUMENT", "--slice", "SLICE", "--note", "b"], set()),
     "edit remove": (["edit", "remove", "--changelist", "DOCUMENT", "--slice", "SLICE"], set()),
-    "edit merge": (["edit", "merge", "--changelist", "DOCUMENT", *MERGED, "--name", "m"], {"model", "baseline_model"}),
-    "edit split": (["edit", "split", "--changelist", "DOCUMENT", "--slice", "SLICE", "--where", "z = 1"], {"model", "baseline_model"}),
+    "edit merge": (["edit", "merge", "--changelist", "DOCUMENT", *MERGED, "--name", "m"], {"model", "baseline_model", "metric"}),
+    "edit split": (["edit", "split", "--changelist", "DOCUMENT", "--slice", "SLICE", "--where", "z = 1"], {"model", "baseline_model", "metric"}),
     "edit undo": (["edit", "undo", "--changelist", "DOCUMENT"], set()),
     "edit log": (["edit", "log", "--changelist", "DOCUMENT"], set()),
     "attribute sample": (["attribute", "sample", "--changelist", "DOCUMENT", *WORDS, "--budget", "10"], set()),
@@ -134,6 +134,7 @@ def traps(tmp_path, monkeypatch):
                 "runner_config": str(folder / "engine.yaml"),
                 "runner_option": [f"binary={program}"],
                 "encoder": "theirs_module:encoder",
+                "metric": ["theirs_module:Metric"],
                 "api": str(folder / "api.yaml"),
                 "phrases": str(folder / "api.yaml"),
             },

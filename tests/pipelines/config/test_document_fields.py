@@ -18,7 +18,7 @@ from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 
 # Options in `provenance.config`. A hostile value of what has to be confirmed.
 CODE = {"model": "theirs.pkl", "baseline_model": "theirs.pkl", "encoder": "theirs:encoder"}
-CODE |= {"tfma_module": ["theirs"]}
+CODE |= {"tfma_module": ["theirs"], "metric": ["theirs:Metric"]}
 PROCESS = {"runner_config": "theirs.yaml", "runner_option": ["binary=/bin/sh"]}
 ADDRESS = {"api": "theirs.yaml", "phrases": "theirs.yaml", "encoder": "openai:https://theirs/v1"}
 # Read with the user's rights, and parsed as text or tables; SECURITY.md says so.
@@ -29,7 +29,7 @@ READ = {
 # Written by `slicebeam run`, unless the user names another place; SECURITY.md says so.
 WRITTEN = {"output", "work_dir", "ledger"}
 # Resolved in a fixed list: no other name is imported.
-NAMES = {*("metric", "tfma_metric", "format", "strategy", "save_slices", "compare", "correction")}
+NAMES = {*("tfma_metric", "format", "strategy", "save_slices", "compare", "correction")}
 # Columns of the data, sizes and values.
 VALUES = {
     *("column_names", "delimiter", "example_id", "memory_budget", "label", "prediction", "score"),
@@ -68,6 +68,7 @@ SHOWN = {
     "Resolution": ("field",),
     "Edit": ("target", "before", "after", "note"),
     "Parent": ("changelist_id", "fingerprint"),
+    "SliceCoverage": ("metric",),
     "Finding": ("metric", "slice_id"),
     "FindingModel": ("metric", "reason"),
     "Provenance": ("tool_version", "runner"),

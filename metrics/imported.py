@@ -8,13 +8,14 @@ from typing import Any
 from slicebeam.metrics.errors import OptionError
 
 
-def imported(name: str, option: str) -> Any:
+def imported(name: str, option: str, form: str = "module:function") -> Any:
     """Return the function, or whatever else, of ``module:function``; dots lead into it.
 
     Parameters
     ----------
     name : as the user wrote it
     option : that named it, for the error, such as ``--model``
+    form : of the name, for the error
 
     Raises
     ------
@@ -28,7 +29,7 @@ def imported(name: str, option: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
-            f"{option} {name}: {error}; write module:function, with a module that can be imported"
+            f"{option} {name}: {error}; write {form}, with a module that can be imported"
         ) from error
     except Exception as error:
         raise OptionError(

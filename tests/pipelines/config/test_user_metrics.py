@@ -1,0 +1,106 @@
+"""A user's own metric: it steers a search, is imported only when the user names it, and is checked."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from slicebeam.metrics import user_metrics
+from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.registry import metric, statistic_space, user_named
+from slicebeam.pipelines.cli import run
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
+MORE = """
+from slicebeam.metrics.measures.share import Share
+open(__file__ + ".imported", "a").close()
+ACCURACY = Share("acc", "Accuracy", "~wrong", "", higher_is_better=True)
+NUMBER = 3
+class Shape(NetBenefit):
+    def of_cells(self, cells, space, *, old=False):
+        return np.zeros(1)
+class Infinite(NetBenefit):
+    def of_cells(self, cells, space, *, old=False):
+        return np.full(len(cells), np.inf)
+class Raises(NetBenefit):
+    def of_cells(self, cells, space, *, old=False):
+        raise KeyError("no such cell")
+class Ranked(NetBenefit):
+    needs = Needs(ranked=True)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Modules of the page's example; the second has faulty metrics too."""
+    (source,) = re.findall(
+        r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "their_metrics.py").write_text(source + MORE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(user_metrics, "_loaded", {})
+    yield tmp_path
+    sys.modules.pop("their_metrics", None)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("absent_module:A", "No module named 'absent_module'"),
+    ("their_metrics:Absent", "no attribute 'Absent'"),
+    ("their_metrics:NUMBER", "is a int, not a metric"),
+    ("their_metrics:Ranked", "its needs is"),
+])  # fmt: skip
+def test_what_is_not_a_metric(name, said, module):
+    with pytest.raises(OptionError, match=re.escape(said)):
+        user_named(name)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("Shape", "of_cells returned float64 of shape (1,); return an array of float64 [slices], here of shape (2,)"),
+    ("Infinite", "of_cells returned inf for a slice with the counts"),
+    ("Raises", "of_cells failed on 2 slices: KeyError: 'no such cell'"),
+])  # fmt: skip
+def test_results_that_are_not_valid(name, said, module):
+    full = user_named(f"their_metrics:{name}")
+    space = statistic_space([full], "overall")
+    with pytest.raises(OptionError, match=re.escape(said)):
+        metric(full).value(np.full((2, space.columns), 5), space)
+
+
+def test_it_steers_a_search_and_a_document_imports_nothing(module, capfd):
+    frame = pd.DataFrame({"x": [one % 7 for one in range(700)], "y": [0, 1] * 350})
+    frame["p"] = frame.y.where(frame.x != 3, 1 - frame.y)
+    frame.to_parquet(module / "data.parquet")
+    names = "their_metrics:NetBenefit,their_metrics:ACCURACY,accuracy"
+    given = ["--data", str(module / "data.parquet"), "--label", "y", "--prediction", "p"]
+    given += ["--positive-class", "1", "--quiet", "--metric", names]
+    assert run(["search", *given, "--output", str(module / "out")]) == 0
+    document = module / "out" / "changelist.json"
+    content = json.loads(document.read_text())
+    table = module / "out" / "slices.parquet"
+    found = pd.read_parquet(table).set_index(["metric", "slice"])
+    first, own, built_in = names.split(",")
+    numbers = ["value", "delta", "p_value", "q_value", "finding"]
+    pd.testing.assert_frame_equal(found.loc[own][numbers], found.loc[built_in][numbers])
+    gain = frame.p * np.where(frame.y == 1, 1.0, -0.25)
+    for value, expected in gain.groupby(frame.x).mean().items():
+        assert found.loc[(first, f"x = {value}"), "value"] == pytest.approx(expected)
+    mark = module / "their_metrics.py.imported"
+    mark.unlink()
+    del sys.modules["their_metrics"]
+    user_metrics._loaded.clear()
+    for hostile in (content["provenance"]["config"]["metric"], [first], first):
+        content["provenance"]["config"]["metric"] = hostile
+        document.write_text(json.dumps(content))
+        for command in (
+            ["run", str(document)],
+            ["check", "--changelist", str(document), *given[:2]],
+        ):
+            assert run([*command, "--output", str(module / "next")]) == 2
+            assert f"names --metric {first}, and importing it" in capfd.readouterr().err
+    assert not mark.exists()
+    again = ["run", str(document), "--quiet", "--output", str(module / "next"), "--metric", names]
+    assert run(again) == 0
