@@ -134,6 +134,54 @@ def delta_interval(
     return np.where(known, low, -1.0), np.where(known, high, 1.0)
 
 
+def gain_interval(
+    delta: FloatArray,
+    own: tuple[FloatArray, FloatArray],
+    reference: tuple[FloatArray, FloatArray],
+    n1: ArrayLike,
+    n0: ArrayLike,
+    confidence: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the confidence interval of slices' AUC of a new model minus that of the old model.
+
+    Parameters
+    ----------
+    delta : float64 array [slices]
+        The difference; NaN where a class is empty.
+    own : two float64 arrays [slices]
+        Variances, divided by n, of the gains in placement of the slice's positives and of its
+        negatives: by how much the new score's placement among all examples is higher.
+    reference : two float64 arrays that broadcast
+        Those of all examples.
+    n1, n0 : float arrays [slices]
+        Positives and negatives of the slice.
+    confidence : float in (0, 1)
+
+    Returns
+    -------
+    low, high : float64 arrays [slices]
+        Within [−1, 1], they hold the difference; the vacuous (−1, 1) where a class is empty.
+
+    Notes
+    -----
+    delta ± t·√(s1/n1 + s0/n0), the variance of DeLong, DeLong and Clarke-Pearson (1988), with t at
+    the degrees of freedom of Welch and Satterthwaite. A few positives tell little about their
+    variance, so the own variance weighs as many as its examples and that of all examples as twenty.
+    This assumes that gains vary in a small slice about as much as in all examples.
+    """
+    ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
+    part1, part0 = (
+        (size * spread + _PRIOR_EXAMPLES * overall) / (size - 1.0 + _PRIOR_EXAMPLES) / size
+        for spread, overall, size in zip(own, reference, (ones, zeros), strict=True)
+    )
+    varies = part1 + part0 > 0
+    t = _quantile(np.where(varies, part1, 1.0), part0, ones, zeros, confidence)
+    reach = np.where(varies, t, 0.0) * np.sqrt(part1 + part0)
+    known = ~np.isnan(delta)
+    low = np.where(known, np.maximum(delta - reach, -1.0), -1.0)
+    return low, np.where(known, np.minimum(delta + reach, 1.0), 1.0)
+
+
 def _quantile(
     part1: FloatArray, part0: FloatArray, n1: FloatArray, n0: FloatArray, confidence: float
 ) -> FloatArray:

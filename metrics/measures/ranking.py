@@ -8,7 +8,6 @@ import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import GAINS, Term
 from slicebeam.metrics.intervals import auc_intervals
-from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.significance import auc, delta_method, outcome_codes
 
@@ -166,12 +165,22 @@ class AreaUnderCurve(base.Metric):
 
     def _gain_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         variance = np.zeros(len(sums))
-        for source, n in zip(GAINS, self._classes(sums, space), strict=True):
-            safe = np.maximum(n, 2.0)
-            first = space.term(sums, Term("auc", source, 1))
-            second = space.term(sums, Term("auc", source, 2))
-            variance += np.maximum(second / safe - (first / safe) ** 2, 0.0) / (safe - 1.0)
+        sizes = self._classes(sums, space)
+        for spread, n in zip(self._gain_spreads(sums, space), sizes, strict=True):
+            variance += spread / np.maximum(n - 1.0, 1.0)
         return variance
+
+    @staticmethod
+    def _gain_spreads(sums: Sums, space: StatisticSpace) -> tuple[FloatArray, FloatArray]:
+        """Return the variances [slices] of the gains of positives and of negatives."""
+        positive = space.holds("positive")
+        spreads = []
+        for source, cells in zip(GAINS, (positive, ~positive), strict=True):
+            n = np.maximum(space.counts(sums)[..., cells].sum(axis=-1), 1.0)
+            first = space.term(sums, Term("auc", source, 1)) / n
+            second = space.term(sums, Term("auc", source, 2)) / n
+            spreads.append(np.maximum(second - first**2, 0.0))
+        return spreads[0], spreads[1]
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
@@ -179,11 +188,14 @@ class AreaUnderCurve(base.Metric):
         """See `slicebeam.metrics.intervals.auc_intervals`; by the gains for two models."""
         n1, n0 = self._classes(sums, space)
         if space.comparison == "baseline":
-            delta = self.delta(sums, totals, space)
-            reach = normal_quantile(confidence) * np.sqrt(self._gain_variance(sums, space))
-            known = ~np.isnan(delta)
-            low = np.where(known, np.maximum(delta - reach, -1.0), -1.0)
-            return low, np.where(known, np.minimum(delta + reach, 1.0), 1.0)
+            return auc_intervals.gain_interval(
+                self.delta(sums, totals, space),
+                self._gain_spreads(sums, space),
+                self._gain_spreads(totals[None, : space.columns], space),
+                n1,
+                n0,
+                confidence,
+            )
         whole = totals[: space.columns]
         N1, N0 = self._classes(whole, space)
         return auc_intervals.delta_interval(

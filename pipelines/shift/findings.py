@@ -183,8 +183,10 @@ def find(
     Hochberg over all cells that either matrix could fill.
     """
     found = summarise(method, assessed.strata, assessed.sample, replacement=False)
-    error = np.hypot(found.accuracy_errors(), old.accuracy_error)
-    low, high = found.accuracies(confidence)
+    # Calls that follow other cells leave strata with a few answers, which may agree by chance.
+    widened = focus not in (None, ACCURACY)
+    error = np.hypot(found.accuracy_errors(widened=widened), old.accuracy_error)
+    low, high = found.accuracies(confidence, widened=widened)
     change = _change(
         old.accuracy,
         float(found.accuracy[0]),
