@@ -29,7 +29,8 @@ def imported(name: str, option: str, form: str = "module:function") -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
-            f"{option} {name}: {error}; write {form}, with a module that can be imported"
+            f"{option} {name}: {error}; write {form}, with a module that Python finds (set "
+            "PYTHONPATH=. for this folder)"
         ) from error
     except Exception as error:
         raise OptionError(

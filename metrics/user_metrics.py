@@ -68,7 +68,7 @@ def load(name: str, known: Sequence[str] = ()) -> MetricName:
     if not isinstance(found, Metric):
         kind = found.__name__ if isinstance(found, type) else type(found).__name__
         raise OptionError(
-            f"{where} is a {kind}, not a metric; derive it from CellMetric of "
+            f"{where} is not a metric but of the type {kind}; derive it from CellMetric of "
             "slicebeam.metrics.measures.cell_metric"
         )
     _check_attributes(where, found)

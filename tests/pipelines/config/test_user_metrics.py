@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from slicebeam.metrics import user_metrics
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import metric, statistic_space, user_named
 from slicebeam.pipelines.cli import run
 
@@ -36,7 +36,7 @@ class Ranked(NetBenefit):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """Modules of the page's example; the second has faulty metrics too."""
+    """The page's example in a module, with faulty metrics beside it."""
     (source,) = re.findall(
         r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -50,7 +50,7 @@ def module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "said"), [
     ("absent_module:A", "No module named 'absent_module'"),
     ("their_metrics:Absent", "no attribute 'Absent'"),
-    ("their_metrics:NUMBER", "is a int, not a metric"),
+    ("their_metrics:NUMBER", "is not a metric but of the type int"),
     ("their_metrics:Ranked", "its needs is"),
 ])  # fmt: skip
 def test_what_is_not_a_metric(name, said, module):
@@ -104,3 +104,17 @@ def test_it_steers_a_search_and_a_document_imports_nothing(module, capfd):
     assert not mark.exists()
     again = ["run", str(document), "--quiet", "--output", str(module / "next"), "--metric", names]
     assert run(again) == 0
+
+
+def test_an_installed_package_names_its_metrics(module):
+    for number, value in enumerate(("their_metrics:NetBenefit", "their_metrics:ACCURACY")):
+        folder = module / f"theirs{number}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: theirs{number}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(f"[slicebeam.metrics]\nnet_benefit = {value}\n")
+        if number == 0:
+            assert metric(user_named("net_benefit")).title == "Net benefit"
+            with pytest.raises(InputError, match="did you mean 'net_benefit'"):
+                user_named("net_benefits")
+    with pytest.raises(OptionError, match="several packages have it: their_metrics:ACCURACY and"):
+        user_named("net_benefit")

@@ -16,7 +16,7 @@ from tests.pipelines.serve.served_outputs import serving
 
 pytestmark = pytest.mark.slow
 
-WRITERS, EDITS = 4, 40
+WRITERS, EDITS = 4, 20
 
 
 def _write(folder, slice_id, words, acknowledged):
