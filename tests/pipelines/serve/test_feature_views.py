@@ -214,10 +214,12 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
         page.get_by_role("button", name="Show them").click()
         page.wait_for_selector(".cells tbody tr")
         assert HOSTILE in page.inner_text(".cells thead")
-        show(page, "edits", "form")
+        show(page, "edits", "main button:has-text('New slice')")
+        page.get_by_role("button", name="New slice").click()
+        page.get_by_label("an attribute").check()
         # The columns to choose from come after the form.
         page.wait_for_function(
-            "text => document.querySelector('main').innerText.includes(text)", arg=HOSTILE
+            "text => document.querySelector('dialog').innerText.includes(text)", arg=HOSTILE
         )
     with serving(other) as served, shown(browser, served) as page:
         # Of the second finding, whose value is wide.
