@@ -102,14 +102,7 @@ def _checked(
     """Return the run options of a step, after checking all its options."""
     step, place = steps[at], f"{file}, steps[{at}]"
     outputs = [one.options.get("output") for one in steps[:at]]
-    output = step.options.get("output")
-    if output is not None:
-        for earlier, other in enumerate(outputs):
-            if other is not None and _folder(other) == _folder(output):
-                raise OptionError(
-                    f"{place}.output: {output!r} is the output of steps[{earlier}] too; name "
-                    "another folder"
-                )
+    _check_output(place, at, steps)
     kind = COMMANDS[step.command].options[1]
     known = flagged(kind)
     above = {name: getattr(common, name) for name in common.model_fields_set if name in known}
@@ -128,15 +121,37 @@ def _checked(
             raise OptionError(
                 "--plan and --repeat only print, and are not for a step of shift; leave them out"
             )
-    except FileError:
+        _check_documents(step)
+    except FileError as error:
         # What an earlier step writes is not there yet.
         if not any(_read_of(step, [one for one in outputs if one])):
-            raise
+            raise FileError(f"{place}: {error}") from error
     except InputError as error:
         flag_of = _FLAG.match(str(error))
         key = "" if flag_of is None else "." + flag_of[1].replace("-", "_")
         raise OptionError(f"{place}{key}: {error}") from error
     return options
+
+
+def _check_documents(step: RunSpec) -> None:
+    """Refuse a document that is missing, which the command would read after the earlier steps."""
+    for name in ("changelist", "within_findings"):
+        named = step.options.get(name)
+        if named is not None:
+            path = storage_path(named)
+            if not path.is_file() and not (path / "changelist.json").is_file():
+                raise FileError(f"--{name.replace('_', '-')} {named}: no such file")
+
+
+def _check_output(place: str, at: int, steps: Sequence[RunSpec]) -> None:
+    """Refuse the output of an earlier step."""
+    output = steps[at].options.get("output")
+    for earlier, other in enumerate(one.options.get("output") for one in steps[:at]):
+        if output is not None and other is not None and _folder(other) == _folder(output):
+            raise OptionError(
+                f"{place}.output: {output!r} is the output of steps[{earlier}] too; name "
+                "another folder"
+            )
 
 
 def _folder(output: str) -> str:

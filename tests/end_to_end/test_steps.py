@@ -106,6 +106,7 @@ def test_the_worst_exit_code(codes, code, ended, placed, capsys, monkeypatch):
         (2, {"output": "${RESULTS}/./{date}/search/"}, "is the output of steps[0] too"),
         (2, {"output": None}, "steps[2].output: "),
         (2, {"output": "${RESULTS}/{dat}"}, "steps[2].output: {dat} is not a placeholder"),
+        (1, {"within_findings": "absent.json"}, "steps[1]: --within-findings absent.json: no such file"),
         (2, {"repeat": 3}, "--plan and --repeat only print, and are not for a step of shift"),
     ],
 )  # fmt: skip
