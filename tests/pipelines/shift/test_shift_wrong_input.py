@@ -195,7 +195,7 @@ def test_models_that_are_none(refuse, tmp_path):
     gone = said(path, features="x1,zz")
     assert gone == "--model DIR/model.pkl reads column 'zz', which the data does not have"
     for name, message in {
-        "nomodule:f": "No module named 'nomodule'; write module:function, with a module that can be",
+        "nomodule:f": "No module named 'nomodule'; write module:function, with a module that Python finds",
         "json:nothing": "module 'json' has no attribute 'nothing'; write module:function",
         "json:loads": "loads() failed: TypeError",
         "json:__name__": "__name__ is not a function that returns a model handler",
