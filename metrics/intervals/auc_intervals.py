@@ -171,7 +171,7 @@ def gain_interval(
     """
     ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
     part1, part0 = (
-        (size * spread + _PRIOR_EXAMPLES * overall) / (size - 1.0 + _PRIOR_EXAMPLES) / size
+        _drawn(spread, size, overall) / size
         for spread, overall, size in zip(own, reference, (ones, zeros), strict=True)
     )
     varies = part1 + part0 > 0
@@ -216,11 +216,15 @@ def _spreads(
     """Return the variances of placements of both classes, drawn towards the model's."""
     sides = ((own.spread1, n1, n0), (own.spread0, n0, n1))
     first, second = (
-        (size * np.where(np.isnan(spread), 0.0, spread) + _PRIOR_EXAMPLES * _expected(auc, others))
-        / (size - 1.0 + _PRIOR_EXAMPLES)
+        _drawn(np.where(np.isnan(spread), 0.0, spread), size, _expected(auc, others))
         for spread, size, others in sides
     )
     return first, second
+
+
+def _drawn(spread: FloatArray, size: FloatArray, expected: FloatArray) -> FloatArray:
+    """Return variances of some examples, drawn towards what is expected of them."""
+    return (size * spread + _PRIOR_EXAMPLES * expected) / (size - 1.0 + _PRIOR_EXAMPLES)
 
 
 def _score_end(

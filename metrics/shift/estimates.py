@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.shift.halves import counts_of
+from slicebeam.metrics.shift.halves import counts_of, differences
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
@@ -252,7 +252,7 @@ def estimate(
     control = control and strata.old is not None and (slices is None or slices.old is not None)
     used = _reliance(strata, counts) if control else np.zeros(asked.shape[0])
     factor = used[:, None, None]
-    counted = counts.new - factor * counts.old
+    counted, squares = differences(counts, factor)
     if slices is None:
         slices = _whole(strata)
     # Items of the slice in the sample, which of the whole pool are all.
@@ -269,7 +269,6 @@ def estimate(
         left = 1 - asked / strata.sizes
         # All of a stratum's items in two halves sum to its size except for rounding.
         weights = weights * np.where(left > _ROUNDING, left, 0)
-    squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
     centre = ratio[:, strata.row]
     members = inside[:, :, None]
     spread = _sample_variance(
@@ -367,9 +366,7 @@ def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> Flo
     factor : float64 [R], λ
     """
     counts = counts_of(strata, sample)
-    factor = factor[:, None, None]
-    counted = counts.new - factor * counts.old
-    squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
+    counted, squares = differences(counts, factor[:, None, None])
     asked = np.maximum(counts.asked, 1)[:, :, None]
     variance = (_sample_variance(squares, counted / asked, asked) * strata.squared_weights).sum(
         axis=2

@@ -48,6 +48,18 @@ class Counts(NamedTuple):
     products: FloatArray
 
 
+def differences(counts: Counts | Sample, factor: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of 1[new = j] − λ·1[old = j], and of its square: float64 [R, S, P] each.
+
+    Parameters
+    ----------
+    factor : float64 [R, 1, 1], λ
+    """
+    counted = counts.new - factor * counts.old
+    squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
+    return counted, squares
+
+
 def half_sizes(sizes: IntArray) -> IntArray:
     """Return the sizes of the halves 2s and 2s + 1 of each stratum: int64 [2S]."""
     return np.stack([(sizes + 1) // 2, sizes // 2], axis=1).reshape(-1)
@@ -109,8 +121,7 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     asked = halves.asked.astype(np.float64)
     known = np.maximum(asked, 1)
     factor = reliance[:, None, None]
-    counted = halves.new - factor * halves.old
-    squares = halves.new - 2 * factor * halves.both + np.square(factor) * halves.old
+    counted, squares = differences(halves, factor)
     weights = np.repeat(strata.squared_weights, 2, axis=0)
     variance = ((squares - np.square(counted) / known[:, :, None]) * weights).sum(axis=2)
     degrees = known - 1

@@ -394,17 +394,18 @@ class Session:
         from slicebeam.pipelines.changelist import revisions
         from slicebeam.pipelines.changelist.reading import read_search
 
-        while True:
+        @revisions.from_last
+        def published() -> tuple[SearchChangeList, StoragePath]:
             changed, edits = _changed(self.document, self.slice, attribution, proposed)
             uri = str(self.place.document)
             try:
-                document, path = revisions.publish_revision(
-                    uri, self.document, changed, edits, is_last=True
-                )
-                break
+                return revisions.publish_revision(uri, self.document, changed, edits, is_last=True)
             except revisions.SupersededError:
-                last = revisions.latest(self.place.document.parent)
-                self.follow(str(last), read_search(str(last), "--changelist"))
+                last = str(revisions.latest(self.place.document.parent))
+                self.follow(last, read_search(last, "--changelist"))
+                raise
+
+        document, path = published()
         self.document, self.place = document, replace(self.place, document=path)
         self.slice = next(one for one in document.slices if one.slice_id == self.slice.slice_id)
         return path, proposed

@@ -13,8 +13,9 @@ import re
 import stat
 import time
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.changelist.discovered import Parent
@@ -32,9 +33,17 @@ from slicebeam.transforms.storage.storage import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import ParamSpec
+
     from slicebeam.pipelines.changelist.discovered import Edit
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.transforms.storage.storage import ObjectPath, StoragePath
+
+    P = ParamSpec("P")
+
+Result = TypeVar("Result")
 
 _NAME = re.compile(r"changelist\.r([1-9][0-9]*)\.json")
 _SHA256 = "sha256"
@@ -156,6 +165,20 @@ def publish_revision(
         target = revision_path(path.parent, number)
         if _created(target, document.to_json().encode()):
             return read_search(str(target), "--changelist"), target
+
+
+def from_last(edit: Callable[P, Result]) -> Callable[P, Result]:
+    """Let an edit begin anew, from the last revision, when another edit was written meanwhile."""
+
+    @wraps(edit)
+    def edited(*args: P.args, **kwargs: P.kwargs) -> Result:
+        while True:
+            with suppress(SupersededError):
+                return edit(*args, **kwargs)
+            # The other one may still be writing.
+            time.sleep(0.02)
+
+    return edited
 
 
 def _check_last(folder: StoragePath, base: SearchChangeList, taken: list[int]) -> None:

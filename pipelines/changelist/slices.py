@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, Attribution, Found
 from slicebeam.pipelines.changelist.parts import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Origin(Part):
@@ -80,3 +83,12 @@ class Slice(Part):
         said += [] if self.found is None else [one.text for one in self.found.phrases]
         said += [] if self.attribution is None else [self.attribution.text]
         return "\n".join(filter(None, said)).lower()
+
+    def has_words(self, words: Iterable[str]) -> bool:
+        """Return whether all of some words, of `words_of`, are in what people call it."""
+        return all(map(self.words().__contains__, words))
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text filter, which are joined by &, in lower case."""
+    return [word for one in text.lower().split("&") if (word := one.strip())]

@@ -21,8 +21,9 @@ from slicebeam.pipelines.changelist.edits import (
     undone,
     undone_numbers,
 )
+from slicebeam.pipelines.changelist.revisions import from_last
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
-from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision, from_last
+from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.encode.predicates import shortened
 

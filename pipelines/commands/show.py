@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import InputError, printable
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
+from slicebeam.pipelines.changelist.slices import words_of
 from slicebeam.pipelines.define.examples import open_examples
 from slicebeam.pipelines.page.examples import FAILING, RankedExamples, check_size, entries
 from slicebeam.pipelines.show.define import slice_line, slice_summary
@@ -49,8 +50,8 @@ def show(config: ShowConfig, note: Callable[[str], None]) -> list[dict[str, Any]
 
 
 def _slices(uri: str, document: SearchChangeList, config: ShowConfig) -> tuple[Rows, int]:
-    words = [word.strip() for word in (config.words or "").lower().split("&")]
-    slices = [one for one in document.slices if all(map(one.words().__contains__, words))]
+    words = words_of(config.words or "")
+    slices = [one for one in document.slices if one.has_words(words)]
     similarity: FloatArray | None = None
     if config.text is not None and slices:
         similarity = _of_centroids(_opened(uri, document, config), slices, config.text)

@@ -10,9 +10,10 @@ import pyarrow as pa
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.discovered import MembershipDefinition
 from slicebeam.pipelines.changelist.edits import added, check_name
+from slicebeam.pipelines.changelist.revisions import from_last
 from slicebeam.pipelines.config.define import METHODS
 from slicebeam.pipelines.config.option_fields import flag
-from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession, from_last
+from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:

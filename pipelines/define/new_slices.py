@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, nearest
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.changelist.revisions import (
-    SupersededError,
-    base_of,
-    later_revision,
-    publish_revision,
-)
+from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.changelist.slices import Origin
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
@@ -24,9 +16,7 @@ from slicebeam.transforms.encode.predicates import shortened
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from typing_extensions import ParamSpec
+    from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -34,8 +24,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import CountingConfig
     from slicebeam.transforms.storage.storage import StoragePath
-
-    P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -238,20 +226,6 @@ class Revision:
     changed: tuple[Slice, ...]
     notes: tuple[str, ...]
     summary: str
-
-
-def from_last(edit: Callable[P, Revision]) -> Callable[P, Revision]:
-    """Let an edit begin anew, from the last revision, when another edit was written meanwhile."""
-
-    @wraps(edit)
-    def edited(*args: P.args, **kwargs: P.kwargs) -> Revision:
-        while True:
-            with suppress(SupersededError):
-                return edit(*args, **kwargs)
-            # The other one may still be writing.
-            time.sleep(0.02)
-
-    return edited
 
 
 def _nearest_value(document: SearchChangeList, definition: AnyDefinition) -> str:

@@ -80,10 +80,11 @@ def judged_anew(document: Document, path: StoragePath, gate: Gate | None) -> Doc
 
 def lead(document: ChangeList) -> str:
     """Return how the summary of a document begins: its gate, or else what is worse over all examples."""
-    sentences = falls(document) if document.gate is None else [document.gate.line()]
-    if document.gate is None and _focus(document) is not None:
-        # The body says it.
-        sentences = []
+    if document.gate is not None:
+        sentences = [document.gate.line()]
+    else:
+        # Of a focus the body says it.
+        sentences = [] if _focus(document) is not None else falls(document)
     return "".join(f"{one}. " for one in sentences)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from slicebeam.pipelines.changelist.slices import words_of
 from slicebeam.pipelines.serve.answers import Given, RefusedError
 from slicebeam.pipelines.serve.index_build import singleton
 
@@ -102,7 +103,7 @@ def _said(
     text: str, index: SliceIndex, document: SearchChangeList, values: list[Any]
 ) -> Iterator[str]:
     """Yield the condition that a text sets, and add its values."""
-    words = [word for one in text.lower().split("&") if (word := one.strip())]
+    words = words_of(text)
     if not words:
         return
     named: list[Any] = []
@@ -153,7 +154,7 @@ def _named(values: list[Any], words: list[str], document: SearchChangeList) -> s
     ids = [
         int(one.slice_id, 16)
         for one in document.slices
-        if _HEX.fullmatch(one.slice_id) and all(map(one.words().__contains__, words))
+        if _HEX.fullmatch(one.slice_id) and one.has_words(words)
     ]
     text = " & ".join(words)
     parts = ""
