@@ -15,6 +15,7 @@ from slicebeam.transforms.discovery.count_overlaps import CountOverlaps
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -28,7 +29,12 @@ _SECONDS_PER_MEMBERSHIP = 4e-9
 
 
 def list_coverage(
-    config: RunConfig, prepared: EncodedDataset, keys: Keys, work: WorkFolder, engine: Engine
+    config: RunConfig,
+    prepared: EncodedDataset,
+    keys: Keys,
+    work: WorkFolder,
+    engine: Engine,
+    sums: IntArray | None = None,
 ) -> tuple[SliceCoverage, ...]:
     """Return for each metric how much the slices explain; nothing of examples with weights.
 
@@ -37,6 +43,7 @@ def list_coverage(
     Parameters
     ----------
     keys : int64 [slices] distinct; not more than `MOST_COVERING`
+    sums : int64 [slices, columns] of the statistics; None where they are to be counted
     """
     scaling = without_buckets(prepared.scaling)
     space = scaling.space
@@ -51,7 +58,10 @@ def list_coverage(
     counted, place = np.unique(
         [one.counted for one in targets.values()], axis=0, return_inverse=True
     )
-    function = CountOverlaps(np.sort(keys), prepared.lattice, scaling, counted)
+    order = np.argsort(keys)
+    function = CountOverlaps(
+        keys[order], prepared.lattice, scaling, counted, sums_known=sums is not None
+    )
     found = kept_pass_over(
         [storage_path(path) for path in prepared.shards],
         "coverage",
@@ -60,7 +70,11 @@ def list_coverage(
         engine,
         prepared.rows * keys.size * _SECONDS_PER_MEMBERSHIP,
     )
-    sums = np.sum([one["sums"] for one in found], axis=0).reshape(keys.size, space.raw_columns)
+    if sums is None:
+        # In the order of the keys, as all that is counted.
+        sums = np.sum([one["sums"] for one in found], axis=0).reshape(keys.size, space.raw_columns)
+    else:
+        sums = sums[order]
     both = np.sum([one["both"] for one in found], axis=0).reshape(-1, keys.size, keys.size)
     everything = prepared.totals[None, : space.raw_columns]
     coverages = []

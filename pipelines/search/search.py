@@ -246,8 +246,10 @@ def find_and_publish(
     order = steps.order(results, config)
     observer.stage(Stage("choosing findings"))
     lists = finding_lists(config, prepared, results, searched.tests_per_level, names, work, engine)
-    first = results.keys[listed_positions(order, lists)[:MOST_COVERING]]
-    coverage = list_coverage(config, prepared, first, work, engine)
+    first = listed_positions(order, lists)[:MOST_COVERING]
+    coverage = list_coverage(
+        config, prepared, results.keys[first], work, engine, results.sums[first]
+    )
     further = places.further
     with files_to_publish(places.document, (*further, TABLE), before, writer()) as files:
         write_slices(files.streams[TABLE], results, names, prepared.rows, lists)

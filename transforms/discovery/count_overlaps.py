@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CountOverlaps:
-    """Sums the statistics of slices, and counts the examples that are in both of two.
+    """Counts the examples that are in both of two slices, and sums the statistics of each.
 
     Attributes
     ----------
     keys : int64 [slices] distinct, ascending
     scaling : how shards become statistics, without score buckets
     counted : bool [denominators, cells] the examples that are counted, for each denominator
+    sums_known : whether the sums of the slices are known, so that they are not counted again
     """
 
     keys: Keys
     lattice: Lattice
     scaling: Scaling
     counted: BoolArray
+    sums_known: bool = False
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
-        """Return ``sums`` [slices * raw columns] and ``both`` [denominators * slices * slices]."""
+        """Return ``both`` [denominators * slices * slices], and ``sums`` [slices * raw columns]."""
         lookup = CandidateLookup(self.keys, self.lattice)
         slices, space = self.keys.size, self.scaling.space
         sums = np.zeros((1, space.raw_columns * slices), np.int64)
@@ -50,7 +52,8 @@ class CountOverlaps:
                 summed = SummedRows(block, space, [])
                 for rows, members in lookup.some_pairs(block):
                     inside[members, rows] = True
-                    summed.add(sums, Coded(members.astype(np.int64), rows.astype(np.int64)))
+                    if not self.sums_known:
+                        summed.add(sums, Coded(members.astype(np.int64), rows.astype(np.int64)))
                 for at, counted in enumerate(self.counted[:, block.cells]):
                     own = inside if counted.all() else inside[:, counted]
                     both[at] += OverlapSums.of(own)
