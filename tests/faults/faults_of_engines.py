@@ -38,8 +38,10 @@ def worker(engines, running):
         if process.ppid() != running.pid and process.name().startswith("python")
     ]
     for process in workers[-1:]:
-        process.kill()
-    return bool(workers)
+        with suppress(psutil.Error):
+            process.kill()
+            return True
+    return False
 
 
 def run_itself(engines, running):
@@ -66,7 +68,11 @@ def struck(engines, name, kill, bench, number):
     pattern = _MOMENTS[number % len(_MOMENTS)]
     while running.runs() and not any((output / "_work" / "stages").glob(pattern)):
         time.sleep(0.02)
-    is_struck = running.runs() and kill(engines, running)
+    # Between two jobs there is no worker to kill: the next job has some.
+    is_struck = False
+    while running.runs() and not is_struck:
+        is_struck = kill(engines, running)
+        time.sleep(0.02)
     ended = running.ended(_MOST_SECONDS)
     if ended.code == -signal.SIGKILL and kill is run_itself:
         yield EQUAL
