@@ -27,18 +27,7 @@ _LEADING_BITS = 16
 
 
 def splitmix64(x: UInt64Array) -> UInt64Array:
-    """Return a bijective mix of 64-bit words: the output of SplitMix64 at state `x`.
-
-    Parameters
-    ----------
-    x : uint64 array, any shape
-
-    Returns
-    -------
-    uint64 array of the same shape
-        Source: Steele, Lea and Flood (2014), "Fast splittable pseudorandom number generators",
-        OOPSLA, with the mixing constants of Vigna's public-domain splitmix64.c.
-    """
+    """Return a bijective mix of 64-bit words: the output of SplitMix64 at state `x`."""
     # Whole-array operations wrap around silently, those on scalars warn.
     mixed = np.add(np.atleast_1d(x), GOLDEN_GAMMA, dtype=np.uint64)
     # One scratch array for all shifts: fresh memory costs more than the arithmetic.
@@ -52,39 +41,14 @@ def splitmix64(x: UInt64Array) -> UInt64Array:
 
 
 def hash64(seed: int, replicate: ArrayLike, ids: UInt64Array) -> UInt64Array:
-    """Return a 64-bit hash of (seed, replicate, id).
-
-    Parameters
-    ----------
-    seed : int
-        Taken modulo 2⁶⁴.
-    replicate : int or int array
-        Broadcasts with `ids`: ``replicate[:, None]`` gives one row a replicate.
-    ids : uint64 array
-        Example or group ids; they need not be random.
-
-    Returns
-    -------
-    uint64 array of the broadcast shape
-        Uniform; for one seed and replicate different ids never collide.
-    """
+    """Return a 64-bit hash of (seed, replicate, id)."""
     start = splitmix64(np.array(seed % _WORD, dtype=np.uint64))
     stream = np.asarray(replicate, dtype=np.int64).view(np.uint64)
     return splitmix64(np.asarray(splitmix64(stream ^ start)) ^ np.asarray(ids, dtype=np.uint64))
 
 
 def uniform(words: UInt64Array) -> FloatArray:
-    """Return float64 numbers in the open interval (0, 1) from the leading 52 bits of the words.
-
-    Parameters
-    ----------
-    words : uint64 array, any shape
-
-    Returns
-    -------
-    float64 array of the same shape
-        (k + ½)/2⁵², never 0 or 1, so that quantile functions stay finite.
-    """
+    """Return float64 numbers in the open interval (0, 1) from the leading 52 bits of the words."""
     return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
@@ -120,20 +84,7 @@ _WEIGHT_OF_LEADING_BITS, _SPLIT_LEADING_BITS = _leading_bits_table()
 
 
 def poisson_weights(seed: int, replicate: ArrayLike, ids: UInt64Array) -> NDArray[np.uint8]:
-    """Return Poisson(1) bootstrap weights of examples or groups.
-
-    Parameters
-    ----------
-    seed, replicate, ids
-        As in `hash64`.
-
-    Returns
-    -------
-    uint8 array of the broadcast shape
-        The Poisson quantile of hash64/2⁶⁴. A weight above 20 has a probability below 1e-19.
-        Source: Chamandy, Muralidharan, Najmi and Naidu (2012), "Estimating uncertainty for massive
-        data streams", section 2.
-    """
+    """Return Poisson(1) bootstrap weights of examples or groups."""
     words = hash64(seed, replicate, ids)
     # Sixteen bits settle all but 21 of 65,536 cases; this is twice as fast as searching all.
     leading = words >> np.uint64(64 - _LEADING_BITS)

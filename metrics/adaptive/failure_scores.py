@@ -28,19 +28,6 @@ def fails(score: ArrayLike) -> BoolArray:
 def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
     """Return how far a model is from predicting the wanted class.
 
-    Parameters
-    ----------
-    probabilities : float64 [tests, classes]
-    wanted : int64 [tests], the class that should be predicted; −1 for one the model does not know
-
-    Returns
-    -------
-    float64 [tests]
-        ½(1 + max of the others − wanted): of two classes the probability of the wrong one. Above ½
-        just where another class is more probable; 1 where the model does not know the class.
-
-    Examples
-    --------
     >>> output_failure(np.array([[0.7, 0.2, 0.1], [0.4, 0.3, 0.3]]), np.array([1, 0]))
     array([0.75, 0.45])
     """
@@ -58,18 +45,6 @@ def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
 def change_failure(change: ArrayLike, tolerance: float) -> FloatArray:
     """Return how far a change in the wrong direction is from what is tolerated.
 
-    Parameters
-    ----------
-    change : float array, any shape; below 0 in the right direction; NaN stays NaN
-    tolerance : ≥ 0
-
-    Returns
-    -------
-    float64 of that shape
-        0 without a change, ½ at the tolerance, above ½ just beyond it, 1 at infinity.
-
-    Examples
-    --------
     >>> change_failure([-0.3, 0.0, 0.05, 0.1, 0.6], 0.1)
     array([0.        , 0.        , 0.25      , 0.5       , 0.66666667])
     """

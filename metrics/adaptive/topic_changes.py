@@ -16,15 +16,7 @@ STATES = ("passing", "failing", "fixed", "broken")
 
 
 def fails_by_rule(failures: ArrayLike, tests: ArrayLike) -> NDArray[np.bool_]:
-    """Return which topics fail: at least a fifth of their tests do.
-
-    Parameters
-    ----------
-    failures, tests : whole numbers [topics]
-
-    Source: Ribeiro and Lundberg (2022), Adaptive Testing and Debugging of NLP Models, ACL, where a
-    topic is fixed or broken if this changes and the change is significant.
-    """
+    """Return which topics fail: at least a fifth of their tests do."""
     # In whole numbers, since 0.2 is no binary fraction.
     n = np.asarray(tests, dtype=np.int64)
     failing: NDArray[np.bool_] = (5 * np.asarray(failures, dtype=np.int64) >= n) & (n > 0)
@@ -36,13 +28,6 @@ def state_by_rule(
 ) -> list[str]:
     """Return of each topic one of `STATES`.
 
-    Parameters
-    ----------
-    failures, tests : whole numbers [topics]
-    failures_before : of the old model; None where there is one model, of which no topic is fixed
-
-    Examples
-    --------
     >>> state_by_rule([1, 2, 1, 2], 10, [1, 2, 2, 1])
     ['passing', 'failing', 'fixed', 'broken']
     """

@@ -41,27 +41,6 @@ def split_labels(
 
     What was answered so far is left out on purpose: the numbers of draws must be fixed beforehand
     for Q̂ of several rounds to be unbiased (`Draws.merged`).
-
-    Parameters
-    ----------
-    budget : int, at least 0
-        Labels of this round.
-    size, size_outside : int
-        n_S and N_C.
-    labelled, drawn : int
-        Examples of the slice, and draws outside it, of the rounds before.
-    precision, recall : float in [0, 1]
-        The least of each that is wanted.
-    least_weight : float in (0, 1]
-        The smallest w of a draw: the uniform share of the proposal.
-    confidence : float in (0, 1)
-        Of the intervals.
-
-    Returns
-    -------
-    inside, outside : int
-        inside ≤ n_S − labelled, outside ≤ N_C; their sum is the budget, or less where there are not
-        so many examples. N_C says that all examples outside are labelled, once each.
     """
     left = size - labelled
     if budget >= left + size_outside:

@@ -59,13 +59,7 @@ class Answers:
 
     @classmethod
     def of(cls, labels: LabelArray) -> Answers:
-        """Count labels: int8, any shape, each `YES`, `NO` or `UNSURE`.
-
-        Raises
-        ------
-        InputError
-            Another label.
-        """
+        """Count labels: int8, any shape, each `YES`, `NO` or `UNSURE`."""
         counts = [int((labels == each).sum()) for each in (YES, NO, UNSURE)]
         if sum(counts) != labels.size:
             known = np.isin(labels, (YES, NO, UNSURE))
@@ -79,34 +73,17 @@ class Answers:
 
 @dataclass(frozen=True)
 class Draws:
-    """Labelled draws with replacement from the N_C examples outside a slice.
+    """Labelled draws with replacement from the N_C examples outside a slice."""
 
-    Attributes
-    ----------
-    item : int64 [m]
-        Positions of the examples drawn, 0..N_C − 1. A draw of the same example counts again, with
-        the same label.
-    weight : float64 [m]
-        w = q(x)·N_C of the proposal by which it was drawn.
-    label : int8 [m]
-        `YES`, `NO` or `UNSURE`.
-    least_weight : float
-        The smallest w of any example that could be drawn, in any round.
-    """
-
+    # [m] Positions of the examples drawn, 0..N_C − 1. A draw of the same example counts again, with
+    # the same label.
     item: IntArray
-    weight: FloatArray
-    label: LabelArray
-    least_weight: float
+    weight: FloatArray  # [m] w = q(x)·N_C of the proposal by which it was drawn.
+    label: LabelArray  # int8 [m] `YES`, `NO` or `UNSURE`.
+    least_weight: float  # float The smallest w of any example that could be drawn, in any round.
 
     def __post_init__(self) -> None:
-        """Check that weights and labels are possible.
-
-        Raises
-        ------
-        InputError
-            A weight is below the least, or not finite, or an example has two labels.
-        """
+        """Check that weights and labels are possible."""
         if not self.item.shape == self.weight.shape == self.label.shape == (self.item.size,):
             raise ValueError(
                 f"items {self.item.shape}, weights {self.weight.shape} and labels "
@@ -141,11 +118,6 @@ class Draws:
         heuristic) have a smaller variance, but are biased in that case, and every earlier example
         would must be weighed again. All rounds must be of the same slice: once its members
         change, only the labels are kept, and what is outside is drawn again.
-
-        Raises
-        ------
-        InputError
-            No round, or an example has different labels in two rounds.
         """
         if not rounds:
             raise InputError("no round of draws to merge; draw at least one")
@@ -177,27 +149,6 @@ def jeffreys(
 ) -> tuple[FloatArray, FloatArray]:
     """Return Jeffreys' interval of a share of a finite population.
 
-    Parameters
-    ----------
-    yes, labelled : arrays of whole numbers that broadcast, 0 ≤ yes ≤ labelled
-        Of a simple random sample without replacement.
-    size : arrays of whole numbers, at least `labelled`
-        N examples of the population.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold yes/labelled, and are it where the whole population is labelled; 0 and 1 where
-        nothing is.
-
-    Raises
-    ------
-    InputError
-        The confidence is not between 0 and 1.
-
-    Notes
-    -----
     The α/2 and 1 − α/2 quantiles of Beta(x + ½, n − x + ½): Brown, Cai and DasGupta (2001), "Interval
     estimation for a binomial proportion", Stat. Sci. 16:101. Where at most one is a yes, coverage of
     shares near 0 would drop to .88; as they do (section 4.1.2), the lower end is 0 there, and the
@@ -241,28 +192,6 @@ def fay_feuer(
 ) -> tuple[FloatArray, FloatArray]:
     """Return Fay and Feuer's gamma interval of a weighted sum of Poisson counts.
 
-    Parameters
-    ----------
-    total : arrays of numbers ≥ 0 that broadcast
-        y = Σ u_i x_i, x_i the counts.
-    squares : arrays of numbers ≥ 0
-        v = Σ u_i² x_i.
-    largest : arrays of numbers > 0
-        w_M, the largest of all u_i, whether it was counted or not.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold y. The lower end is 0 where y = 0; the upper one never is.
-
-    Raises
-    ------
-    InputError
-        The confidence is not between 0 and 1.
-
-    Notes
-    -----
     Fay and Feuer (1997), "Confidence intervals for directly standardized rates: a method based on
     the gamma distribution", Stat. Med. 16:791: quantiles of the gamma distributions with mean y and
     variance v, and with mean y + w_M and variance v + w_M². Assumes independent Poisson counts, and
@@ -281,26 +210,7 @@ def fay_feuer(
 
 
 def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interval:
-    """Return P, the share of a slice that satisfies the words.
-
-    Parameters
-    ----------
-    labels : int8 [n]
-        `YES`, `NO` or `UNSURE` of a simple random sample without replacement, from all rounds.
-    size : int
-        n_S, examples of the slice.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    Interval
-        P̂ = share of yes, with the interval of `jeffreys`; what is unsure as `Answers` has it.
-
-    Raises
-    ------
-    InputError
-        More labels than examples, or one that is none.
-    """
+    """Return P, the share of a slice that satisfies the words."""
     if labels.size > size:
         raise InputError(
             f"{labels.size} labels of a slice of {size} examples; give each example one label"
@@ -315,33 +225,10 @@ def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interv
 def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
     """Return Q, the share of the examples outside the slice that satisfies the words.
 
-    Parameters
-    ----------
-    draws : Draws
-        From all rounds.
-    size : int
-        N_C, examples outside the slice.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    Interval
-        Q̂ of `Draws.share` and the interval of `fay_feuer` with u = 1/(m·w), and w_M = u of the
-        example that was least likely to be drawn: what was not seen may be such. All are kept
-        within what is known of the examples labelled, and so are exact where all of them are. 0 where
-        nothing is outside, and 0..1 without a draw.
-
-    Notes
-    -----
     Assumes independent draws. An example is drawn a binomial number of times, which varies less than
     the Poisson number that the interval is for. That w_M is not the largest among the hits costs
     width: from m draws without a hit Q may be up to 3.69/(m·w) at 95 %. With it the interval would
     not hold where the words also fit examples that the queries are not like.
-
-    Raises
-    ------
-    InputError
-        An example that is not outside the slice, or a label that is none.
     """
     if size == 0 and not draws.item.size:
         return Interval(0.0, 0.0, 0.0)
@@ -371,23 +258,13 @@ def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well words fit a slice.
+    """How well words fit a slice."""
 
-    Attributes
-    ----------
-    precision : Interval
-        P, share of the slice's examples that satisfy the words.
-    missed : Interval
-        Q, share of the other examples that do.
-    recall : Interval
-        R, share of all examples that satisfy the words which are in the slice.
-    inside, outside : Answers
-        Labels of the slice, and of draws outside it.
-    """
-
-    precision: Interval
-    missed: Interval
+    precision: Interval  # Interval P, share of the slice's examples that satisfy the words.
+    missed: Interval  # Interval Q, share of the other examples that do.
+    # Interval R, share of all examples that satisfy the words which are in the slice.
     recall: Interval
+    # inside, outside: Answers Labels of the slice, and of draws outside it.
     inside: Answers
     outside: Answers
 
@@ -406,35 +283,12 @@ def alignment(
     R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂). As R rises with P and falls with Q, its lower bound is that of
     the lower bound of P with the upper one of Q, and the other way round.
 
-    Parameters
-    ----------
-    labels : int8 [n]
-        Of a simple random sample of the slice, as for `precision`.
-    size : int
-        n_S, examples of the slice.
-    draws : Draws
-        Of examples outside the slice, as for `missed_share`.
-    size_outside : int
-        N_C = n − n_S.
-    confidence : float in (0, 1)
-        Of each of the intervals.
-    looks : int, at least 1
-        How often at most it is looked whether the labels suffice. Each look is at the confidence
-        1 − (1 − confidence)/looks, so that all hold together (Bonferroni).
-
-    Notes
-    -----
     Assumes that labels of the slice and draws outside it are independent. R̂ is consistent; as a ratio
     it is too high by about R(1 − R)²·Var(Q̂)/Q², since 1/Q is convex, and 1 where nothing was hit.
     Both ends of R together fail less often than those of P and Q: never more than 2(1 − confidence),
     and 1 − confidence or less where it was simulated. R is taken as 1 where no example satisfies the
     words but the estimate is nan. Source: Eyuboglu et al. (2024), appendix B.2, whose printed R̂
     weighs P̂ by n − n_S and Q̂ by n, which is another number.
-
-    Raises
-    ------
-    InputError
-        Labels, draws, confidence or looks that cannot be.
     """
     if looks < 1:
         raise InputError(f"looks = {looks}; give a whole number that is at least 1")
@@ -456,25 +310,7 @@ def _recall(found: float, missed: float, of_none: float) -> float:
 
 
 def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
-    """Return what to do with the words and the slice.
-
-    Parameters
-    ----------
-    precision, recall : float in [0, 1]
-        The least of each that is wanted.
-
-    Returns
-    -------
-    "accept", "update" or "label more"
-        "accept" if both lower bounds reach what is wanted: wrong with a chance of (1 − confidence)/2
-        for each of P and R, if it is decided once or with as many `looks` as were planned. "update"
-        (the slice, or the words) if an upper bound does not, so that more labels would not help.
-
-    Raises
-    ------
-    InputError
-        A threshold is not within 0..1.
-    """
+    """Return what to do with the words and the slice."""
     for name, least in (("precision", precision), ("recall", recall)):
         if not 0 <= least <= 1:
             raise InputError(f"least {name} = {least}; give a number from 0 to 1")

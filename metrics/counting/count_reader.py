@@ -17,18 +17,11 @@ if TYPE_CHECKING:
 
 
 class SliceSums(NamedTuple):
-    """Sums of slices.
+    """Sums of slices."""
 
-    Attributes
-    ----------
-    keys : int64 [slices]
-    sums : int64 [slices, 1 + replicates, raw columns]
-    nonempty : how many slices of the unit are not empty, reported or not
-    """
-
-    keys: Keys
-    sums: IntArray
-    nonempty: int
+    keys: Keys  # [slices]
+    sums: IntArray  # [slices, 1 + replicates, raw columns]
+    nonempty: int  # how many slices of the unit are not empty, reported or not
 
     @staticmethod
     def none(layers: int, columns: int) -> SliceSums:
@@ -38,15 +31,7 @@ class SliceSums(NamedTuple):
 
 @dataclass(frozen=True)
 class SumReader:
-    """Reads the sums of slices out of summed tables.
-
-    Parameters
-    ----------
-    lattice : the features' radices
-    space : the statistics
-    layers : 1 + replicates
-    min_size : where no candidates are listed, only slices of this size are reported
-    """
+    """Reads the sums of slices out of summed tables."""
 
     lattice: Lattice
     space: StatisticSpace
@@ -127,15 +112,7 @@ class SumReader:
 
 
 class Margins:
-    """The tables of some of the features of a joint table, as sums over its other axes.
-
-    Parameters
-    ----------
-    features : of the joint table
-    table : int64, its cells as last axis
-    lattice : the features' radices
-    tables : shape of what a cell holds: layers and columns
-    """
+    """The tables of some of the features of a joint table, as sums over its other axes."""
 
     def __init__(
         self, features: tuple[int, ...], table: Array, lattice: Lattice, tables: tuple[int, int]

@@ -50,28 +50,21 @@ class Ragged(NamedTuple):
 
 @dataclass(frozen=True)
 class Unit:
-    """What is counted together.
+    """What is counted together."""
 
-    Attributes
-    ----------
-    features : the tuple (for ``inside``: of the base slices), ascending
-    method : how it is counted
-    extensions : for ``inside``, the features that are added to the base slices, one at a time
-    bases : for ``inside``, the keys of the base slices, sorted; for ``listed`` the candidates
-    candidates : the slices to report, in the order of their results; None for all that are
-        not empty
-    part, parts : for ``sparse``, which share of the codes (by their hash) is counted
-    margins : for ``dense``, the tuples whose slices are reported, each of some of the features;
-        none for the tuple itself
-    """
-
-    features: tuple[int, ...]
-    method: Method
+    features: tuple[int, ...]  # the tuple (for ``inside``: of the base slices), ascending
+    method: Method  # how it is counted
+    # for ``inside``, the features that are added to the base slices, one at a time
     extensions: tuple[int, ...] = ()
+    # for ``inside``, the keys of the base slices, sorted; for ``listed`` the candidates
     bases: Keys | None = None
+    # the slices to report, in the order of their results; None for all that are not empty
     candidates: Keys | None = None
+    # part, parts: for ``sparse``, which share of the codes (by their hash) is counted
     part: int = 0
     parts: int = 1
+    # for ``dense``, the tuples whose slices are reported, each of some of the features; none for
+    # the tuple itself
     margins: tuple[tuple[int, ...], ...] = ()
 
     @property
@@ -90,29 +83,18 @@ class Resampling:
 
 @dataclass
 class RowBlock:
-    """Consecutive rows of a shard.
+    """Consecutive rows of a shard."""
 
-    Attributes
-    ----------
-    rows : how many
-    column : returns the codes of a feature: int64 [rows], or `Ragged`
-    cells : int64 [rows] the outcome cell of each row
-    ids : uint64 [rows] what identifies the row when it is resampled
-    positions : uint64 [rows] the row's own number, which no other row has
-    weights : int64 [0 or 2, rows] weight and its square, in fixed point
-    terms : int64 [terms and total terms, rows] in fixed point
-    buckets : int64 [0, 1 or 2, rows] of each model's score: label, then score
-    narrow : returns the codes of a feature that is not a list as they are stored, in few bytes [rows]
-    """
-
-    rows: int
+    rows: int  # how many
+    # returns the codes of a feature: int64 [rows], or `Ragged`
     column: Callable[[int], IntArray | Ragged]
-    cells: IntArray
-    ids: NDArray[np.uint64]
-    positions: NDArray[np.uint64]
-    weights: IntArray
-    terms: IntArray
-    buckets: IntArray
+    cells: IntArray  # [rows] the outcome cell of each row
+    ids: NDArray[np.uint64]  # [rows] what identifies the row when it is resampled
+    positions: NDArray[np.uint64]  # [rows] the row's own number, which no other row has
+    weights: IntArray  # [0 or 2, rows] weight and its square, in fixed point
+    terms: IntArray  # [terms and total terms, rows] in fixed point
+    buckets: IntArray  # [0, 1 or 2, rows] of each model's score: label, then score
+    # returns the codes of a feature that is not a list as they are stored, in few bytes [rows]
     narrow: Callable[[int], NDArray[Any]] | None = None
 
     def stored(self, feature: int) -> Any:
@@ -235,13 +217,7 @@ def _tally(planes: IntArray, code: IntArray, values: IntArray | None) -> None:
 
 
 class SummedRows:
-    """Adds the rows of a block to tables of sums.
-
-    Parameters
-    ----------
-    block, space : the rows, and which statistics they have
-    drawn : weights [rows] of each replicate
-    """
+    """Adds the rows of a block to tables of sums."""
 
     def __init__(
         self, block: RowBlock, space: StatisticSpace, drawn: list[NDArray[np.uint8]]
@@ -255,15 +231,7 @@ class SummedRows:
         with_cell: IntArray | None = None,
         with_bucket: list[IntArray] | None = None,
     ) -> None:
-        """Add rows to a table [layers, columns * size]: themselves, then each replicate.
-
-        Parameters
-        ----------
-        table : its last axis is column by column
-        coded : the slice of each row, 0 .. size - 1
-        with_cell, with_bucket : the same with the cell, or a score's bucket, as first digit, where
-            they are known
-        """
+        """Add rows to a table [layers, columns * size]: themselves, then each replicate."""
         space, block = self.space, self.block
         code, rows = coded
         size = table.shape[1] // space.raw_columns
@@ -303,15 +271,6 @@ def _times(values: IntArray, drawn: NDArray[Any] | None) -> IntArray:
 class Tables:
     """The sums of a block of units, summed over row blocks.
 
-    Parameters
-    ----------
-    units : in lexicographic order of their features
-    lattice : the features' radices
-    space : the statistics
-    resampling : replicates of the sums, or None
-
-    Examples
-    --------
     Six examples with one feature of two values; the cell of an example is 1 where the model is wrong.
 
     >>> from slicebeam.metrics.counting.lattice import Lattice

@@ -56,24 +56,14 @@ _JOINT_SHARE = 8
 
 @dataclass(frozen=True)
 class Budget:
-    """What a plan must respect.
+    """What a plan must respect."""
 
-    Attributes
-    ----------
-    rows : examples
-    columns : statistics that are summed
-    passes : statistics that an example is added to: its cell, its values
-    layers : 1 + replicates
-    memory : bytes that the tables of a block may take
-    block_seconds : estimated work of a block
-    """
-
-    rows: int
-    columns: int
-    passes: int
-    layers: int
-    memory: int
-    block_seconds: float = BLOCK_SECONDS
+    rows: int  # examples
+    columns: int  # statistics that are summed
+    passes: int  # statistics that an example is added to: its cell, its values
+    layers: int  # 1 + replicates
+    memory: int  # bytes that the tables of a block may take
+    block_seconds: float = BLOCK_SECONDS  # estimated work of a block
 
     @property
     def sums(self) -> int:
@@ -98,12 +88,7 @@ class PlannedUnit:
 def whole_tuples(
     tuples: Mapping[tuple[int, ...], Keys | None], lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts.
-
-    Parameters
-    ----------
-    tuples : with the slices that are to be reported, None for all
-    """
+    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts."""
     fitting = [features for features in tuples if _fits(table_cells(features, lattice), budget)]
     for table in joint_tables(fitting, lattice, _table_cost(budget)):
         listed = [keys for one in table.tuples if (keys := tuples[one]) is not None]
@@ -174,14 +159,7 @@ def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
 def plan_listed(
     candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count listed candidates, each method where it is the cheapest.
-
-    Parameters
-    ----------
-    candidates : int64 [slices], distinct
-    bases : int64 [slices] a slice that the candidate adds one predicate to; 0 for none
-    base_sizes : int64 [slices] examples in the base slice
-    """
+    """Yield the units that count listed candidates, each method where it is the cheapest."""
     if candidates.size == 0:
         return
     group_of, groups = lattice.feature_sets(candidates)
@@ -207,11 +185,6 @@ def plan_chosen(
     """Yield the units that count few candidates with many statistics, such as replicates.
 
     Each table holds the candidates of one feature tuple only, not all slices of it.
-
-    Parameters
-    ----------
-    candidates : int64 [slices], distinct
-    sizes : int64 [slices] examples of each
     """
     if candidates.size == 0:
         return

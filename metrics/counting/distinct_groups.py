@@ -20,19 +20,7 @@ ENOUGH_GROUPS = 100
 
 
 class DistinctGroups:
-    """The number of groups of each slice, over row blocks; `ENOUGH_GROUPS` means that or more.
-
-    Parameters
-    ----------
-    keys : int64 [slices]
-    lattice : of the slices
-    singleton_sizes : as in `Membership`
-
-    Attributes
-    ----------
-    keys : int64 [slices]
-    sums : uint64 [slices], groups, in the same order
-    """
+    """The number of groups of each slice, over row blocks; `ENOUGH_GROUPS` means that or more."""
 
     def __init__(
         self, keys: Keys, lattice: Lattice, singleton_sizes: IntArray | None = None

@@ -35,48 +35,26 @@ _TUPLES_AT_A_TIME = 1 << 16
 
 
 class JointTable(NamedTuple):
-    """A table, and what is read from it.
+    """A table, and what is read from it."""
 
-    Attributes
-    ----------
-    features : of the table, ascending
-    tuples : feature tuples that are its margins, or the table itself; the longest first
-    """
-
-    features: FeatureTuple
+    features: FeatureTuple  # of the table, ascending
+    # feature tuples that are its margins, or the table itself; the longest first
     tuples: tuple[FeatureTuple, ...]
 
 
 @dataclass(frozen=True)
 class TableCost:
-    """What counting in tables costs, in seconds.
+    """What counting in tables costs, in seconds."""
 
-    Attributes
-    ----------
-    each : a pass over all examples for one table
-    axis : what another feature adds to such a pass
-    cell : making and merging one cell
-    margin : adding up one cell for one of the tuples
-    most_cells : a table has no more
-    """
-
-    each: float
-    axis: float
-    cell: float
-    margin: float
-    most_cells: int
+    each: float  # a pass over all examples for one table
+    axis: float  # what another feature adds to such a pass
+    cell: float  # making and merging one cell
+    margin: float  # adding up one cell for one of the tuples
+    most_cells: int  # a table has no more
 
 
 def table_cost(rows: int, passes: int, sums: int, most_cells: int) -> TableCost:
-    """Return what counting in tables costs.
-
-    Parameters
-    ----------
-    rows : examples
-    passes : statistics that an example is added to
-    sums : statistics that a cell holds
-    most_cells : a table has no more
-    """
+    """Return what counting in tables costs."""
     return TableCost(
         rows * passes * TABLE_ROW + TABLE_UNIT,
         rows * AXIS_ROW,
@@ -94,12 +72,6 @@ def joint_tables(
     The examples of a list column stand in several cells of its axis, or in none, so that nothing
     is summed over such an axis.
 
-    Parameters
-    ----------
-    tuples : ascending, distinct
-
-    Examples
-    --------
     Slices of one and two of three features, with 2, 3 and 4 values. Counting a million examples in
     six tables would take six passes; one table of all three features holds the other six as sums
     over its axes:

@@ -19,53 +19,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Node:
-    """Conjunctions on one tuple of features that listed slices begin with.
+    """Conjunctions on one tuple of features that listed slices begin with."""
 
-    Attributes
-    ----------
-    number : of the node
-    feature : the last feature of the tuple
-    select : finds the conjunction, -1 for none, by the parent's conjunction and the feature's code
-    slices : int64 [conjunctions] the listed slice that ends here, or -1
-    children : nodes of one feature more
-    """
-
-    number: int
-    feature: int
+    number: int  # of the node
+    feature: int  # the last feature of the tuple
+    # finds the conjunction, -1 for none, by the parent's conjunction and the feature's code
     select: Callable[[IntArray], IntArray]
-    slices: IntArray
-    children: tuple[_Node, ...]
+    slices: IntArray  # [conjunctions] the listed slice that ends here, or -1
+    children: tuple[_Node, ...]  # nodes of one feature more
 
 
 class Members(NamedTuple):
-    """Rows that are in slices of one feature tuple; a row stands once for each slice it is in.
+    """Rows that are in slices of one feature tuple; a row stands once for each slice it is in."""
 
-    Attributes
-    ----------
-    number : of the tuple, below `Membership.numbers`
-    slices : int64 [members] position of the slice in the list
-    rows : int64 [members] row of the block
-    """
-
-    number: int
-    slices: IntArray
-    rows: IntArray
+    number: int  # of the tuple, below `Membership.numbers`
+    slices: IntArray  # [members] position of the slice in the list
+    rows: IntArray  # [members] row of the block
 
 
 class Membership:
-    """Which rows are in which of some slices.
-
-    Parameters
-    ----------
-    keys : int64 [slices], distinct
-    lattice : of the slices
-    singleton_sizes : int64 [singletons + 1] examples by digit; the rarest predicate of a slice is
-        then looked at first, which leaves few rows for the others
-
-    Attributes
-    ----------
-    numbers : how many feature tuples there are, of slices and of what they begin with
-    """
+    """Which rows are in which of some slices."""
 
     def __init__(
         self, keys: Keys, lattice: Lattice, singleton_sizes: IntArray | None = None

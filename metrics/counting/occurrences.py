@@ -23,18 +23,6 @@ def repeats(
 ) -> tuple[IntArray, IntArray]:
     """Return which examples equal an earlier one, and their numbers among their equals.
 
-    Parameters
-    ----------
-    contents : uint64 [rows], a hash of what each example holds
-    within : float64 [rows], by which equals are numbered; by their position without
-
-    Returns
-    -------
-    rows : int64, ascending
-    numbers : int64, from 1: one of equal examples has the number 0 and is not among the rows
-
-    Examples
-    --------
     >>> rows, numbers = repeats(np.array([7, 5, 7, 7], np.uint64))
     >>> rows.tolist(), numbers.tolist()
     ([2, 3], [1, 2])
@@ -60,11 +48,5 @@ def repeats(
 
 
 def occurrence_ids(contents: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the ids [rows] of examples: of equal ones, the outputs of SplitMix64 one after another.
-
-    Parameters
-    ----------
-    contents : uint64 [rows], a hash of what each example holds
-    numbers : uint64 [rows], from 0, among equal examples
-    """
+    """Return the ids [rows] of examples: of equal ones, the outputs of SplitMix64 one after another."""
     return splitmix64(contents + numbers * GOLDEN_GAMMA)

@@ -33,18 +33,12 @@ _TUPLES_AT_A_TIME = 512
 
 
 class HashBlock(NamedTuple):
-    """Slices that are hashed together.
+    """Slices that are hashed together."""
 
-    Attributes
-    ----------
-    keys : int64 [slices]
-    tables : units of joint tables; the rows of slices that are in none of them are looked up
-    seconds : estimated work
-    """
-
-    keys: Keys
+    keys: Keys  # [slices]
+    # units of joint tables; the rows of slices that are in none of them are looked up
     tables: tuple[Unit, ...]
-    seconds: float
+    seconds: float  # estimated work
 
 
 def plan_hashes(
@@ -53,12 +47,6 @@ def plan_hashes(
     """Return all slices in blocks that fit the memory.
 
     Many slices of few feature tuples are summed in tables, a few small slices are looked up.
-
-    Parameters
-    ----------
-    keys : int64 [slices], distinct
-    rows : examples
-    singleton_sizes : as in `Membership`
     """
     places = lattice.by_tuple(keys)
     digits = lattice.digits(keys)
@@ -101,17 +89,6 @@ class RowHashSums:
     """The sum modulo 2^64 of the row hashes of each slice, over row blocks.
 
     Two slices with equal sums hold the same examples, except for a chance of 2^-64.
-
-    Parameters
-    ----------
-    keys : int64 [slices]
-    lattice : of the slices
-    singleton_sizes : as in `Membership`
-    tables : units of joint tables; the rows of slices that are in none of them are looked up
-
-    Attributes
-    ----------
-    keys : int64 [slices]
     """
 
     def __init__(

@@ -50,20 +50,11 @@ _PRIOR_EXAMPLES = 10.0
 
 
 class Occurrences(NamedTuple):
-    """Which texts the phrases of a sample occur in.
+    """Which texts the phrases of a sample occur in."""
 
-    Attributes
-    ----------
-    phrases : [P] of str
-    texts : int64 [P]
-        Texts that each occurs in.
-    within : sparse float64 [n, P]
-        1 where text i has phrase p.
-    """
-
-    phrases: list[str]
-    texts: IntArray
-    within: sparse.csr_array
+    phrases: list[str]  # [P] of str
+    texts: IntArray  # [P] Texts that each occurs in.
+    within: sparse.csr_array  # sparse float64 [n, P] 1 where text i has phrase p.
 
 
 def candidate_phrases(
@@ -77,37 +68,6 @@ def candidate_phrases(
 ) -> list[str]:
     """Return the n-grams of a sample of texts that are most useful to describe slices.
 
-    Parameters
-    ----------
-    texts : [n] of str
-        A sample, held in memory.
-    most : int
-        How many phrases at most.
-    members : bool [S, n], optional
-        Which slices the texts are in. Half of the places then go, in turns, to what is distinctive
-        of each slice: the highest `log_odds_ratio`, of phrases that occur in at least two of its
-        texts.
-    min_texts : int
-        In how many texts a phrase has to occur.
-    longest : int, at least 1
-        Words of a phrase.
-    words_per_text : int
-        Only the first so many words and signs of a text are read.
-
-    Returns
-    -------
-    list of str, none twice
-        In lower case. First what is distinctive, the best of all slices before the second best of
-        any; then by how many words of the texts a phrase accounts for (texts times its words).
-        Deterministic: alphabetical order decides between equals.
-
-    Raises
-    ------
-    ValueError
-        `members` is not of these texts, or there are too many words (2 million, for phrases of 3).
-
-    Notes
-    -----
     A phrase neither begins nor ends with a stop word, a single letter or a number, does not end with
     a possessive, and does not go across punctuation. Words are what spaces or punctuation separate,
     so texts in a script without spaces have few phrases.
@@ -130,11 +90,6 @@ def occurrences(
 
     Only what is returned becomes a string: until then an n-gram is a number to the base of the
     number of words, so that millions of them fit.
-
-    Raises
-    ------
-    ValueError
-        The words are too many to be numbered so.
     """
     tokens = [_tokens(text, words_per_text) for text in texts]
     # A clause ends with every text.
@@ -212,20 +167,6 @@ def log_odds_ratio(
 ) -> FloatArray:
     """Return how much more a phrase is said inside a slice than outside, in standard errors.
 
-    Parameters
-    ----------
-    inside, outside : int array
-        y: texts with the phrase, inside and outside.
-    n_inside, n_outside : int array that broadcasts
-        n: texts.
-
-    Returns
-    -------
-    float64 array
-        δ/√(variance of δ), δ the difference of log((y + a)/(n + α − y − a)) inside and outside.
-
-    Notes
-    -----
     Source: Monroe, Colaresi and Quinn (2008), "Fightin' Words", Political Analysis 16:372, equations
     15 and 22, where a text either has a phrase or not (a Dirichlet prior of two categories): α = 10
     texts with the share of the phrase in all texts, a = α·share. The variance is that of the log-odds

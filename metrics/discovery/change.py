@@ -26,23 +26,12 @@ _PRIOR_VARIANCE = 0.05
 
 @dataclass(frozen=True)
 class ChangeSums:
-    """What is summed of the change D in each of S slices; sums of chunks add up.
+    """What is summed of the change D in each of S slices; sums of chunks add up."""
 
-    Attributes
-    ----------
-    n : int64 [S]
-        Examples.
-    total : float64 [S]
-        ΣD. Of whole numbers, as the changes of zero-one loss are, it is exact.
-    scatter : float64 [S]
-        Σ(D − mean)², which is ΣD² without what an offset costs in digits.
-    improved, degraded : int64 [S]
-        Examples with D > 0 and with D < 0.
-    """
-
-    n: IntArray
-    total: FloatArray
-    scatter: FloatArray
+    n: IntArray  # [S] Examples.
+    total: FloatArray  # [S] ΣD. Of whole numbers, as the changes of zero-one loss are, it is exact.
+    scatter: FloatArray  # [S] Σ(D − mean)², which is ΣD² without what an offset costs in digits.
+    # improved, degraded: [S] Examples with D > 0 and with D < 0.
     improved: IntArray
     degraded: IntArray
 
@@ -54,29 +43,7 @@ class ChangeSums:
 
     @classmethod
     def of(cls, members: BoolArray, change: FloatArray, first_row: int = 0) -> ChangeSums:
-        """Return what one chunk adds to the sums of slices that may overlap.
-
-        Parameters
-        ----------
-        members : bool [S, n]
-        change : float64 [n]
-            D, loss before minus loss after: above 0 where the new model is better. Of one model, the
-            loss with its sign turned; what is then said of a slice is its `difference`.
-        first_row : int
-            Number of the chunk's first row, for errors.
-
-        Returns
-        -------
-        ChangeSums
-            The same to about 1e-13 of their size however rows are divided into chunks.
-
-        Raises
-        ------
-        InputError
-            A change is not finite; its row is named.
-        ValueError
-            Shapes do not agree.
-        """
+        """Return what one chunk adds to the sums of slices that may overlap."""
         if members.ndim != 2 or members.shape[1:] != change.shape:
             raise ValueError(f"members of shape {members.shape}, changes of {change.shape}")
         _check_finite(change, first_row)
@@ -86,20 +53,7 @@ class ChangeSums:
     def of_components(
         cls, components: IntArray, K: int, change: FloatArray, first_row: int = 0
     ) -> ChangeSums:
-        """Return what one chunk adds to the sums of K slices of which each example is in one.
-
-        Parameters
-        ----------
-        components : int64 [n], 0..K−1
-        change, first_row : as for `of`
-
-        Raises
-        ------
-        InputError
-            A change is not finite; its row is named.
-        ValueError
-            Shapes do not agree, or a component is not one of the K.
-        """
+        """Return what one chunk adds to the sums of K slices of which each example is in one."""
         if components.shape != change.shape or change.ndim != 1:
             raise ValueError(f"components of shape {components.shape}, changes of {change.shape}")
         if components.size and not (components.min() >= 0 and components.max() < K):
@@ -132,11 +86,6 @@ class ChangeSums:
         """Return the sums over both chunks.
 
         Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1.
-
-        Raises
-        ------
-        ValueError
-            They are of different numbers of slices.
         """
         if self.n.shape != other.n.shape:
             raise ValueError(f"sums of {self.n.size} and of {other.n.size} slices cannot be added")
@@ -170,16 +119,10 @@ class ChangeSums:
 
 @dataclass(frozen=True)
 class ChangeAssessment:
-    """The change on S slices that are reported, and on all examples.
+    """The change on S slices that are reported, and on all examples."""
 
-    Attributes
-    ----------
-    slices : ChangeSums [S]
-    overall : ChangeSums [1]
-    """
-
-    slices: ChangeSums
-    overall: ChangeSums
+    slices: ChangeSums  # ChangeSums [S]
+    overall: ChangeSums  # ChangeSums [1]
 
     @classmethod
     def zero(cls, slices: int) -> ChangeAssessment:
@@ -209,21 +152,7 @@ class ChangeAssessment:
 
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
-    """Return |mean|/√((σ² + .05)/n), by which slices are ranked; it is no test.
-
-    Parameters
-    ----------
-    mean : float array
-        Of D on a slice, or its difference from that of all examples.
-    variance : float array
-        σ² of D on the slice, with denominator n.
-    n : int array
-        Examples of the slice.
-
-    Returns
-    -------
-    float64 array, 0 where n = 0
-    """
+    """Return |mean|/√((σ² + .05)/n), by which slices are ranked; it is no test."""
     spread = np.asarray(variance, np.float64) + _PRIOR_VARIANCE
     score: FloatArray = np.abs(mean) * np.sqrt(np.asarray(n, np.float64) / spread)
     return score

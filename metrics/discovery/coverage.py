@@ -22,15 +22,9 @@ _BLOCK = 1 << 14
 
 @dataclass(frozen=True)
 class OverlapSums:
-    """Numbers of examples that are in both of two slices; those of chunks add up.
+    """Numbers of examples that are in both of two slices; those of chunks add up."""
 
-    Attributes
-    ----------
-    both : int64 [S, S]
-        SᵀS. The diagonal has the sizes.
-    """
-
-    both: IntArray
+    both: IntArray  # [S, S] SᵀS. The diagonal has the sizes.
 
     @classmethod
     def zero(cls, slices: int) -> OverlapSums:
@@ -60,30 +54,16 @@ class OverlapSums:
 
 
 class Coverage(NamedTuple):
-    """How much of the change of loss membership of slices explains.
+    """How much of the change of loss membership of slices explains."""
 
-    Attributes
-    ----------
-    r2 : float in [0, 1], or NaN
-        Share of the variance of D; NaN where D does not vary.
-    expected : float in [0, 1]
-        The mean of r2 where losses have nothing to do with membership.
-    """
-
-    r2: float
+    r2: float  # float in [0, 1], or NaN Share of the variance of D; NaN where D does not vary.
+    # float in [0, 1] The mean of r2 where losses have nothing to do with membership.
     expected: float
 
 
 def of_partition(components: ChangeSums) -> Coverage:
     """Return what a regression of D on the component explains; each example is in one.
 
-    Parameters
-    ----------
-    components : ChangeSums [K]
-        They may be empty.
-
-    Notes
-    -----
     r² = Σ_k n_k(m_k − m)²/Σ(D − m)². Were the values of D assigned to the examples at random, every
     order as likely (so that components must not have been shaped by D), the mean of r² is exactly
     (K⁺ − 1)/(n − 1), with K⁺ the components that are not empty: a projection on K⁺ − 1 of the n − 1
@@ -101,25 +81,10 @@ def of_slices(
 ) -> Coverage:
     """Return what a linear regression of D on membership of slices explains; they may overlap.
 
-    Parameters
-    ----------
-    both : int64 or float64 [S, S]
-        SᵀS, the number of examples in both of two slices; the diagonal has their sizes.
-    totals : float64 [S]
-        SᵀD, the sum of D over each slice.
-    n : int
-        Number of all examples.
-    total, scatter : float
-        ΣD and Σ(D − mean)² of all examples.
-
-    Notes
-    -----
     Least squares with an intercept. The null expectation is that of `of_partition`, with the rank of
     the centred SᵀS for K⁺ − 1: slices that are empty, that are all examples, or that follow from the
     others add nothing to it. Slices that were chosen by D explain more of it than others.
 
-    Examples
-    --------
     One slice of two of four examples, where D is 1, and elsewhere 0 and 1:
 
     >>> import numpy as np

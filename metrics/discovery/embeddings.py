@@ -23,19 +23,7 @@ def blocks(rows: int, size: int) -> Iterator[slice]:
 
 
 def not_finite(z: Embeddings, first_row: int) -> InputError:
-    """Return the error for a chunk of which a value, or its square, is not finite.
-
-    Parameters
-    ----------
-    z : float32 or float64 [n, d], n and d at least 1
-    first_row : int
-        Number of the chunk's first row.
-
-    Returns
-    -------
-    InputError
-        It names the first row with such a value, or else that with the largest.
-    """
+    """Return the error for a chunk of which a value, or its square, is not finite."""
     finite = np.isfinite(z)
     place = np.argmax(np.abs(z)) if finite.all() else np.argmin(finite)
     row, column = (int(each) for each in np.unravel_index(int(place), z.shape))
@@ -47,13 +35,7 @@ def not_finite(z: Embeddings, first_row: int) -> InputError:
 
 
 def check_finite(z: Embeddings, first_row: int = 0) -> None:
-    """Check that all values and their squares are finite.
-
-    Raises
-    ------
-    InputError
-        One is not; its row is named.
-    """
+    """Check that all values and their squares are finite."""
     for rows in blocks(z.shape[0], 4096):
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.square(z[rows], dtype=np.float64).sum()

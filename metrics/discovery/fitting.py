@@ -32,18 +32,11 @@ _CENTRES_PER_COMPONENT = 2
 
 @dataclass(frozen=True)
 class Fit:
-    """A mixture as `fit` leaves it.
+    """A mixture as `fit` leaves it."""
 
-    Attributes
-    ----------
-    mixture : after the last M-step
-    mean_log_likelihoods : in nats, of the mixture before each M-step
-    converged : whether the last two were less than the tolerance apart
-    """
-
-    mixture: Mixture
-    mean_log_likelihoods: tuple[float, ...]
-    converged: bool
+    mixture: Mixture  # after the last M-step
+    mean_log_likelihoods: tuple[float, ...]  # in nats, of the mixture before each M-step
+    converged: bool  # whether the last two were less than the tolerance apart
 
 
 def is_converged(mean_log_likelihoods: Sequence[float], tolerance: float = TOLERANCE) -> bool:
@@ -67,31 +60,6 @@ def initial(
     One start of k-means with K centres often merges two true clusters and cuts another. So it is
     given twice as many centres, of which those are merged, weighted by their points, that raise the
     sum of squares within clusters least.
-
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-        A sample of the points, which is held in memory.
-    losses : of each head, [n]
-    components : int
-        K.
-    seed : int
-        The same seed, sample and library give the same start.
-    classes : of each head, its number of classes, or None if the loss is real-valued
-    loss_weight : float
-        γ.
-
-    Returns
-    -------
-    Mixture
-        Where fewer than K points are distinct, some components are empty, the last ones.
-
-    Raises
-    ------
-    InputError
-        There are fewer points than components, or a value is wrong.
-    ValueError
-        Shapes do not agree.
     """
     # Loading it takes longer than most chunks.
     from sklearn.cluster import KMeans
@@ -140,24 +108,8 @@ def fit(
 ) -> Fit:
     """Return the mixture that EM leads to from a start, with all points in memory.
 
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-    losses : of each head, [n]
-    tolerance : float
-        EM stops when the mean of ln changed by less than this.
-
-    Notes
-    -----
     Each iteration is `updated` of the `sums`: the E-step of the mixture so far, then the M-step; it
     is after the M-step that EM stops. The points are taken to be independent.
-
-    Raises
-    ------
-    InputError
-        A value is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree, or there are no points.
     """
     mixture, history = start, list[float]()
     while len(history) < most_iterations and not is_converged(history, tolerance):

@@ -33,15 +33,9 @@ VARIANCE_FLOOR = 0.05
 
 @dataclass(frozen=True)
 class CategoricalHead:
-    """A loss of C classes, such as zero-one loss, in each of K components.
+    """A loss of C classes, such as zero-one loss, in each of K components."""
 
-    Attributes
-    ----------
-    shares : float64 [K, C]
-        p_jc.
-    """
-
-    shares: FloatArray
+    shares: FloatArray  # [K, C] p_jc.
 
     @property
     def components(self) -> int:
@@ -60,15 +54,9 @@ class CategoricalHead:
 
 @dataclass(frozen=True)
 class CategoricalSums:
-    """Sums over points of responsibility times class.
+    """Sums over points of responsibility times class."""
 
-    Attributes
-    ----------
-    counts : float64 [K, C]
-        C_jc = Σ_i r_ij·1[ℓ_i = c].
-    """
-
-    counts: FloatArray
+    counts: FloatArray  # [K, C] C_jc = Σ_i r_ij·1[ℓ_i = c].
 
     def __add__(self, other: HeadSums) -> CategoricalSums:
         if not isinstance(other, CategoricalSums):
@@ -76,13 +64,7 @@ class CategoricalSums:
         return CategoricalSums(self.counts + other.counts)
 
     def checked(self, losses: ArrayLike, name: str, first_row: int) -> FloatArray:
-        """Return losses as class numbers: float64 [n].
-
-        Raises
-        ------
-        InputError
-            A loss is not a whole number in 0..C−1; its row is named.
-        """
+        """Return losses as class numbers: float64 [n]."""
         given, classes = np.asarray(losses), self.counts.shape[1]
         # A NaN is neither.
         right = (given >= 0) & (given < classes)
@@ -108,19 +90,12 @@ class CategoricalSums:
 
 @dataclass(frozen=True)
 class NormalHead:
-    """A real-valued loss, normal in each of K components.
+    """A real-valued loss, normal in each of K components."""
 
-    Attributes
-    ----------
-    means, variances : float64 [K]
-        m_j and s²_j.
-    floor : float
-        The least variance that a component is given.
-    """
-
+    # means, variances: [K] m_j and s²_j.
     means: FloatArray
     variances: FloatArray
-    floor: float = VARIANCE_FLOOR
+    floor: float = VARIANCE_FLOOR  # float The least variance that a component is given.
 
     @property
     def components(self) -> int:
@@ -142,14 +117,9 @@ class NormalHead:
 
 @dataclass(frozen=True)
 class NormalSums:
-    """Sums over points of responsibility times loss, and its square, about a fixed centre.
+    """Sums over points of responsibility times loss, and its square, about a fixed centre."""
 
-    Attributes
-    ----------
-    first, second : float64 [K]
-        u_j = Σ_i r_ij(ℓ_i − centre) and v'_j = Σ_i r_ij(ℓ_i − centre)².
-    """
-
+    # first, second: [K] u_j = Σ_i r_ij(ℓ_i − centre) and v'_j = Σ_i r_ij(ℓ_i − centre)².
     first: FloatArray
     second: FloatArray
     centre: float
@@ -163,13 +133,7 @@ class NormalSums:
         )
 
     def checked(self, losses: ArrayLike, name: str, first_row: int) -> FloatArray:
-        """Return losses as float64 [n].
-
-        Raises
-        ------
-        InputError
-            A loss is not finite; its row is named.
-        """
+        """Return losses as float64 [n]."""
         given = np.asarray(losses, dtype=np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             finite = np.isfinite(np.square(given))
@@ -208,19 +172,7 @@ HeadSums: TypeAlias = CategoricalSums | NormalSums
 def no_sums(
     components: int, losses: Sequence[ArrayLike], classes: Sequence[int | None]
 ) -> tuple[HeadSums, ...]:
-    """Return the sums over no points of heads that are not yet fitted.
-
-    Parameters
-    ----------
-    losses : of each head, [n]
-        Of which the mean becomes the centre of a real-valued head.
-    classes : of each head, its number of classes, or None if the loss is real-valued
-
-    Raises
-    ------
-    ValueError
-        There are not as many of the one as of the other.
-    """
+    """Return the sums over no points of heads that are not yet fitted."""
     if len(losses) != len(classes):
         raise ValueError(f"{len(losses)} losses, but {len(classes)} heads")
     heads: list[HeadSums] = []

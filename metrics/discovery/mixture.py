@@ -31,28 +31,15 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class Mixture:
-    """K components over embeddings of d dimensions.
+    """K components over embeddings of d dimensions."""
 
-    Attributes
-    ----------
-    weights : float64 [K], above 0
-        π_j.
-    means, variances : float64 [K, d]
-        μ_jd and v_jd.
-    heads : of each loss, what the components expect of it
-    loss_weight : float, at least 0
-        γ, with which the heads' log densities count. At 0 they are fitted but shape nothing.
-
-    Raises
-    ------
-    ValueError
-        Shapes do not agree, or a weight or variance is not above 0.
-    """
-
-    weights: FloatArray
+    weights: FloatArray  # [K], above 0 π_j.
+    # means, variances: [K, d] μ_jd and v_jd.
     means: FloatArray
     variances: FloatArray
-    heads: tuple[LossHead, ...] = ()
+    heads: tuple[LossHead, ...] = ()  # of each loss, what the components expect of it
+    # float, at least 0 γ, with which the heads' log densities count. At 0 they are fitted but shape
+    # nothing.
     loss_weight: float = 0.0
 
     def __post_init__(self) -> None:
@@ -103,34 +90,19 @@ class Mixture:
 
 @dataclass(frozen=True)
 class MixtureSums:
-    """What an iteration sums over points; sums of chunks add up.
+    """What an iteration sums over points; sums of chunks add up."""
 
-    Attributes
-    ----------
-    n : int
-        Points.
-    log_likelihood : float
-        Σ_i ln_i, in nats, of the mixture that gave the responsibilities.
-    sizes : float64 [K]
-        N_j = Σ_i r_ij.
-    first, second : float64 [K, d]
-        A_j = Σ_i r_ij x_i and B_j = Σ_i r_ij x_i², of x = z − centre.
-    heads : sums of each loss head
-    centre : float64 [d]
-        The same in all chunks, for it is that of the mixture: B/N − (A/N)² then loses no digits to
-        an offset that all points share.
-    loss_weight : float
-        γ.
-    """
-
-    n: int
-    log_likelihood: float
-    sizes: FloatArray
+    n: int  # int Points.
+    log_likelihood: float  # float Σ_i ln_i, in nats, of the mixture that gave the responsibilities.
+    sizes: FloatArray  # [K] N_j = Σ_i r_ij.
+    # first, second: [K, d] A_j = Σ_i r_ij x_i and B_j = Σ_i r_ij x_i², of x = z − centre.
     first: FloatArray
     second: FloatArray
-    heads: tuple[HeadSums, ...]
+    heads: tuple[HeadSums, ...]  # sums of each loss head
+    # [d] The same in all chunks, for it is that of the mixture: B/N − (A/N)² then loses no digits
+    # to an offset that all points share.
     centre: FloatArray
-    loss_weight: float
+    loss_weight: float  # float γ.
 
     @classmethod
     def zero(cls, mixture: Mixture) -> MixtureSums:
@@ -152,11 +124,6 @@ class MixtureSums:
         Addition of doubles: a + b is b + a to the byte, but sums of three chunks agree to the byte
         only when they are added in the same order, that of the chunks' numbers say. Otherwise they
         agree to about 1e-13 of their size.
-
-        Raises
-        ------
-        ValueError
-            They are sums of different mixtures.
         """
         if not np.array_equal(self.centre, other.centre) or len(self.heads) != len(other.heads):
             raise ValueError("sums about different centres are of different mixtures")
@@ -182,33 +149,6 @@ def log_responsibilities(
 ) -> tuple[FloatArray, FloatArray]:
     """Return which components points belong to, and how likely the points are: the E-step.
 
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-    losses : of each head, [n]; optional
-        Without them the embeddings alone decide, as is needed for points whose losses are then
-        tested.
-    first_row : int
-        Number of the chunk's first row, for errors.
-
-    Returns
-    -------
-    log_r : float64 [n, K]
-        log r_ij ∝ log π_j + Σ_d log N(z_id; μ_jd, v_jd) + γ Σ_heads log f(ℓ_i|j).
-        The same to the byte however rows are divided into chunks, on the same machine.
-    log_likelihood : float64 [n]
-        ln_i, the logarithm of the sum over j of what r_ij is proportional to, in nats. With γ other
-        than 0 and 1 it is not a likelihood, but it is what EM raises.
-
-    Raises
-    ------
-    InputError
-        A value is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree.
-
-    Notes
-    -----
     (z − μ)²/v is taken as x·x/v − 2x·μ'/v + μ'²/v, x = z − centre and μ' = μ − centre, by matrix
     products of doubles: log densities are off by about 1e-16·Σ_d (x² + μ'²)/v, which is 1e-13 for
     components of ordinary width, and 1e-8 for one of the least variance, 1e-6, in data of
@@ -230,21 +170,6 @@ def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
 
     By log-odds, members of a component are ranked: in many dimensions, most points have a
     responsibility of 1 to the last digit, but their odds differ.
-
-    Parameters
-    ----------
-    log_r : float64 [n, K]
-        Of `log_responsibilities`.
-
-    Returns
-    -------
-    component : int64 [n]
-        That of the largest responsibility; of equal ones the first.
-    log_odds : float64 [n]
-        log(r/(1 − r)) of this component, in nats, taken as log r less the logarithm of the sum of
-        the others' r, which loses no digits where r is nearly 1. Always finite: at most
-        1.797…e308, the largest double, which a mixture of one component has. It is negative where
-        no component has more than half.
     """
     points, component = np.arange(log_r.shape[0]), log_r.argmax(axis=1)
     rest = log_r.copy()
@@ -257,30 +182,7 @@ def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
 def sums(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] = (), first_row: int = 0
 ) -> MixtureSums:
-    """Return what one chunk adds to the sums of an iteration.
-
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-    losses : of each head, [n]
-        Whole numbers 0..C−1 for a categorical head, finite ones for a normal head.
-    first_row : int
-        Number of the chunk's first row, for errors.
-
-    Returns
-    -------
-    MixtureSums
-        In float64, the same to about 1e-13 of their size however rows are divided into chunks, the same
-        to the byte for the same chunk on the same machine and number of BLAS threads. The working
-        memory is a few blocks of 1,024 rows.
-
-    Raises
-    ------
-    InputError
-        A value is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree.
-    """
+    """Return what one chunk adds to the sums of an iteration."""
     checked = _checked(mixture, z, losses, first_row)
     total = _Accumulator(MixtureSums.zero(mixture))
     for rows, joint, x in _joint_blocks(mixture, z, checked):
@@ -294,23 +196,7 @@ def sums(
 def sums_of_labels(
     labels: NDArray[np.integer], z: Embeddings, losses: Sequence[ArrayLike], zero: MixtureSums
 ) -> MixtureSums:
-    """Return the sums over points each of which is wholly of one component.
-
-    Parameters
-    ----------
-    labels : integers [n], 0..K−1
-    z : float32 or float64 [n, d], finite
-    losses : of each head, [n]
-    zero : MixtureSums
-        The sums over no points, with the centre and the heads.
-
-    Raises
-    ------
-    InputError
-        A loss is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree.
-    """
+    """Return the sums over points each of which is wholly of one component."""
     checked = _checked_losses(zero.heads, losses, z.shape[0], 0)
     total = _Accumulator(zero)
     numbers = np.arange(zero.sizes.size)[:, None]
@@ -321,25 +207,7 @@ def sums_of_labels(
 
 
 def updated(found: MixtureSums) -> Mixture:
-    """Return the mixture of the next iteration: the M-step.
-
-    Parameters
-    ----------
-    found : MixtureSums
-        Of all chunks.
-
-    Returns
-    -------
-    Mixture
-        With N = N_j + 10 eps, π = N/n, μ = A/N, v = B/N − μ² + 1e-6, all about the centre. A
-        component that lost all points (N_j = 0) is left at the centre with variance 1e-6 and weight
-        2e-15/n: its size says that it is none.
-
-    Raises
-    ------
-    ValueError
-        There are no points.
-    """
+    """Return the mixture of the next iteration: the M-step."""
     if found.n == 0:
         raise ValueError("a mixture needs at least one point")
     sizes = found.sizes + 10 * EPS

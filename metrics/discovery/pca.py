@@ -24,19 +24,12 @@ _ALIKE = 1e-6
 
 @dataclass(frozen=True)
 class PcaSums:
-    """Moments of n points; those of chunks add up.
-
-    Attributes
-    ----------
-    mean : float64 [D]
-        Σz/n; 0 of no points.
-    scatter : float64 [D, D]
-        Σ(z − mean)(z − mean)ᵀ, which is Σzzᵀ without what an offset of all points would cost in
-        digits.
-    """
+    """Moments of n points; those of chunks add up."""
 
     n: int
-    mean: FloatArray
+    mean: FloatArray  # [D] Σz/n; 0 of no points.
+    # [D, D] Σ(z − mean)(z − mean)ᵀ, which is Σzzᵀ without what an offset of all points would cost
+    # in digits.
     scatter: FloatArray
 
     @classmethod
@@ -49,11 +42,6 @@ class PcaSums:
 
         Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1, for two dimensions
         at once. The same to the byte when chunks are added in the same order, else to about 1e-13.
-
-        Raises
-        ------
-        ValueError
-            The dimensions differ.
         """
         if self.mean.shape != other.mean.shape:
             raise ValueError(
@@ -72,46 +60,19 @@ class PcaSums:
 
 @dataclass(frozen=True)
 class Pca:
-    """Principal axes of D dimensions.
+    """Principal axes of D dimensions."""
 
-    Attributes
-    ----------
-    mean : float64 [D]
-    axes : float64 [d, D], orthonormal rows
-        By falling variance; of the entries that are largest in size the first is positive.
-    variances : float64 [d]
-        Of the points along the axes, with denominator n − 1.
-    total_variance : float
-        Of all D dimensions together, so that variances/total_variance are shares of it.
-    """
-
-    mean: FloatArray
+    mean: FloatArray  # [D]
+    # [d, D], orthonormal rows By falling variance; of the entries that are largest in size the
+    # first is positive.
     axes: FloatArray
-    variances: FloatArray
+    variances: FloatArray  # [d] Of the points along the axes, with denominator n − 1.
+    # float Of all D dimensions together, so that variances/total_variance are shares of it.
     total_variance: float
 
 
 def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
-    """Return what one chunk adds to the sums.
-
-    Parameters
-    ----------
-    z : float32 or float64 [n, D]
-    first_row : int
-        Number of the chunk's first row, for errors.
-
-    Returns
-    -------
-    PcaSums
-        In float64, the same to about 1e-13 of the largest however rows are divided into chunks.
-
-    Raises
-    ------
-    InputError
-        A value is not finite; its row is named.
-    ValueError
-        `z` is not a matrix.
-    """
+    """Return what one chunk adds to the sums."""
     if z.ndim != 2:
         raise ValueError(f"embeddings of shape {z.shape} are not a matrix")
     found = PcaSums.zero(z.shape[1])
@@ -131,21 +92,6 @@ def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
 def components(found: PcaSums, d: int) -> Pca:
     """Return the principal axes.
 
-    Parameters
-    ----------
-    found : PcaSums
-        Of all chunks.
-    d : int
-        How many axes at most. Fewer are returned where the points vary in fewer directions, for the
-        others are none of theirs; one at least.
-
-    Raises
-    ------
-    ValueError
-        There are no points, or d is below 1.
-
-    Notes
-    -----
     Eigenvectors of the covariance matrix: directions whose variance is less than about 1e-16·D of
     the largest are lost, as they are not by a singular value decomposition of the points. Axes of
     equal variances may be turned among themselves.
@@ -172,19 +118,6 @@ def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32
 
     They are computed in float64 and rounded once, the same to the byte however rows are divided into
     chunks, on the same machine.
-
-    Parameters
-    ----------
-    z : float32 or float64 [n, D]
-    first_row : int
-        Number of the chunk's first row, for errors.
-
-    Raises
-    ------
-    InputError
-        A value is not finite; its row is named.
-    ValueError
-        The dimensions differ.
     """
     if z.ndim != 2 or z.shape[1] != pca.mean.size:
         raise ValueError(

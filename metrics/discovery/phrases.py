@@ -26,18 +26,10 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class EmbeddingSums:
-    """Sums of the embeddings in each of S slices; those of chunks add up.
+    """Sums of the embeddings in each of S slices; those of chunks add up."""
 
-    Attributes
-    ----------
-    n : int64 [S]
-        Examples.
-    total : float64 [S, D]
-        Σz.
-    """
-
-    n: IntArray
-    total: FloatArray
+    n: IntArray  # [S] Examples.
+    total: FloatArray  # [S, D] Σz.
 
     @classmethod
     def zero(cls, slices: int, dimensions: int) -> EmbeddingSums:
@@ -46,19 +38,7 @@ class EmbeddingSums:
 
     @classmethod
     def of(cls, members: BoolArray, z: Embeddings) -> EmbeddingSums:
-        """Return what one chunk adds to the sums.
-
-        Parameters
-        ----------
-        members : bool [S, n]
-            Slices may overlap.
-        z : float32 or float64 [n, D], finite
-
-        Raises
-        ------
-        ValueError
-            Shapes do not agree.
-        """
+        """Return what one chunk adds to the sums."""
         if members.ndim != 2 or z.ndim != 2 or members.shape[1] != z.shape[0]:
             raise ValueError(f"members of shape {members.shape}, embeddings of {z.shape}")
         total = np.zeros((members.shape[0], z.shape[1]))
@@ -67,13 +47,7 @@ class EmbeddingSums:
         return cls(np.count_nonzero(members, axis=1).astype(np.int64), total)
 
     def __add__(self, other: EmbeddingSums) -> EmbeddingSums:
-        """Return the sums over both chunks.
-
-        Raises
-        ------
-        ValueError
-            They are of different numbers of slices or dimensions.
-        """
+        """Return the sums over both chunks."""
         if self.total.shape != other.total.shape:
             raise ValueError(
                 f"sums of shapes {self.total.shape} and {other.total.shape} cannot be added"
@@ -82,18 +56,12 @@ class EmbeddingSums:
 
 
 class PhraseScores(NamedTuple):
-    """How well each of P phrases describes each of S slices.
+    """How well each of P phrases describes each of S slices."""
 
-    Attributes
-    ----------
-    score : float64 [S, P]
-        Inner product of the phrase's embedding with (mean of the slice − mean of all).
-    correlation : float64 [S, P], in [−1, 1]
-        Pearson's, over all examples, of membership with the inner product of an example's embedding
-        and the phrase's.
-    """
-
+    # [S, P] Inner product of the phrase's embedding with (mean of the slice − mean of all).
     score: FloatArray
+    # [S, P], in [−1, 1] Pearson's, over all examples, of membership with the inner product of an
+    # example's embedding and the phrase's.
     correlation: FloatArray
 
 
@@ -103,27 +71,6 @@ def scored(overall: PcaSums, slices: EmbeddingSums, phrases: Embeddings) -> Phra
     Similarity is linear in the embedding, so its mean on a slice, and its mean and variance on all
     examples, follow from those of the embeddings: no similarity of an example is computed, and
     phrases can be thought of after the last pass over the data.
-
-    Parameters
-    ----------
-    overall : PcaSums
-        Of the embeddings of all examples.
-    slices : EmbeddingSums
-        Over the same examples.
-    phrases : float32 or float64 [P, D]
-        Embeddings by the encoder of the examples. Where all are of length 1 similarity is cosine
-        similarity.
-
-    Returns
-    -------
-    PhraseScores
-        0 for a slice that is empty; the correlation also for one that is all examples, and for a
-        phrase to which all examples are equally similar.
-
-    Raises
-    ------
-    ValueError
-        Shapes do not agree.
     """
     D = overall.mean.size
     if phrases.ndim != 2 or phrases.shape[1] != D or slices.total.shape[1] != D:
@@ -159,24 +106,6 @@ def best_phrases(
 ) -> list[list[BestPhrase]]:
     """Return of each slice the phrases that describe it best.
 
-    Parameters
-    ----------
-    phrases : [P] of str
-    few : int
-        How many at most of each slice. Only phrases are kept that the slice is more like than all
-        examples are (score > 0); of an empty slice none.
-
-    Returns
-    -------
-    list [S] of lists of BestPhrase, the best first
-
-    Raises
-    ------
-    ValueError
-        There are not as many phrases as scores.
-
-    Notes
-    -----
     On a slice of share s of the examples, the correlation is the score over the deviation of the
     similarity, times √(s/(1 − s)): both have the same sign, and they differ in that the score
     prefers phrases to which examples differ in similarity, whatever the slice. So the correlation,
@@ -204,19 +133,7 @@ def best_phrases(
 
 
 def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
-    """Return the places of the first few phrases that do not repeat a better one.
-
-    Parameters
-    ----------
-    ranked : [P] of str, the best first
-
-    Returns
-    -------
-    list of int, rising
-        A phrase is left out if its words are among those of a better one, or the other way round;
-        stop words do not count, and a plural is the same word: of "movie", "the movies", "bad movie"
-        the first is kept.
-    """
+    """Return the places of the first few phrases that do not repeat a better one."""
     kept: list[int] = []
     words: list[tuple[str, ...]] = []
     for place, phrase in enumerate(ranked):

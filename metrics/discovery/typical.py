@@ -16,43 +16,26 @@ ROLES: tuple[Role, ...] = ("representative", "improved", "degraded", "boundary")
 
 
 class TypicalExample(NamedTuple):
-    """A shown example of a slice.
+    """A shown example of a slice."""
 
-    Attributes
-    ----------
-    role : what it shows
-    row : int
-        Number of the example.
-    log_odds : float
-        Of its membership, in nats.
-    change : float
-        D, shifted as was asked for; NaN if it was not given.
-    """
-
-    role: Role
-    row: int
-    log_odds: float
-    change: float
+    role: Role  # what it shows
+    row: int  # int Number of the example.
+    log_odds: float  # float Of its membership, in nats.
+    change: float  # float D, shifted as was asked for; NaN if it was not given.
 
 
 @dataclass(frozen=True)
 class TopExamples:
-    """The best `most` members of each slice in one role; those of chunks merge by `+`.
+    """The best `most` members of each slice in one role; those of chunks merge by `+`."""
 
-    Attributes
-    ----------
-    role : what "best" means, see `TypicalExamples`
-    most : int, at least 1
-    slices, rows : int64 [m]
-        By slice, the best first. Rows decide between equals: the lower is better. As no row comes
-        twice, the order is total and the result the same however rows are divided into chunks.
-    log_odds, change : float64 [m]
-    """
-
-    role: Role
-    most: int
+    role: Role  # what "best" means, see `TypicalExamples`
+    most: int  # int, at least 1
+    # slices, rows: [m] By slice, the best first. Rows decide between equals: the lower is better.
+    # As no row comes twice, the order is total and the result the same however rows are divided
+    # into chunks.
     slices: IntArray
     rows: IntArray
+    # log_odds, change: [m]
     log_odds: FloatArray
     change: FloatArray
 
@@ -80,13 +63,7 @@ class TopExamples:
         return (-self.log_odds, -self.change if self.role == "improved" else self.change)
 
     def __add__(self, other: TopExamples) -> TopExamples:
-        """Return the best of both.
-
-        Raises
-        ------
-        ValueError
-            They are of different roles or numbers.
-        """
+        """Return the best of both."""
         if (self.role, self.most) != (other.role, other.most):
             raise ValueError(
                 f"the best {self.most} of role {self.role} and the best {other.most} of role "
@@ -110,13 +87,9 @@ class TypicalExamples:
     - improved, degraded: the largest and the smallest change; of equal ones, as there are many with
       zero-one loss, the highest log-odds.
     - boundary: the smallest log-odds, nearest to leaving the slice.
-
-    Attributes
-    ----------
-    top : TopExamples of each of `ROLES`
     """
 
-    top: tuple[TopExamples, ...]
+    top: tuple[TopExamples, ...]  # TopExamples of each of `ROLES`
 
     @classmethod
     def zero(cls, most: int) -> TypicalExamples:
@@ -133,25 +106,7 @@ class TypicalExamples:
         most: int,
         change: FloatArray | None = None,
     ) -> TypicalExamples:
-        """Return those of one chunk.
-
-        Parameters
-        ----------
-        members : bool [S, n]
-        log_odds : float64 [S, n]
-            Of membership, as `mixture.log_odds` returns them, here with slices first; the least of
-            those of its components where a slice has several.
-        rows : int64 [n]
-            Numbers of the examples among all, none twice.
-        most : int, at least 1
-        change : float64 [n], optional
-            D. Of one model, the loss with its sign turned; see the shift of `shown`.
-
-        Raises
-        ------
-        ValueError
-            Shapes do not agree, or `most` is below 1.
-        """
+        """Return those of one chunk."""
         if members.shape != log_odds.shape or members.shape[1:] != rows.shape:
             raise ValueError(
                 f"members of shape {members.shape}, log-odds of {log_odds.shape}, rows of "
@@ -172,16 +127,7 @@ class TypicalExamples:
         )
 
     def shown(self, number: int, *, shift: float = 0.0) -> list[TypicalExample]:
-        """Return the examples of a slice, by role, the best first; one may have several roles.
-
-        Parameters
-        ----------
-        number : int, 0..S−1
-        shift : float
-            Added to every change: with one model the mean loss, which is known only after all chunks.
-            Only then is it decided whether an example improved (D > 0) or degraded (D < 0), which
-            leaves the order as it was.
-        """
+        """Return the examples of a slice, by role, the best first; one may have several roles."""
         found = []
         for top in self.top:
             own = top.slices == number

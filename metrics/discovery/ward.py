@@ -16,28 +16,6 @@ def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
     Nearest are the two whose merging adds least to the sum of squares within clusters:
     n_a n_b/(n_a + n_b)·|c_a − c_b|².
 
-    Parameters
-    ----------
-    centres : float64 [m, d]
-        Means of groups of points. Squares of their distances must be finite.
-    sizes : float64 [m], above 0
-        Points of each group.
-    clusters : int, at least 1
-        Where m is no larger, nothing is merged.
-
-    Returns
-    -------
-    int64 [m]
-        The cluster of each group, numbered in the order of their first groups. The order of groups
-        also decides between pairs that are equally near.
-
-    Raises
-    ------
-    ValueError
-        Shapes do not agree, a size is not above 0, or `clusters` is below 1.
-
-    Notes
-    -----
     Source: J. H. Ward (1963), "Hierarchical grouping to optimize an objective function", JASA 58,
     with the weights of the groups. Each cluster knows its nearest, so memory is m·d doubles, and
     time is about m²·d: a merging computes the costs of the merged cluster and of the few whose

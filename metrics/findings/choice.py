@@ -45,24 +45,14 @@ _LEAST = 1e-300
 
 
 class _Step(NamedTuple):
-    """The candidates as one model sees them.
+    """The candidates as one model sees them."""
 
-    Attributes
-    ----------
-    model : of the findings so far
-    variances : float64 [patterns] of the deviations from it
-    expected : float64 [candidates] expected sum
-    excess : float64 [candidates] by which the sum is worse than expected
-    ratio : float64 [candidates] log-likelihood ratio, 0 where it is not worse
-    gain : float64 [candidates] the ratio less the cost of naming the candidate
-    """
-
-    model: ExpectationModel
-    variances: FloatArray
-    expected: FloatArray
-    excess: FloatArray
-    ratio: FloatArray
-    gain: FloatArray
+    model: ExpectationModel  # of the findings so far
+    variances: FloatArray  # [patterns] of the deviations from it
+    expected: FloatArray  # [candidates] expected sum
+    excess: FloatArray  # [candidates] by which the sum is worse than expected
+    ratio: FloatArray  # [candidates] log-likelihood ratio, 0 where it is not worse
+    gain: FloatArray  # [candidates] the ratio less the cost of naming the candidate
 
 
 class _Next(NamedTuple):
@@ -295,15 +285,7 @@ class Choice:
     def _may_pass(
         self, some: IntArray, step: _Step, known: FloatArray, variance: FloatArray
     ) -> BoolArray:
-        """Say which candidates' p may be small enough.
-
-        Parameters
-        ----------
-        some : int64 [some] candidates
-        step : _Step
-        known : float64 [some] the variances of their sums, were the model known
-        variance : float64 [some] the least that they may be
-        """
+        """Say which candidates' p may be small enough."""
         with np.errstate(divide="ignore", invalid="ignore"):
             normal = 0.5 * step.excess[some] ** 2 / variance
             skewed = step.ratio[some] * (known / variance)

@@ -40,31 +40,17 @@ _NEAR_MEAN = 1e-3
 
 
 class Influence(NamedTuple):
-    """How an example's deviation moves a candidate's sum away from its expectation.
+    """How an example's deviation moves a candidate's sum away from its expectation."""
 
-    Attributes
-    ----------
-    inside, outside : float64 [patterns] of an example in the candidate, and of one that is not
-    slopes : float64 [rank] by which the deviations summed over the model's columns count
-    """
-
+    # inside, outside: [patterns] of an example in the candidate, and of one that is not
     inside: FloatArray
     outside: FloatArray
-    slopes: FloatArray
+    slopes: FloatArray  # [rank] by which the deviations summed over the model's columns count
 
 
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
     """Return the rest of each deviation after the fit of the model.
 
-    Parameters
-    ----------
-    weight : float64 [patterns]
-        Examples or summed weights of the patterns.
-    part : float64 [patterns]
-        The same of the candidate's examples.
-
-    Notes
-    -----
     With deviations d_i the candidate's excess over its fitted expectation is Σ a_i·d_i to first
     order, a = s − x·b, where s says whether the example is in the candidate and
     b = (XᵀHX)⁻¹·XᵀHs, H the weights times the variance function: the efficient score (Cox and
@@ -81,14 +67,6 @@ def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> 
 def rate_variances(model: ExpectationModel, weight: FloatArray, parts: FloatArray) -> FloatArray:
     """Return the variances [candidates] of counts given the counts that the model keeps.
 
-    Parameters
-    ----------
-    model : ExpectationModel of a rate
-    weight : float64 [patterns] examples
-    parts : float64 [candidates, patterns] those in each candidate
-
-    Notes
-    -----
     What the linear regression of a candidate's membership on that of the findings leaves, see
     `influence`: the variance to first order, which the normal law would have.
     """
@@ -105,25 +83,6 @@ def rate_p_value(
 ) -> float:
     """Return the mid-p of a candidate's count, given the counts that the model keeps.
 
-    Parameters
-    ----------
-    model : ExpectationModel of a rate
-    weight : float or int array [patterns]
-        Examples of each pattern, as the model was fitted to them; not weighted.
-    part : float or int array [patterns]
-        Those of them that are in the candidate.
-    observed : float
-        Whole number of the candidate's examples whose target is 1.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a high count is extreme.
-
-    Returns
-    -------
-    float
-        At least 1e-300; 1.0 where the findings determine the count.
-
-    Notes
-    -----
     With a known model the count is a sum of independent outcomes (Poisson-binomial). Given the
     counts of all examples and of each finding it is the law of exact conditional logistic regression
     (Cox 1970), whose tail is Φ(−r*), r* = r + log(u/r)/r, by the double saddle point (Skovgaard
@@ -148,14 +107,7 @@ def rate_p_value(
 
 
 class _Conditional:
-    """The law of a candidate's count among the patterns that vary, given the model's sums.
-
-    Parameters
-    ----------
-    X : float64 [patterns, rank] independent columns
-    weight, part : float64 [patterns] examples, and those in the candidate
-    expected : float64 [patterns] strictly within 0..1
-    """
+    """The law of a candidate's count among the patterns that vary, given the model's sums."""
 
     def __init__(
         self, X: FloatArray, weight: FloatArray, part: FloatArray, expected: FloatArray
@@ -256,27 +208,6 @@ def sum_p_value(
 ) -> float:
     """Return the p-value of a candidate's weighted sum, given the sums that the model keeps.
 
-    Parameters
-    ----------
-    variances : float64 [patterns]
-        See `pattern_variances`.
-    sums : float64 [patterns, columns]
-        Of all examples of the patterns, as `TargetSums` lays them out.
-    part : float64 [patterns, size columns]
-        Sizes of the candidate's part of each pattern.
-    observed : float
-        Σ weight·target of the candidate's examples.
-    law : DeviationLaw
-        Of weight·(target − overall mean), of all examples.
-    tail : {"upper", "lower", "both"}
-
-    Returns
-    -------
-    float
-        About the mid-p of discrete targets; 1.0 where the findings determine the sum.
-
-    Notes
-    -----
     The candidate's part of a pattern is a random one of its examples, whose deviations
     d = w·(x − μ) have the pattern's variance per squared weight and the shape of all examples'.
     With the influences a of `influence` the excess is Σ a·d over the examples inside and outside.
@@ -297,12 +228,6 @@ def sum_p_value(
 def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetSums) -> FloatArray:
     """Return the variance of each pattern's deviations, per squared weight: float64 [patterns].
 
-    Parameters
-    ----------
-    sums : float64 [patterns, columns]
-
-    Notes
-    -----
     Σw²·(x − μ)²/Σw², divided by 1 − leverage as in HC2 (MacKinnon and White 1985, J. Econometrics
     29:305): with no finding the variance of a candidate's sum is n(N − n)/(N(N − 1))·Σ(x − x̄)², that
     of a random subset's (Cochran 1977, "Sampling techniques", section 2.3).

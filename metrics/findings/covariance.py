@@ -35,14 +35,10 @@ class Covariance(NamedTuple):
     ) -> tuple[float, float]:
         """Return the interval of value minus expectation, from the intervals of both.
 
-        Notes
-        -----
         MOVER (Zou and Donner 2008, Statist. Med. 27:1693), for values that go together (Zou 2007,
         Psychol. Methods 12:399, equation 15): it keeps that the interval of a small slice's rate is
         not symmetric. The confidence is that of the intervals given.
 
-        Examples
-        --------
         30 of 100 examples against an expectation that is known to ±0.02:
 
         >>> both = Covariance(0.0021, 0.0, 0.0001)
@@ -73,20 +69,6 @@ def of_patterns(
 ) -> Covariance:
     """Return the covariance of a finding's value and expectation, for independent examples.
 
-    Parameters
-    ----------
-    model : ExpectationModel
-        With the finding in it.
-    sums : float64 [patterns, columns]
-        Of all examples of this model's patterns, as `TargetSums` lays them out.
-    inside : bool [patterns]
-        Which patterns are the finding's.
-    taken : float64 [patterns]
-        How the deviation of one of a pattern's examples moves the sum that the model *without* the
-        finding expects of it: minus ``influence(...).outside``.
-
-    Notes
-    -----
     The value is Σ w·x/Σw over the finding's examples; to first order the expectation is that of the
     true means plus Σ taken·w·(x − μ)/Σw over all examples. Deviations are those from the model with
     the finding in it, so that what sets the finding apart adds nothing to them, with the variance of

@@ -32,19 +32,6 @@ _NEAR_MEAN = 1e-3
 class DeviationLaw:
     """The deviations from the mean of all examples, each times its weight.
 
-    Parameters
-    ----------
-    of : Population
-        Values, how many examples have each, and the span of their lattice (1 for changes of −1, 0
-        and 1), 0 for none. They need not be centred.
-
-    Raises
-    ------
-    ValueError
-        If the values are all the same.
-
-    Notes
-    -----
     With M the moment-generating function of the deviations, that of a pattern with θ times their
     variance is taken as 1 + θ·(M − 1): the same deviations, θ times as often. The examples outside
     the candidate move its sum a little each, and count as normal. The saddle point t solves
@@ -75,24 +62,7 @@ class DeviationLaw:
         outside: float,
         tail: Tail,
     ) -> float:
-        """Return the tail of Σ influence·deviation.
-
-        Parameters
-        ----------
-        excess : float
-            The observed sum.
-        number : float64 [patterns] examples in the candidate
-        influence : float64 [patterns] of each of them
-        second : float64 [patterns] variance of their deviations
-        outside : float
-            Variance of what examples outside the candidate add.
-        tail : {"upper", "lower", "both"}
-
-        Returns
-        -------
-        float
-            At least 1e-300; 1.0 where nothing varies.
-        """
+        """Return the tail of Σ influence·deviation."""
         often = second / self.variance
         held = (number > 0) & (influence**2 * often > 0)
         classes = _merged(number[held], influence[held], often[held])

@@ -50,58 +50,6 @@ def find(
 ) -> ChosenSlices:
     """Choose the findings of one direction, one after another.
 
-    Parameters
-    ----------
-    everything : array [columns, or raw columns]
-        Sums of all examples, as `layout` says, or what `moments` makes that of. Sums may be in any
-        unit, the same for candidates, counts and the law; the findings' values are in it too.
-    layout : TargetSums
-        What is summed: a rate or a mean, with weights or without.
-    count_inside : callable
-        Given the position of the candidate that becomes a finding and the positions of the
-        candidates to count, int64 [counted], it returns the sums of the finding's examples by the
-        pattern they had before, `InsideCounts`, in which candidates are numbered as in the second
-        argument. A pattern's bit k is the k-th finding chosen.
-    hold : callable, optional
-        Given the positions of the candidates, it returns what knows all their examples, such as
-        `HeldExamples`: then nothing is counted inside. None if they are too many to be held.
-    upward : bool
-        Whether large targets are for the worse, as errors and losses are.
-    tests_per_level : sequence of int
-        Slices of each level that could have been tested; its length is L.
-    law : DeviationLaw, optional
-        Of weight·(target − overall mean), of all examples: needed for all but counts, that is for
-        means and for rates of weighted examples.
-    alpha : float
-        Every step tests at α/L within a level, Bonferroni: under the hypothesis that the findings
-        so far explain everything, one is added with probability at most α.
-    most : int
-        The most findings, at most 50.
-    count_groups : callable, optional
-        Where examples come in groups that depend on each other: `GroupSums` of the few candidates
-        that pass the test of independent examples, given the positions of the findings so far, theirs,
-        and the masks of the patterns. A finding must pass both.
-    moments : callable, optional
-        Makes float64 [patterns, columns], as `layout` says, of sums [patterns, raw columns] that
-        ``everything`` and the counts inside are in; without, they are the columns themselves.
-    changes : Changes, optional
-        Of two models: a finding must also pass the test that its own change is not 0
-        (`change_p_value`), at the same level. A slice that did not change is no finding, however
-        much others improved.
-    no_change : float
-        The mean target of examples that did not change.
-
-    Returns
-    -------
-    Findings
-
-    Raises
-    ------
-    ValueError
-        If shapes do not match, an option is out of its range, or counts contradict the candidates.
-
-    Notes
-    -----
     The gain of a candidate with size n, mean x̄ and expected mean μ̄ is n·KL(x̄ ‖ μ̄) for a rate (n of
     weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean,
     less log m of the m tests of its level; it is 0 less log m where the candidate is not worse than

@@ -26,36 +26,24 @@ LEAST_GROUPS = 30
 
 
 class CellSums(NamedTuple):
-    """Sums of a candidate's examples by cell, a pair of group and pattern.
+    """Sums of a candidate's examples by cell, a pair of group and pattern."""
 
-    Attributes
-    ----------
-    cell : int64 [held] distinct positions of the cells that hold some
-    size, total : float64 [held] Σ weight and Σ weight·target
-    """
-
-    cell: IntArray
+    cell: IntArray  # [held] distinct positions of the cells that hold some
+    # size, total: [held] Σ weight and Σ weight·target
     size: FloatArray
     total: FloatArray
 
 
 @dataclass(frozen=True)
 class GroupSums:
-    """Sums by group and pattern, of all examples and of a few candidates.
+    """Sums by group and pattern, of all examples and of a few candidates."""
 
-    Attributes
-    ----------
-    group : int64 [cells] number of the group, from 0
-    pattern : int64 [cells] position of the pattern in the model
-    size, total : float64 [cells] of all examples, 0 where the model does not have the pattern
-    of : of each candidate
-    """
-
-    group: IntArray
-    pattern: IntArray
+    group: IntArray  # [cells] number of the group, from 0
+    pattern: IntArray  # [cells] position of the pattern in the model
+    # size, total: [cells] of all examples, 0 where the model does not have the pattern
     size: FloatArray
     total: FloatArray
-    of: Sequence[CellSums]
+    of: Sequence[CellSums]  # of each candidate
 
     @cached_property
     def groups(self) -> int:
@@ -101,16 +89,7 @@ class GroupSums:
     def covariance(
         self, candidate: int, taken: FloatArray, inside: FloatArray, outside: FloatArray
     ) -> Covariance:
-        """Return the covariance of a candidate's value and expectation.
-
-        Parameters
-        ----------
-        candidate : its position in `of`
-        taken : float64 [patterns]
-            How an example's deviation moves what is expected of the candidate's sum.
-        inside, outside : float64 [patterns]
-            Expected targets of the candidate's examples and of others, once it is a finding.
-        """
+        """Return the covariance of a candidate's value and expectation."""
         own = self.of[candidate]
         within = own.total - own.size * inside[self.pattern[own.cell]]
         rest, left = self.total.copy(), self.size.copy()
@@ -134,25 +113,6 @@ def group_p_value(
 ) -> float:
     """Return the p-value of a candidate's excess where whole groups of examples are independent.
 
-    Parameters
-    ----------
-    excess : float array [groups]
-        Σ weight·(target − expected) of the candidate's examples in each group.
-    of_model : float array [groups, rank]
-        The same summed over all examples of the group, for each of the model's `columns`.
-    slopes : float array [rank]
-        See `Influence`.
-    sizes : float array [groups]
-        The candidate's examples in each group, 0 where it has none.
-    tail : {"upper", "lower", "both"}
-
-    Returns
-    -------
-    float
-        1.0 for fewer than 30 groups, and where no group has an excess; never below 2^−groups.
-
-    Notes
-    -----
     The group's scores e = excess − of_model·slopes add up to the whole excess; their squares
     estimate its variance whatever the dependence within groups (Liang and Zeger 1986, Biometrika
     73:13). About the mean score of the candidate's groups and with G − 1 degrees of freedom, as

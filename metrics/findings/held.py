@@ -34,16 +34,7 @@ _BATCH_PAIRS = 1 << 17
 
 
 class HeldExamples:
-    """All examples of the denominator, without weights, and which candidates each is in.
-
-    Parameters
-    ----------
-    blocks : of all examples
-    keys : int64 [candidates] distinct, ascending
-    lattice : of the candidates
-    space : the statistics that patterns are summed in, without score buckets
-    counted : bool [cells] which examples are in the metric's denominator
-    """
+    """All examples of the denominator, without weights, and which candidates each is in."""
 
     def __init__(
         self,
@@ -145,13 +136,7 @@ def _batches(pairs: csr_array) -> Iterator[csr_array]:
 
 
 class HeldCodes:
-    """The codes of all examples of the denominator, to count inside one finding after another.
-
-    Parameters
-    ----------
-    blocks : of all examples
-    counter : of the candidates
-    """
+    """The codes of all examples of the denominator, to count inside one finding after another."""
 
     def __init__(self, blocks: Iterable[RowBlock], counter: InsideCounter) -> None:
         self.counter = counter

@@ -41,50 +41,30 @@ _PLAN_STEP = 16
 
 
 class _Read(NamedTuple):
-    """Which cells of a feature tuple's table are candidates.
+    """Which cells of a feature tuple's table are candidates."""
 
-    Attributes
-    ----------
-    features : the tuple
-    cells, candidates : int64 [slices] cell, and position of the candidate
-    """
-
-    features: tuple[int, ...]
+    features: tuple[int, ...]  # the tuple
+    # cells, candidates: [slices] cell, and position of the candidate
     cells: IntArray
     candidates: IntArray
 
 
 class _Plan(NamedTuple):
-    """Units that count all candidates.
+    """Units that count all candidates."""
 
-    Attributes
-    ----------
-    blocks : those whose tables fit the memory together
-    in_tables : bool [candidates] which are counted in a table of all cells
-    """
-
-    blocks: list[list[Unit]]
-    in_tables: BoolArray
+    blocks: list[list[Unit]]  # those whose tables fit the memory together
+    in_tables: BoolArray  # [candidates] which are counted in a table of all cells
 
 
 @dataclass
 class InsideCounter:
-    """Counts the examples of one finding after another.
+    """Counts the examples of one finding after another."""
 
-    Attributes
-    ----------
-    keys : int64 [candidates] distinct, ascending
-    lattice : of the candidates
-    space : the statistics that patterns are summed in, without score buckets
-    counted : bool [cells] which examples are in the metric's denominator
-    memory : bytes that tables may take
-    """
-
-    keys: Keys
-    lattice: Lattice
-    space: StatisticSpace
-    counted: BoolArray
-    memory: int
+    keys: Keys  # [candidates] distinct, ascending
+    lattice: Lattice  # of the candidates
+    space: StatisticSpace  # the statistics that patterns are summed in, without score buckets
+    counted: BoolArray  # [cells] which examples are in the metric's denominator
+    memory: int  # bytes that tables may take
     _plans: dict[tuple[int, int], _Plan] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,13 +103,7 @@ class InsideCounter:
         return {features: self.keys[places] for features, places in tuples.items()}
 
     def count(self, some: Iterable[RowBlock], finding: int, earlier: Keys) -> PatternParts:
-        """Return the counts of the finding's examples in some blocks.
-
-        Parameters
-        ----------
-        finding : key of the finding
-        earlier : int64 [findings] keys of those before it, whose bits a pattern has
-        """
+        """Return the counts of the finding's examples in some blocks."""
         held: list[RowBlock] = []
         parts, size = [self._nothing()], 0
         for block in some:
@@ -162,14 +136,7 @@ class InsideCounter:
         )
 
     def parts(self, block: RowBlock, masks: IntArray, finding: int) -> PatternParts:
-        """Return the counts of a finding's examples.
-
-        Parameters
-        ----------
-        block : some of them
-        masks : int64 [rows] the earlier findings that each is in, a bit for each
-        finding : its key
-        """
+        """Return the counts of a finding's examples."""
         masks, pattern = np.unique(masks, return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
@@ -320,15 +287,7 @@ class InsideCounter:
     def _narrowed(
         self, units: list[Unit], finding: int, pending: dict[tuple[int, ...], _Read]
     ) -> tuple[list[Unit], list[list[_Read]]]:
-        """Return units without a finding's features, and what is read of each; takes pending ones.
-
-        Parameters
-        ----------
-        units : of one block
-        finding : its key
-        pending : feature tuples that no earlier unit has been read for; those of these units are
-            taken out
-        """
+        """Return units without a finding's features, and what is read of each; takes pending ones."""
         dropped = set(self._single_features(finding)[0].tolist())
         chosen: list[Unit] = []
         reads: list[list[_Read]] = []

@@ -18,30 +18,16 @@ MOST_FINDINGS, MOST_SETS = 10, 20
 
 
 class Intersections(NamedTuple):
-    """Sets of examples that are in the same of the first ten findings, the largest first.
+    """Sets of examples that are in the same of the first ten findings, the largest first."""
 
-    Attributes
-    ----------
-    masks : int64 [sets] bit k is set where the examples are in finding k; 0 of those in none
-    size : float64 [sets] number of the examples, or their weight
-    total : float64 [sets] their summed targets
-    """
-
-    masks: IntArray
-    size: FloatArray
-    total: FloatArray
+    masks: IntArray  # [sets] bit k is set where the examples are in finding k; 0 of those in none
+    size: FloatArray  # [sets] number of the examples, or their weight
+    total: FloatArray  # [sets] their summed targets
 
 
 def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) -> Intersections:
     """Add up patterns that are in the same of the first findings.
 
-    Parameters
-    ----------
-    masks : int64 [patterns] distinct
-    size, total : float64 [patterns]
-
-    Examples
-    --------
     >>> import numpy as np
     >>> sums = np.array([50.0, 30.0, 20.0])
     >>> largest_intersections(np.array([0, 1, 1 + (1 << 10)]), sums, sums / 2)

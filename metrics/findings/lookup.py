@@ -25,32 +25,19 @@ _PAIRS_AT_A_TIME = 1 << 16
 
 
 class _Group(NamedTuple):
-    """Feature tuples that differ in their last feature only.
+    """Feature tuples that differ in their last feature only."""
 
-    Attributes
-    ----------
-    first : the features before the last
-    last : int64 [tuples] features
-    begins : int32 [tuples, 1] where a value of 0 of each last feature lies in a row of the table
-    table : int32 [cells of the first features · width] candidates, −1 where there is none
-    width : values of all last features
-    """
-
-    first: tuple[int, ...]
-    last: IntArray
+    first: tuple[int, ...]  # the features before the last
+    last: IntArray  # [tuples] features
+    # [tuples, 1] where a value of 0 of each last feature lies in a row of the table
     begins: NDArray[np.int32]
+    # [cells of the first features · width] candidates, −1 where there is none
     table: NDArray[np.int32]
-    width: int
+    width: int  # values of all last features
 
 
 class CandidateLookup:
-    """Which of some slices each row of a block is in.
-
-    Parameters
-    ----------
-    keys : int64 [candidates] distinct, ascending
-    lattice : of the candidates
-    """
+    """Which of some slices each row of a block is in."""
 
     def __init__(self, keys: Keys, lattice: Lattice) -> None:
         tuples = lattice.by_tuple(keys)
@@ -116,13 +103,7 @@ class CandidateLookup:
                 yield rows, own[held]
 
     def _candidates(self, group: _Group, codes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the candidate of each tuple and row [tuples · rows], −1 where there is none.
-
-        Parameters
-        ----------
-        group : _Group
-        codes : int32 [features, rows]
-        """
+        """Return the candidate of each tuple and row [tuples · rows], −1 where there is none."""
         cell = codes[group.last]
         cell += group.begins
         if group.first:

@@ -24,18 +24,13 @@ class InsideCounts(NamedTuple):
     """Sums of a finding's examples, by the pattern that they had before it was added.
 
     All are whole numbers, so that they add up to the same in any order: int64, or float64 below 2^53.
-
-    Attributes
-    ----------
-    of_all : of all examples of the finding, in ascending order of masks
-    starts : int64 [patterns + 1] where the pairs of each pattern begin
-    candidates : int32 [pairs] candidates that hold some of them, ascending within a pattern
-    sizes : [pairs, size columns] of the candidate's part, in the units of ``TargetSums.size_scales``
     """
 
-    of_all: InsideSums
-    starts: IntArray
+    of_all: InsideSums  # of all examples of the finding, in ascending order of masks
+    starts: IntArray  # [patterns + 1] where the pairs of each pattern begin
+    # [pairs] candidates that hold some of them, ascending within a pattern
     candidates: NDArray[np.int32]
+    # [pairs, size columns] of the candidate's part, in the units of ``TargetSums.size_scales``
     sizes: NDArray[Any]
 
 
@@ -49,13 +44,7 @@ class CandidateParts(Protocol):
         """Follow the patterns, which the candidate that was counted last has split."""
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
-        """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates].
-
-        Parameters
-        ----------
-        by : float64 [patterns]
-        power : of the weights: 2 sums their squares; the same without weights
-        """
+        """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates]."""
 
     def within(self, some: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
         """Return Σ of size·(1 − its share of the pattern)·`by` over patterns: [some].
@@ -68,16 +57,7 @@ class CandidateParts(Protocol):
 
 
 class PartTables:
-    """The candidates' parts of the patterns, as counts of each finding's examples are added.
-
-    Parameters
-    ----------
-    sizes : [candidates, size columns]
-        Of the candidates, in the units of the counts.
-    layout : TargetSums
-    count_inside : callable
-        Counts a candidate's examples, and the other candidates' among them.
-    """
+    """The candidates' parts of the patterns, as counts of each finding's examples are added."""
 
     def __init__(
         self, sizes: NDArray[Any], layout: TargetSums, count_inside: Callable[[int], InsideCounts]
@@ -106,13 +86,7 @@ class PartTables:
         return self._inside.of_all
 
     def split(self, by: PatternSplit) -> None:
-        """Follow the patterns, which the candidate that was counted last has split.
-
-        Raises
-        ------
-        ValueError
-            If a candidate has fewer examples of a pattern than the finding takes.
-        """
+        """Follow the patterns, which the candidate that was counted last has split."""
         if self._inside is None:
             raise ValueError("no candidate was counted")
         inside, self._inside = self._inside, None

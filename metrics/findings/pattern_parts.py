@@ -21,21 +21,14 @@ _MOST_CELLS = 1 << 24
 
 
 class PatternParts(NamedTuple):
-    """The contribution of some of a finding's examples to patterns and candidates.
+    """The contribution of some of a finding's examples to patterns and candidates."""
 
-    Attributes
-    ----------
-    masks : int64 [patterns] distinct
-    sums : int64 [patterns, raw columns] of all of these examples
-    pattern, candidate : int64 [pairs] position among the masks, and of the candidate
-    sizes : int64 [pairs, size columns] examples, or their weights and squared weights
-    """
-
-    masks: IntArray
-    sums: IntArray
+    masks: IntArray  # [patterns] distinct
+    sums: IntArray  # [patterns, raw columns] of all of these examples
+    # pattern, candidate: [pairs] position among the masks, and of the candidate
     pattern: IntArray
     candidate: IntArray
-    sizes: IntArray
+    sizes: IntArray  # [pairs, size columns] examples, or their weights and squared weights
 
 
 def weights_of(block: RowBlock, space: StatisticSpace) -> IntArray:
@@ -69,14 +62,7 @@ def merged(parts: list[PatternParts]) -> PatternParts:
 def added_pairs(
     pattern: IntArray, candidate: IntArray, sizes: IntArray, patterns: int, candidates: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return pairs in any order, some of them alike, in their order and each once.
-
-    Parameters
-    ----------
-    pattern, candidate : int64 [pairs]
-    sizes : int64 [pairs, size columns]
-    patterns, candidates : their numbers
-    """
+    """Return pairs in any order, some of them alike, in their order and each once."""
     if sizes.shape[1] == 1 and patterns * candidates <= _MOST_CELLS:
         # Counts of examples are whole numbers that doubles hold.
         cell = pattern * candidates + candidate

@@ -25,54 +25,25 @@ _LEAST_EXPONENT = -1074
 
 
 class InsideSums(NamedTuple):
-    """Sums of a finding's examples, by the pattern that they had before it was added.
+    """Sums of a finding's examples, by the pattern that they had before it was added."""
 
-    Attributes
-    ----------
-    masks : int64 [patterns] distinct
-    sums : [patterns, raw columns] in the columns of ``everything``
-    """
-
-    masks: IntArray
-    sums: NDArray[Any]
+    masks: IntArray  # [patterns] distinct
+    sums: NDArray[Any]  # [patterns, raw columns] in the columns of ``everything``
 
 
 class PatternSplit(NamedTuple):
     """How a new finding changes the patterns: afterwards ``others`` come first, then ``kept``.
 
     The parts inside the finding come last, in the order of ``inside``. All are positions before.
-
-    Attributes
-    ----------
-    others : int64 [patterns] those that the finding holds nothing of
-    inside : int64 [patterns] those that it holds examples of
-    kept : int64 [patterns] positions in ``inside`` of those that also have examples outside
     """
 
-    others: IntArray
-    inside: IntArray
-    kept: IntArray
+    others: IntArray  # [patterns] those that the finding holds nothing of
+    inside: IntArray  # [patterns] those that it holds examples of
+    kept: IntArray  # [patterns] positions in ``inside`` of those that also have examples outside
 
 
 class Patterns:
-    """The patterns and their sums.
-
-    Parameters
-    ----------
-    everything : [raw columns]
-        Sums of all examples.
-    layout : TargetSums
-    moments : callable
-        Makes float64 [patterns, columns], as `TargetSums` lays them out, of raw sums.
-
-    Attributes
-    ----------
-    moments : as given
-    findings : number of findings added
-    masks : int64 [patterns] distinct
-    raw : [patterns, raw columns] sums of all examples of each pattern
-    sums : float64 [patterns, columns] their moments
-    """
+    """The patterns and their sums."""
 
     def __init__(
         self,
@@ -86,13 +57,7 @@ class Patterns:
         self.sums = moments(self.raw)
 
     def add(self, inside: InsideSums) -> PatternSplit:
-        """Add a finding, and return how it splits the patterns.
-
-        Raises
-        ------
-        ValueError
-            If its examples are in a pattern that there is not.
-        """
+        """Add a finding, and return how it splits the patterns."""
         row_of = {mask: row for row, mask in enumerate(self.masks.tolist())}
         masks = np.asarray(inside.masks, np.int64)
         missing = [mask for mask in masks.tolist() if mask not in row_of]

@@ -27,14 +27,6 @@ MOST_FINDINGS = 50
 class TargetSums:
     """The columns of summed targets: Σ weight^a · target^b.
 
-    Attributes
-    ----------
-    kind : ``rate`` for targets of 0 and 1, ``mean`` for any others
-    weighted : whether examples have weights
-    size_scales : units of the counts of examples or weights, and of squared weights
-
-    Examples
-    --------
     Of a rate, examples and errors are counted; of a mean, squares are summed too, and of weights
     their squares with everything:
 
@@ -51,8 +43,9 @@ class TargetSums:
     (1, 2)
     """
 
-    kind: Kind
-    weighted: bool = False
+    kind: Kind  # ``rate`` for targets of 0 and 1, ``mean`` for any others
+    weighted: bool = False  # whether examples have weights
+    # units of the counts of examples or weights, and of squared weights
     size_scales: tuple[float, float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -98,20 +91,7 @@ class TargetSums:
 
 
 def membership(masks: ArrayLike, findings: int) -> BoolArray:
-    """Return which findings [patterns, findings] the examples of each pattern are in.
-
-    Parameters
-    ----------
-    masks : int64 [patterns]
-        Bit k is set where the examples are in finding k.
-    findings : int
-        At most 50.
-
-    Raises
-    ------
-    ValueError
-        If there are too many findings, or a mask has a bit of none of them.
-    """
+    """Return which findings [patterns, findings] the examples of each pattern are in."""
     bits: IntArray = np.asarray(masks, dtype=np.int64)
     if not 0 <= findings <= MOST_FINDINGS:
         raise ValueError(f"{findings} findings: a pattern holds 0 to {MOST_FINDINGS}")

@@ -22,29 +22,10 @@ if TYPE_CHECKING:
 def change_p_value(net: float, squares: float, tail: Tail, *, counts: bool) -> float:
     """Return the p-value of a slice's summed change against 0.
 
-    Parameters
-    ----------
-    net : float
-        Σ weight·change of its examples.
-    squares : float
-        Σ (weight·change)².
-    tail : {"upper", "lower", "both"}
-    counts : bool
-        Whether changes are −1, 0 and 1, without weights.
-
-    Returns
-    -------
-    float
-        At least 1e-300; 1.0 where no example changed.
-
-    Notes
-    -----
     Counts: McNemar's mid-p. Otherwise the normal tail of net/√squares, which changes that are as
     likely positive as negative exceed no more often, to a small factor, whatever their sizes (Efron
     1969, J. Am. Stat. Assoc. 64:1278). Assumption: examples are independent.
 
-    Examples
-    --------
     Of 30 examples 12 became wrong and 2 right:
 
     >>> round(change_p_value(10.0, 14.0, "upper", counts=True), 4)
