@@ -8,7 +8,7 @@ turned; what is then said of a slice is its `difference`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from slicebeam.metrics.discovery.chunks import Summed, blocks, check_losses
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
@@ -74,7 +74,8 @@ class ChangeSums(Summed):
         ]
         columns = zip(*rows, strict=True) if rows else ((),) * 5
         types = (np.int64, np.float64, np.float64, np.int64, np.int64)
-        return cls(*(np.array(c, dtype) for c, dtype in zip(columns, types, strict=True)))
+        arrays: Iterable[NDArray[Any]] = map(np.array, columns, types)
+        return cls(*arrays)
 
     def __add__(self, other: ChangeSums) -> ChangeSums:
         """Return the sums over both chunks.

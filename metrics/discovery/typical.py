@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from slicebeam.metrics.discovery.chunks import Summed
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -47,7 +49,11 @@ class TopExamples:
         slices = self.slices[order]
         place = np.arange(slices.size) - np.searchsorted(slices, slices)
         kept = order[place < self.most]
-        return replace(self, **{name: getattr(self, name)[kept] for name in _COLUMNS})
+        return TopExamples(self.role, self.most, *(column[kept] for column in self._columns))
+
+    @property
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.slices, self.rows, self.log_odds, self.change
 
     def _keys(self) -> tuple[FloatArray, ...]:
         """Return the sort keys, ascending, the last first."""
@@ -58,11 +64,8 @@ class TopExamples:
         return (-self.log_odds, -self.change if self.role == "improved" else self.change)
 
     def __add__(self, other: TopExamples) -> TopExamples:
-        both = {name: (getattr(self, name), getattr(other, name)) for name in _COLUMNS}
-        return replace(self, **{name: np.concatenate(of) for name, of in both.items()}).best()
-
-
-_COLUMNS = ("slices", "rows", "log_odds", "change")
+        both = map(np.concatenate, zip(self._columns, other._columns, strict=True))
+        return TopExamples(self.role, self.most, *both).best()
 
 
 @dataclass(frozen=True)
