@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.counting.count_reader import Margins, SumReader
-from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Coded, SummedRows, Tables, Unit
+from slicebeam.metrics.counting.counting import (
+    ROWS_AT_A_TIME,
+    Coded,
+    Margins,
+    SummedRows,
+    SumReader,
+    Tables,
+    Unit,
+)
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.finding_rows import joined, patterns_of, rows_of, taken_rows

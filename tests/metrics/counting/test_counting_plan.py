@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.counting import counting_plan
-from slicebeam.metrics.counting.count_reader import SumReader
 from slicebeam.metrics.counting.counting import (
     Resampling,
+    SumReader,
     Tables,
     Unit,
     selector_bytes,
@@ -100,7 +100,7 @@ def small_tables(patch, *, select):
     patch.setattr(counting_plan, "_SMALL_TABLE", 4)
     patch.setattr(counting_plan, "_CELLS_PER_ROW", 0.5)
     patch.setattr(counting_plan, "_SELECT_ROW", select)
-    patch.setattr(counting_plan, "_UNIT", select)
+    patch.setattr(counting_plan, "TABLE_UNIT", select)
     patch.setattr(counting_plan, "_INSIDE_ROW", min(select, 15e-9))
 
 

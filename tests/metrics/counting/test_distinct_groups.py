@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics.counting import counting, distinct_groups
-from slicebeam.metrics.counting.distinct_groups import DistinctGroups
+from slicebeam.metrics.counting import counting, membership
+from slicebeam.metrics.counting.membership import DistinctGroups
 from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
 
 
@@ -45,7 +45,7 @@ def check(table, cuts, seed, enough):
 @given(seed=SEEDS, cuts=CUTS, groups=st.integers(1, 60), enough=st.sampled_from([1, 4, 100]))
 def test_groups_are_those_of_sets(seed, cuts, groups, enough):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distinct_groups, "ENOUGH_GROUPS", enough)
+        patch.setattr(membership, "ENOUGH_GROUPS", enough)
         check(grouped(seed, groups), cuts, seed, enough)
 
 
@@ -59,8 +59,8 @@ def test_slices_are_searched_or_looked_up(monkeypatch, lookup):
 def test_a_slice_of_many_groups_has_enough():
     table = grouped(8, 4000, rows=3000)
     wanted = expected(table)
-    assert max(wanted.values()) > 2 * distinct_groups.ENOUGH_GROUPS
-    check(table, [50, 51, 700, 1900], 8, distinct_groups.ENOUGH_GROUPS)
+    assert max(wanted.values()) > 2 * membership.ENOUGH_GROUPS
+    check(table, [50, 51, 700, 1900], 8, membership.ENOUGH_GROUPS)
 
 
 def test_no_rows_and_no_slices():

@@ -7,24 +7,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics.counting.count_reader import Margins
-from slicebeam.metrics.counting.joint_tables import JointTable, joint_tables, table_cost
+from slicebeam.metrics.counting.counting import Margins
+from slicebeam.metrics.counting.counting_plan import (
+    MARGIN_CELL,
+    TABLE_CELL,
+    TABLE_ROW,
+    TABLE_UNIT,
+    Budget,
+    JointTable,
+    joint_tables,
+)
 from slicebeam.metrics.counting.lattice import Lattice
 
 SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=9)
 
 
-def cost_of(rows, most_cells=1 << 17):
-    return table_cost(rows, 1, 2, most_cells)
+def budget_of(rows, most_cells=1 << 17):
+    return Budget(rows, columns=2, passes=1, layers=1, memory=8 * 16 * most_cells)
 
 
 def cells(features, lattice):
     return int(np.prod([lattice.radices[f] for f in features]))
 
 
-def seconds(tables, lattice, cost):
+def seconds(tables, lattice, rows):
     return sum(
-        cost.each + cells(table.features, lattice) * (cost.cell + len(table.tuples) * cost.margin)
+        rows * TABLE_ROW
+        + TABLE_UNIT
+        + cells(table.features, lattice) * 2 * (TABLE_CELL + len(table.tuples) * MARGIN_CELL)
         for table in tables
     )
 
@@ -47,8 +57,7 @@ def test_every_tuple_is_read_once(sizes, seed, rows, most, kept):
         for features in combinations(range(len(sizes)), level)
         if rng.random() <= kept
     ]
-    cost = cost_of(rows, most)
-    tables = list(joint_tables(tuples, lattice, cost))
+    tables = list(joint_tables(tuples, lattice, budget_of(rows, most)))
     assert sorted(features for table in tables for features in table.tuples) == sorted(tuples)
     for table in tables:
         assert list(table.features) == sorted(set(table.features))
@@ -61,17 +70,17 @@ def test_every_tuple_is_read_once(sizes, seed, rows, most, kept):
             assert cells(table.features, lattice) <= most
     alone = [JointTable(features, (features,)) for features in tuples]
     # Pairs and singletons come with the triples, at no more than the adding up.
-    slack = cost.margin * sum(cells(table.features, lattice) for table in tables) * 50
-    assert seconds(tables, lattice, cost) <= seconds(alone, lattice, cost) + slack
+    slack = 2 * MARGIN_CELL * sum(cells(table.features, lattice) for table in tables) * 50
+    assert seconds(tables, lattice, rows) <= seconds(alone, lattice, rows) + slack
 
 
 def test_a_million_rows_of_fourteen_features_need_few_passes():
     lattice = Lattice((10,) * 14, 3)
     tuples = [features for level in (1, 2, 3) for features in combinations(range(14), level)]
-    tables = list(joint_tables(tuples, lattice, cost_of(1_000_000)))
+    tables = list(joint_tables(tuples, lattice, budget_of(1_000_000)))
     # A table of five features holds ten triples: 364 of them need 37 at the very least.
     assert 37 <= len(tables) <= 60
-    narrow = list(joint_tables(tuples, lattice, cost_of(1_000_000, 1000)))
+    narrow = list(joint_tables(tuples, lattice, budget_of(1_000_000, 1000)))
     assert len(narrow) == 364
 
 

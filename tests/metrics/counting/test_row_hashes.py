@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics.counting import counting_plan, joint_tables, row_hashes
+from slicebeam.metrics.counting import counting_plan, membership
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.counting.row_hashes import RowHashSums, plan_hashes
+from slicebeam.metrics.counting.membership import RowHashSums, plan_hashes
 from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
 
 
@@ -30,11 +30,9 @@ def test_sums_tell_slices_apart(seed, cuts, row, cells):
     with pytest.MonkeyPatch.context() as patch:
         # Tables are free, worth it or dear; large enough or not.
         for each in ("TABLE_ROW", "AXIS_ROW", "TABLE_CELL", "MARGIN_CELL", "TABLE_UNIT"):
-            patch.setattr(joint_tables, each, row)
-            if hasattr(counting_plan, each):
-                patch.setattr(counting_plan, each, row)
-        patch.setattr(row_hashes, "_BLOCK_BYTES", 8 * cells)
-        patch.setattr(row_hashes, "_TUPLES_AT_A_TIME", 3)
+            patch.setattr(counting_plan, each, row)
+        patch.setattr(membership, "_BLOCK_BYTES", 8 * cells)
+        patch.setattr(membership, "_TUPLES_AT_A_TIME", 3)
         blocks = plan_hashes(keys, table.lattice, 12, singles)
     if row == 1.0:
         assert not any(block.tables for block in blocks)
