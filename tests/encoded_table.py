@@ -8,12 +8,11 @@ from scipy.special import ndtr
 
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.findings.candidates import Candidates
-from slicebeam.metrics.findings.deviation_law import DeviationLaw
-from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.choice import find
+from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.part_tables import InsideCounts
-from slicebeam.metrics.findings.patterns import InsideSums
-from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.findings.target_sums import InsideSums, TargetSums
 from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
 from slicebeam.metrics.significance.subset_law import Population
 

@@ -1,16 +1,17 @@
-"""The candidates of findings, and the chosen ones."""
+"""The candidates of findings, the chosen ones, and which examples are in several of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.covariance import Covariance
-    from slicebeam.metrics.findings.groups import GroupSums
+    from slicebeam.metrics.findings.groups import Covariance, GroupSums
     from slicebeam.metrics.findings.model import ExpectationModel
 
 StopReason = Literal["no candidates", "nothing left", "small differences", "most findings"]
@@ -76,3 +77,31 @@ class ChosenSlices(NamedTuple):
     stop: StopReason
     candidates: int  # how many were looked at
     left_out: int  # significant candidates for the worse that were not, because there are too many
+
+
+# Findings, the first ones, and sets of examples that a reader takes in.
+MOST_FINDINGS, MOST_SETS = 10, 20
+
+
+class Intersections(NamedTuple):
+    """Sets of examples that are in the same of the first ten findings, the largest first."""
+
+    masks: IntArray  # [sets] bit k is set where the examples are in finding k; 0 of those in none
+    size: FloatArray  # [sets] number of the examples, or their weight
+    total: FloatArray  # [sets] their summed targets
+
+
+def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) -> Intersections:
+    """Add up patterns that are in the same of the first findings.
+
+    >>> import numpy as np
+    >>> sums = np.array([50.0, 30.0, 20.0])
+    >>> largest_intersections(np.array([0, 1, 1 + (1 << 10)]), sums, sums / 2)
+    Intersections(masks=array([0, 1]), size=array([50., 50.]), total=array([25., 25.]))
+    """
+    first, at = np.unique(masks & ((1 << MOST_FINDINGS) - 1), return_inverse=True)
+    sizes, totals = (
+        np.asarray(np.bincount(at, sums, first.size), np.float64) for sums in (size, total)
+    )
+    order = np.lexsort((first, -sizes))[:MOST_SETS]
+    return Intersections(first[order], sizes[order], totals[order])

@@ -9,12 +9,12 @@ import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.candidates import Candidates, Changes
-from slicebeam.metrics.findings.deviation_law import DeviationLaw
-from slicebeam.metrics.findings.forward import find
+from slicebeam.metrics.findings.choice import find
+from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.held import PAIR_BYTES, HeldCodes, HeldExamples
 from slicebeam.metrics.findings.inside import InsideCounter
-from slicebeam.metrics.findings.pattern_parts import inside_counts
+from slicebeam.metrics.findings.part_tables import inside_counts
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population

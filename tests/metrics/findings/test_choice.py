@@ -7,12 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from slicebeam.metrics.findings import choice, forward
+from slicebeam.metrics.findings import choice
 from slicebeam.metrics.findings.conditional import rate_p_value
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.part_tables import PartTables
-from slicebeam.metrics.findings.patterns import Patterns
-from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.findings.target_sums import Patterns, TargetSums
 from tests.encoded_table import EncodedTable
 
 DEMO = Path(__file__).parents[3] / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -388,7 +387,7 @@ def test_counts_that_contradict_the_candidates_are_refused(errors):
         def lie(chosen, positions):
             return change(counted(chosen, positions))
 
-        return forward.find(
+        return choice.find(
             errors.candidates(),
             errors.everything,
             errors.layout,
