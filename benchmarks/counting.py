@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.counting.count_reader import SumReader
-from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock, Tables
+from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock, SumReader, Tables
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, plan_all
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.registry import statistic_space

@@ -9,19 +9,7 @@ from slicebeam.metrics.errors import OptionError
 
 
 def imported(name: str, option: str, form: str = "module:function") -> Any:
-    """Return the function, or whatever else, of ``module:function``; dots lead into it.
-
-    Parameters
-    ----------
-    name : as the user wrote it
-    option : that named it, for the error, such as ``--model``
-    form : of the name, for the error
-
-    Raises
-    ------
-    OptionError
-        The module cannot be imported, or has nothing of this name.
-    """
+    """Return the function, or whatever else, of ``module:function``; dots lead into it."""
     module, _, attribute = name.partition(":")
     try:
         found: Any = importlib.import_module(module)

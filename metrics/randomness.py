@@ -1,7 +1,9 @@
 """Random numbers that are a hash of what they are for: (seed, replicate, example or group id).
 
 A result then does not depend on how the data was cut, on the engine, or on a bundle that ran
-twice. Nothing here has a state.
+twice. Nothing here has a state. The id of an example that has none comes from what it holds, and its
+number among equal ones: these are interchangeable in every sum, so it does not matter which of them
+gets which number.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -27,18 +29,7 @@ _LEADING_BITS = 16
 
 
 def splitmix64(x: UInt64Array) -> UInt64Array:
-    """Return a bijective mix of 64-bit words: the output of SplitMix64 at state `x`.
-
-    Parameters
-    ----------
-    x : uint64 array, any shape
-
-    Returns
-    -------
-    uint64 array of the same shape
-        Source: Steele, Lea and Flood (2014), "Fast splittable pseudorandom number generators",
-        OOPSLA, with the mixing constants of Vigna's public-domain splitmix64.c.
-    """
+    """Return a bijective mix of 64-bit words: the output of SplitMix64 at state `x`."""
     # Whole-array operations wrap around silently, those on scalars warn.
     mixed = np.add(np.atleast_1d(x), GOLDEN_GAMMA, dtype=np.uint64)
     # One scratch array for all shifts: fresh memory costs more than the arithmetic.
@@ -52,39 +43,14 @@ def splitmix64(x: UInt64Array) -> UInt64Array:
 
 
 def hash64(seed: int, replicate: ArrayLike, ids: UInt64Array) -> UInt64Array:
-    """Return a 64-bit hash of (seed, replicate, id).
-
-    Parameters
-    ----------
-    seed : int
-        Taken modulo 2⁶⁴.
-    replicate : int or int array
-        Broadcasts with `ids`: ``replicate[:, None]`` gives one row a replicate.
-    ids : uint64 array
-        Example or group ids; they need not be random.
-
-    Returns
-    -------
-    uint64 array of the broadcast shape
-        Uniform; for one seed and replicate different ids never collide.
-    """
+    """Return a 64-bit hash of (seed, replicate, id)."""
     start = splitmix64(np.array(seed % _WORD, dtype=np.uint64))
     stream = np.asarray(replicate, dtype=np.int64).view(np.uint64)
     return splitmix64(np.asarray(splitmix64(stream ^ start)) ^ np.asarray(ids, dtype=np.uint64))
 
 
 def uniform(words: UInt64Array) -> FloatArray:
-    """Return float64 numbers in the open interval (0, 1) from the leading 52 bits of the words.
-
-    Parameters
-    ----------
-    words : uint64 array, any shape
-
-    Returns
-    -------
-    float64 array of the same shape
-        (k + ½)/2⁵², never 0 or 1, so that quantile functions stay finite.
-    """
+    """Return float64 numbers in the open interval (0, 1) from the leading 52 bits of the words."""
     return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
@@ -120,20 +86,7 @@ _WEIGHT_OF_LEADING_BITS, _SPLIT_LEADING_BITS = _leading_bits_table()
 
 
 def poisson_weights(seed: int, replicate: ArrayLike, ids: UInt64Array) -> NDArray[np.uint8]:
-    """Return Poisson(1) bootstrap weights of examples or groups.
-
-    Parameters
-    ----------
-    seed, replicate, ids
-        As in `hash64`.
-
-    Returns
-    -------
-    uint8 array of the broadcast shape
-        The Poisson quantile of hash64/2⁶⁴. A weight above 20 has a probability below 1e-19.
-        Source: Chamandy, Muralidharan, Najmi and Naidu (2012), "Estimating uncertainty for massive
-        data streams", section 2.
-    """
+    """Return Poisson(1) bootstrap weights of examples or groups."""
     words = hash64(seed, replicate, ids)
     # Sixteen bits settle all but 21 of 65,536 cases; this is twice as fast as searching all.
     leading = words >> np.uint64(64 - _LEADING_BITS)
@@ -142,3 +95,37 @@ def poisson_weights(seed: int, replicate: ArrayLike, ids: UInt64Array) -> NDArra
     if split.any():
         weights[split] = np.searchsorted(_THRESHOLDS, words[split], side="right")
     return weights
+
+
+def repeats(
+    contents: NDArray[np.uint64], within: FloatArray | None = None
+) -> tuple[IntArray, IntArray]:
+    """Return which examples equal an earlier one, and their numbers among their equals.
+
+    >>> rows, numbers = repeats(np.array([7, 5, 7, 7], np.uint64))
+    >>> rows.tolist(), numbers.tolist()
+    ([2, 3], [1, 2])
+    """
+    # Sorting the values alone takes a seventh of sorting where they are, and most data repeats little.
+    ordered = np.sort(contents)
+    held_again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if held_again.size == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    at = np.minimum(np.searchsorted(held_again, contents), held_again.size - 1)
+    rows = np.flatnonzero(held_again[at] == contents)
+    if within is None:
+        order = np.argsort(at[rows], kind="stable")
+    else:
+        order = np.lexsort((within[rows], at[rows]))
+    value = at[rows][order]
+    begins = np.flatnonzero(np.diff(value, prepend=-1))
+    numbers = np.empty(rows.size, np.int64)
+    run = np.diff(np.append(begins, rows.size))
+    numbers[order] = np.arange(rows.size) - np.repeat(begins, run)
+    again = numbers > 0
+    return rows[again], numbers[again]
+
+
+def occurrence_ids(contents: NDArray[np.uint64], numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the ids [rows] of examples: of equal ones, the outputs of SplitMix64 one after another."""
+    return splitmix64(contents + numbers * GOLDEN_GAMMA)

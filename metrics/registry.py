@@ -42,13 +42,6 @@ def metric(name: str) -> Metric:
 
     A user's own is here once `user_named` imported it: a name alone imports nothing.
 
-    Raises
-    ------
-    InputError
-        There is no metric of this name.
-
-    Examples
-    --------
     Accuracy is computed from two counts for each slice: right and wrong predictions.
 
     >>> import numpy as np
@@ -74,13 +67,7 @@ def is_built_in(name: str) -> bool:
 
 
 def user_named(name: str) -> str:
-    """Return the name of a metric that the user chose, and import the metric if it is not built in.
-
-    Raises
-    ------
-    OptionError
-        There is no such metric, or it is not a valid one.
-    """
+    """Return the name of a metric that the user chose, and import the metric if it is not built in."""
     if is_built_in(name):
         return _built_in(name).name
     return load(name, [*metrics(), "mean:COLUMN", "fbeta:BETA"])

@@ -43,18 +43,7 @@ def loaded(name: str) -> Metric | None:
 
 
 def load(name: str, known: Sequence[str] = ()) -> MetricName:
-    """Import a metric. Only for names that the user gave: importing it runs its code.
-
-    Parameters
-    ----------
-    name : ``module:Name`` of a `Metric` or a subclass of it, or an entry point of the group
-    known : other names, for the error
-
-    Raises
-    ------
-    OptionError
-        There is no such metric, or it is not a valid one.
-    """
+    """Import a metric. Only for names that the user gave: importing it runs its code."""
     path = name if _NAME.fullmatch(name) else _entry_point(name, known)
     found = imported(path, "--metric", FORM)
     where = f"--metric {name}"

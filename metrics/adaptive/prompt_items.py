@@ -43,8 +43,6 @@ def repetitions(proposals: int, prompt_size: int = PROMPT_SIZE) -> int:
     >>> [repetitions(number) for number in (1, 25, 100, 150)]
     [1, 3, 8, 12]
     """
-    if proposals < 1 or prompt_size < 1:
-        raise ValueError(f"{proposals} proposals, prompts of {prompt_size}")
     whole = _MOST_EXTRA_COST * (prompt_size + proposals) / prompt_size
     return min(proposals, 1 + int(whole))
 
@@ -66,36 +64,8 @@ def select_items(
     the first choice stands last. The noise is normal, with the standard deviation of the scores of
     those items that have the largest membership. Diversity is 1 − the largest cosine similarity to
     an item that is chosen already. A product of 0 is never chosen, so that a duplicate is not.
-
-    Parameters
-    ----------
-    scores : float64 [n]
-        Failure scores in [0, 1].
-    membership : float64 [n]
-        `IN_TOPIC`, `IN_SUBTOPIC` or `OUTSIDE` times powers of `ONE_FURTHER`; 0 for what is no
-        candidate.
-    similarities : float64 [n, n]
-        Cosine similarities of the items' vectors.
-    ids : uint64 [n]
-        Identities of the items. Noise and skips are hashes of (seed, repetition, id), so that the
-        order of the rows does not matter.
-    seed, repetition : int
-        The prompts of one seed differ by `repetition`, counted from 0.
-    prompt_size : int
-        Most items.
-
-    Returns
-    -------
-    int64 [m], m ≤ prompt_size
     """
     n = len(scores)
-    if not (len(membership) == len(ids) == n and similarities.shape == (n, n)):
-        raise ValueError(
-            f"{n} scores, {len(membership)} memberships, {len(ids)} ids, similarities "
-            f"{similarities.shape}"
-        )
-    if n and not (np.min(scores) >= 0 and np.max(scores) <= 1):
-        raise ValueError("a failure score is outside of [0, 1]")
     if not n or not membership.max() > 0:
         return np.zeros(0, np.int64)
     nearest = scores[membership == membership.max()]

@@ -1,4 +1,4 @@
-"""Precision and recall of the words that describe a slice, with intervals."""
+"""Precision and recall of the words that describe a slice, with intervals, and how to divide labels."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ Decision = Literal["accept", "update", "label more"]
 
 # Products of a share and a number of examples are whole except for rounding.
 _ROUNDING = 1e-9
+# Draws outside the slice of which one is a hit, as long as nobody knows; the division hardly depends
+# on it. With m/4 hits of equal weight Q̂ has the relative variance 4/m that the interval reckons with.
+_DRAWS_FOR_A_HIT = 4.0
+# Thresholds at the ends would leave nothing to find.
+_LEAST, _MOST = 0.5, 0.95
+# Divisions that are tried.
+_TRIED = 100
+# Of a budget, so that a few labels don't leave one of the two unknown altogether.
+_LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -59,13 +68,7 @@ class Answers:
 
     @classmethod
     def of(cls, labels: LabelArray) -> Answers:
-        """Count labels: int8, any shape, each `YES`, `NO` or `UNSURE`.
-
-        Raises
-        ------
-        InputError
-            Another label.
-        """
+        """Count labels: int8, any shape, each `YES`, `NO` or `UNSURE`."""
         counts = [int((labels == each).sum()) for each in (YES, NO, UNSURE)]
         if sum(counts) != labels.size:
             known = np.isin(labels, (YES, NO, UNSURE))
@@ -79,39 +82,17 @@ class Answers:
 
 @dataclass(frozen=True)
 class Draws:
-    """Labelled draws with replacement from the N_C examples outside a slice.
+    """Labelled draws with replacement from the N_C examples outside a slice."""
 
-    Attributes
-    ----------
-    item : int64 [m]
-        Positions of the examples drawn, 0..N_C − 1. A draw of the same example counts again, with
-        the same label.
-    weight : float64 [m]
-        w = q(x)·N_C of the proposal by which it was drawn.
-    label : int8 [m]
-        `YES`, `NO` or `UNSURE`.
-    least_weight : float
-        The smallest w of any example that could be drawn, in any round.
-    """
-
-    item: IntArray
-    weight: FloatArray
-    label: LabelArray
-    least_weight: float
+    item: (
+        IntArray  # [m] positions, 0..N_C − 1; the same one may be drawn again, with the same label
+    )
+    weight: FloatArray  # [m] w = q(x)·N_C of the proposal by which it was drawn
+    label: LabelArray  # [m] `YES`, `NO` or `UNSURE`
+    least_weight: float  # the smallest w of any example that could be drawn, in any round
 
     def __post_init__(self) -> None:
-        """Check that weights and labels are possible.
-
-        Raises
-        ------
-        InputError
-            A weight is below the least, or not finite, or an example has two labels.
-        """
-        if not self.item.shape == self.weight.shape == self.label.shape == (self.item.size,):
-            raise ValueError(
-                f"items {self.item.shape}, weights {self.weight.shape} and labels "
-                f"{self.label.shape} do not have the same length"
-            )
+        """Check that weights and labels are possible."""
         if not self.least_weight > 0:
             raise InputError(f"least weight {self.least_weight} of a draw; it must be above 0")
         possible = np.isfinite(self.weight)
@@ -135,17 +116,9 @@ class Draws:
     def merged(cls, rounds: Sequence[Draws]) -> Draws:
         """Return the draws of several rounds, each with the weight of its own round's proposal.
 
-        With m_t draws in round t, Q̂ of all is Σ_t (m_t/m)·Q̂_t. Since each Q̂_t is unbiased given
-        all earlier rounds, so is Q̂ as long as the m_t are fixed beforehand, even if a proposal
-        was chosen for what was labelled before. Weights by the mixture of all proposals (the balance
-        heuristic) have a smaller variance, but are biased in that case, and every earlier example
-        would must be weighed again. All rounds must be of the same slice: once its members
-        change, only the labels are kept, and what is outside is drawn again.
-
-        Raises
-        ------
-        InputError
-            No round, or an example has different labels in two rounds.
+        With m_t draws in round t, Q̂ of all is Σ_t (m_t/m)·Q̂_t, unbiased as long as the m_t are fixed
+        beforehand, even if a proposal was chosen for what was labelled before: there weights by the
+        mixture of all proposals (the balance heuristic) are biased. All rounds are of the same slice.
         """
         if not rounds:
             raise InputError("no round of draws to merge; draw at least one")
@@ -175,29 +148,8 @@ def _tail(confidence: float) -> float:
 def jeffreys(
     yes: ArrayLike, labelled: ArrayLike, size: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Jeffreys' interval of a share of a finite population.
+    """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none.
 
-    Parameters
-    ----------
-    yes, labelled : arrays of whole numbers that broadcast, 0 ≤ yes ≤ labelled
-        Of a simple random sample without replacement.
-    size : arrays of whole numbers, at least `labelled`
-        N examples of the population.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold yes/labelled, and are it where the whole population is labelled; 0 and 1 where
-        nothing is.
-
-    Raises
-    ------
-    InputError
-        The confidence is not between 0 and 1.
-
-    Notes
-    -----
     The α/2 and 1 − α/2 quantiles of Beta(x + ½, n − x + ½): Brown, Cai and DasGupta (2001), "Interval
     estimation for a binomial proportion", Stat. Sci. 16:101. Where at most one is a yes, coverage of
     shares near 0 would drop to .88; as they do (section 4.1.2), the lower end is 0 there, and the
@@ -239,31 +191,9 @@ def jeffreys(
 def fay_feuer(
     total: ArrayLike, squares: ArrayLike, largest: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Fay and Feuer's gamma interval of a weighted sum of Poisson counts.
+    """Return the gamma interval of y = Σ u_i x_i of Poisson counts, with v = Σ u_i² x_i.
 
-    Parameters
-    ----------
-    total : arrays of numbers ≥ 0 that broadcast
-        y = Σ u_i x_i, x_i the counts.
-    squares : arrays of numbers ≥ 0
-        v = Σ u_i² x_i.
-    largest : arrays of numbers > 0
-        w_M, the largest of all u_i, whether it was counted or not.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold y. The lower end is 0 where y = 0; the upper one never is.
-
-    Raises
-    ------
-    InputError
-        The confidence is not between 0 and 1.
-
-    Notes
-    -----
-    Fay and Feuer (1997), "Confidence intervals for directly standardized rates: a method based on
+    ``largest`` is w_M, the largest of all u_i, whether it was counted or not. Source: Fay and Feuer (1997), "Confidence intervals for directly standardized rates: a method based on
     the gamma distribution", Stat. Med. 16:791: quantiles of the gamma distributions with mean y and
     variance v, and with mean y + w_M and variance v + w_M². Assumes independent Poisson counts, and
     is the exact (Garwood's) interval where all u_i are equal. Conservative wherever it was tried,
@@ -281,26 +211,7 @@ def fay_feuer(
 
 
 def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interval:
-    """Return P, the share of a slice that satisfies the words.
-
-    Parameters
-    ----------
-    labels : int8 [n]
-        `YES`, `NO` or `UNSURE` of a simple random sample without replacement, from all rounds.
-    size : int
-        n_S, examples of the slice.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    Interval
-        P̂ = share of yes, with the interval of `jeffreys`; what is unsure as `Answers` has it.
-
-    Raises
-    ------
-    InputError
-        More labels than examples, or one that is none.
-    """
+    """Return P, the share of a slice that satisfies the words, of a simple random sample of it."""
     if labels.size > size:
         raise InputError(
             f"{labels.size} labels of a slice of {size} examples; give each example one label"
@@ -315,33 +226,10 @@ def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interv
 def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
     """Return Q, the share of the examples outside the slice that satisfies the words.
 
-    Parameters
-    ----------
-    draws : Draws
-        From all rounds.
-    size : int
-        N_C, examples outside the slice.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    Interval
-        Q̂ of `Draws.share` and the interval of `fay_feuer` with u = 1/(m·w), and w_M = u of the
-        example that was least likely to be drawn: what was not seen may be such. All are kept
-        within what is known of the examples labelled, and so are exact where all of them are. 0 where
-        nothing is outside, and 0..1 without a draw.
-
-    Notes
-    -----
     Assumes independent draws. An example is drawn a binomial number of times, which varies less than
     the Poisson number that the interval is for. That w_M is not the largest among the hits costs
     width: from m draws without a hit Q may be up to 3.69/(m·w) at 95 %. With it the interval would
     not hold where the words also fit examples that the queries are not like.
-
-    Raises
-    ------
-    InputError
-        An example that is not outside the slice, or a label that is none.
     """
     if size == 0 and not draws.item.size:
         return Interval(0.0, 0.0, 0.0)
@@ -371,25 +259,13 @@ def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well words fit a slice.
+    """How well words fit a slice."""
 
-    Attributes
-    ----------
-    precision : Interval
-        P, share of the slice's examples that satisfy the words.
-    missed : Interval
-        Q, share of the other examples that do.
-    recall : Interval
-        R, share of all examples that satisfy the words which are in the slice.
-    inside, outside : Answers
-        Labels of the slice, and of draws outside it.
-    """
-
-    precision: Interval
-    missed: Interval
-    recall: Interval
-    inside: Answers
-    outside: Answers
+    precision: Interval  # P, share of the slice's examples that satisfy the words
+    missed: Interval  # Q, share of the other examples that do
+    recall: Interval  # R, share of all examples that satisfy the words which are in the slice
+    inside: Answers  # labels of the slice
+    outside: Answers  # labels of draws outside it
 
 
 def alignment(
@@ -403,38 +279,16 @@ def alignment(
 ) -> Alignment:
     """Return precision and recall of the words that are said of a slice.
 
-    R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂). As R rises with P and falls with Q, its lower bound is that of
+    It is looked at most ``looks`` times whether the labels suffice, each at the confidence
+    1 − (1 − confidence)/looks, so that all hold together (Bonferroni). R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂). As R rises with P and falls with Q, its lower bound is that of
     the lower bound of P with the upper one of Q, and the other way round.
 
-    Parameters
-    ----------
-    labels : int8 [n]
-        Of a simple random sample of the slice, as for `precision`.
-    size : int
-        n_S, examples of the slice.
-    draws : Draws
-        Of examples outside the slice, as for `missed_share`.
-    size_outside : int
-        N_C = n − n_S.
-    confidence : float in (0, 1)
-        Of each of the intervals.
-    looks : int, at least 1
-        How often at most it is looked whether the labels suffice. Each look is at the confidence
-        1 − (1 − confidence)/looks, so that all hold together (Bonferroni).
-
-    Notes
-    -----
     Assumes that labels of the slice and draws outside it are independent. R̂ is consistent; as a ratio
     it is too high by about R(1 − R)²·Var(Q̂)/Q², since 1/Q is convex, and 1 where nothing was hit.
     Both ends of R together fail less often than those of P and Q: never more than 2(1 − confidence),
     and 1 − confidence or less where it was simulated. R is taken as 1 where no example satisfies the
     words but the estimate is nan. Source: Eyuboglu et al. (2024), appendix B.2, whose printed R̂
     weighs P̂ by n − n_S and Q̂ by n, which is another number.
-
-    Raises
-    ------
-    InputError
-        Labels, draws, confidence or looks that cannot be.
     """
     if looks < 1:
         raise InputError(f"looks = {looks}; give a whole number that is at least 1")
@@ -456,24 +310,10 @@ def _recall(found: float, missed: float, of_none: float) -> float:
 
 
 def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
-    """Return what to do with the words and the slice.
+    """Return what to do with the words and the slice, given the least of each that is wanted.
 
-    Parameters
-    ----------
-    precision, recall : float in [0, 1]
-        The least of each that is wanted.
-
-    Returns
-    -------
-    "accept", "update" or "label more"
-        "accept" if both lower bounds reach what is wanted: wrong with a chance of (1 − confidence)/2
-        for each of P and R, if it is decided once or with as many `looks` as were planned. "update"
-        (the slice, or the words) if an upper bound does not, so that more labels would not help.
-
-    Raises
-    ------
-    InputError
-        A threshold is not within 0..1.
+    "accept" if both lower bounds reach it: wrong with a chance of (1 − confidence)/2 for each of P and
+    R. "update" (the slice, or the words) if an upper bound does not: more labels would not help.
     """
     for name, least in (("precision", precision), ("recall", recall)):
         if not 0 <= least <= 1:
@@ -483,3 +323,53 @@ def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
     if found.precision.high < precision or found.recall.high < recall:
         return "update"
     return "label more"
+
+
+def split_labels(
+    budget: int,
+    *,
+    size: int,
+    size_outside: int,
+    labelled: int = 0,
+    drawn: int = 0,
+    precision: float = 0.8,
+    recall: float = 0.8,
+    least_weight: float = 0.2,
+    confidence: float = 0.95,
+) -> tuple[int, int]:
+    """Return how many examples of the slice to label, and how many draws outside it.
+
+    Minimises the width of the interval of P plus that of R after this round, as `jeffreys` and
+    `fay_feuer` would give them if P and R were the thresholds, since it is there that a decision is
+    hardest, and one draw in four a hit. With few labels the example that is least likely to be drawn
+    decides how wide the interval of R is, so that more of them go outside than the variances of P̂
+    and Q̂ alone would have it. Neither gets less than a quarter, as far as there are examples.
+
+    What was answered so far is left out on purpose: the numbers of draws must be fixed beforehand
+    for Q̂ of several rounds to be unbiased (`Draws.merged`).
+    """
+    left = size - labelled
+    if budget >= left + size_outside:
+        return left, size_outside
+    each = min(int(_LEAST_SHARE * budget), left, size_outside)
+    fewest, most = max(each, budget - size_outside), min(budget - each, left)
+    inside = np.unique(np.linspace(fewest, most, min(most - fewest + 1, _TRIED)).round())
+    P, R = (min(max(one, _LEAST), _MOST) for one in (precision, recall))
+    of_slice = labelled + inside
+    low, high = jeffreys(P * of_slice, of_slice, np.full(inside.size, size), confidence)
+    width = high - low
+    if size_outside:
+        # Less than one draw would divide by nothing.
+        outside = np.maximum(drawn + budget - inside, math.ulp(1.0))
+        found = size * P
+        missed = found * (1 - R) / R / size_outside
+        variance = missed**2 * _DRAWS_FOR_A_HIT / outside
+        least, most_missed = fay_feuer(
+            np.full(inside.size, missed), variance, 1 / (least_weight * outside), confidence
+        )
+        most_missed = np.minimum(most_missed, 1.0)
+        with_all, with_none = size * high, size * low
+        width = width + with_all / (with_all + size_outside * least)
+        width = width - with_none / (with_none + size_outside * most_missed)
+    best = int(inside[np.argmin(width)])
+    return best, min(budget - best, size_outside)

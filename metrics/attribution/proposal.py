@@ -27,14 +27,9 @@ _SAMPLE_STREAM = -1
 
 @dataclass(frozen=True)
 class Proposal:
-    """The chances with which the N_C examples outside a slice are drawn, with replacement.
+    """The chances with which the N_C examples outside a slice are drawn, with replacement."""
 
-    Attributes
-    ----------
-    probability : float64 [N_C]
-        q(x) > 0, in the order of the examples, which must be the same in every run of a seed.
-    """
-
+    # [N_C] q(x) > 0, in the order of the examples, which must be the same in every run of a seed.
     probability: FloatArray
 
     @property
@@ -53,17 +48,7 @@ class Proposal:
         return float(self.probability.min()) * self.size
 
     def weight(self, items: ArrayLike) -> FloatArray:
-        """Return w = q(x)·N_C, 1 for an example that is drawn as a uniform choice would.
-
-        Parameters
-        ----------
-        items : int array, any shape
-            Positions of examples, 0..N_C − 1.
-
-        Returns
-        -------
-        float64 array of the same shape
-        """
+        """Return w = q(x)·N_C, 1 for an example that is drawn as a uniform choice would."""
         weights: FloatArray = self.probability[np.asarray(items, dtype=np.int64)] * self.size
         return weights
 
@@ -72,17 +57,6 @@ class Proposal:
 
         Draw k of a round is a function of (seed, round, k) alone, so that a round can be gone on
         with, and its first draws are themselves a sample.
-
-        Parameters
-        ----------
-        count, start : int, at least 0
-        seed, round_number : int
-            Rounds are numbered from 0.
-
-        Returns
-        -------
-        int64 [count]
-            Positions of examples, independent, the same one possibly several times.
         """
         numbers = np.arange(start, start + count, dtype=np.uint64)
         levels = uniform(hash64(seed, round_number, numbers)) * self._cumulative[-1]
@@ -98,25 +72,8 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
     q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
     scaled to 0..1 by its minimum and maximum.
 
-    Parameters
-    ----------
-    similarity : float [d, N_C] or [N_C]
-        Of each example outside the slice to each of d queries.
-    exponent : float ≥ 0
-        r: how much the similar examples are preferred; 0 not at all.
-    uniform_share : float in (0, 1]
-        u. It makes w = q(x)·N_C at least u, so that every example can be drawn and none of them, if
-        it satisfies the words, counts for more than 1/u.
-
-    Notes
-    -----
     A query that is as similar to all examples as to any is uniform. Takes two float64 arrays of N_C
     beyond the result.
-
-    Raises
-    ------
-    InputError
-        No query, no example, a similarity that is not finite, or an option out of its range.
     """
     if not (math.isfinite(exponent) and exponent >= 0):
         raise InputError(f"exponent = {exponent} of the proposal; give a number that is at least 0")
@@ -162,17 +119,6 @@ def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int 
 
     The order is that of a hash of (seed, id), in any order of `ids`, so that a sample can be
     added to, and the first of a sample are themselves a simple random sample.
-
-    Parameters
-    ----------
-    ids : uint64 [n_S]
-        Different for each example.
-    count, start : int, at least 0
-
-    Returns
-    -------
-    int64 [min(count, n_S − start)]
-        Positions in `ids`, without replacement, in the order in which to label them.
     """
     words = hash64(seed, _SAMPLE_STREAM, ids)
     stop = min(start + count, words.size)

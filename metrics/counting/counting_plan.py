@@ -7,20 +7,12 @@ shards, workers or the engine.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from slicebeam.metrics.counting.counting import Unit, selector_bytes, table_cells
-from slicebeam.metrics.counting.joint_tables import (
-    AXIS_ROW,
-    TABLE_CELL,
-    TABLE_ROW,
-    TABLE_UNIT,
-    TableCost,
-    joint_tables,
-    table_cost,
-)
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
@@ -29,17 +21,26 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
+    FeatureTuple = tuple[int, ...]
+
 # Estimated work of a block: each block reads the codes again, and is what a stopped run resumes at.
 BLOCK_SECONDS = 1.0
 
-# Seconds, measured with numpy on one core; only their ratios matter for the choice.
+# Seconds, measured with numpy on one core; only their ratios matter for the choice. Of adding a row to
+# a table, of another feature in its code, of making and merging a cell, and of adding one up.
+TABLE_ROW = 3e-9
+AXIS_ROW = 1e-9
+TABLE_CELL = 2e-9
+MARGIN_CELL = 1e-9
+TABLE_UNIT = 30e-6
 _SPARSE_ROW = 90e-9
 _SELECT_ROW = 5e-9
 _INSIDE_ROW = 15e-9
-_UNIT = TABLE_UNIT
 
 # Candidates whose digits are looked at together.
 _CANDIDATES_AT_A_TIME = 1 << 18
+# Tuples that are looked at together: of all triples of 200 features there are a million.
+_TUPLES_AT_A_TIME = 1 << 16
 
 # Bytes that sparse counting takes, over those of its result.
 _SPARSE_COPIES = 8
@@ -56,24 +57,14 @@ _JOINT_SHARE = 8
 
 @dataclass(frozen=True)
 class Budget:
-    """What a plan must respect.
+    """What a plan must respect."""
 
-    Attributes
-    ----------
-    rows : examples
-    columns : statistics that are summed
-    passes : statistics that an example is added to: its cell, its values
-    layers : 1 + replicates
-    memory : bytes that the tables of a block may take
-    block_seconds : estimated work of a block
-    """
-
-    rows: int
-    columns: int
-    passes: int
-    layers: int
-    memory: int
-    block_seconds: float = BLOCK_SECONDS
+    rows: int  # examples
+    columns: int  # statistics that are summed
+    passes: int  # statistics that an example is added to: its cell, its values
+    layers: int  # 1 + replicates
+    memory: int  # bytes that the tables of a block may take
+    block_seconds: float = BLOCK_SECONDS  # estimated work of a block
 
     @property
     def sums(self) -> int:
@@ -84,6 +75,12 @@ class Budget:
     def cell_bytes(self) -> int:
         """Bytes of one cell of a feature tuple's table."""
         return 8 * self.columns * self.layers
+
+    @property
+    def most_joint_cells(self) -> int:
+        """The most cells of a joint table."""
+        by_memory = self.memory // _JOINT_SHARE // self.cell_bytes
+        return min(_MOST_JOINT_SUMS // (self.columns * self.layers), by_memory)
 
 
 @dataclass(frozen=True)
@@ -96,16 +93,11 @@ class PlannedUnit:
 
 
 def whole_tuples(
-    tuples: Mapping[tuple[int, ...], Keys | None], lattice: Lattice, budget: Budget
+    tuples: Mapping[FeatureTuple, Keys | None], lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts.
-
-    Parameters
-    ----------
-    tuples : with the slices that are to be reported, None for all
-    """
+    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts."""
     fitting = [features for features in tuples if _fits(table_cells(features, lattice), budget)]
-    for table in joint_tables(fitting, lattice, _table_cost(budget)):
+    for table in joint_tables(fitting, lattice, budget):
         listed = [keys for one in table.tuples if (keys := tuples[one]) is not None]
         unit = Unit(
             table.features,
@@ -122,14 +114,8 @@ def whole_tuples(
             yield from _sparse(features, cells, candidates, lattice, budget)
 
 
-def _table_cost(budget: Budget) -> TableCost:
-    sums = budget.columns * budget.layers
-    most = min(_MOST_JOINT_SUMS // sums, budget.memory // _JOINT_SHARE // budget.cell_bytes)
-    return table_cost(budget.rows, budget.sums, sums, most)
-
-
 def _sparse(
-    features: tuple[int, ...], cells: int, candidates: Keys | None, lattice: Lattice, budget: Budget
+    features: FeatureTuple, cells: int, candidates: Keys | None, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
     # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
     # all of them.
@@ -159,9 +145,9 @@ def _fits(cells: int, budget: Budget) -> bool:
 def _whole_seconds(cells: int, budget: Budget) -> float:
     """Return what counting all slices of a tuple costs."""
     if not _fits(cells, budget):
-        return budget.rows * _SPARSE_ROW * budget.sums + _UNIT
+        return budget.rows * _SPARSE_ROW * budget.sums + TABLE_UNIT
     tables = cells * budget.columns * budget.layers * TABLE_CELL
-    return budget.rows * budget.sums * TABLE_ROW + tables + _UNIT
+    return budget.rows * budget.sums * TABLE_ROW + tables + TABLE_UNIT
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
@@ -176,11 +162,7 @@ def plan_listed(
 ) -> Iterator[PlannedUnit]:
     """Yield the units that count listed candidates, each method where it is the cheapest.
 
-    Parameters
-    ----------
-    candidates : int64 [slices], distinct
-    bases : int64 [slices] a slice that the candidate adds one predicate to; 0 for none
-    base_sizes : int64 [slices] examples in the base slice
+    ``bases`` are slices that the candidates add one predicate to, 0 for none, of these sizes.
     """
     if candidates.size == 0:
         return
@@ -207,11 +189,6 @@ def plan_chosen(
     """Yield the units that count few candidates with many statistics, such as replicates.
 
     Each table holds the candidates of one feature tuple only, not all slices of it.
-
-    Parameters
-    ----------
-    candidates : int64 [slices], distinct
-    sizes : int64 [slices] examples of each
     """
     if candidates.size == 0:
         return
@@ -223,7 +200,7 @@ def plan_chosen(
             mine = order[places[begin : begin + width]]
             some = candidates[mine]
             unit = Unit(features, "listed", bases=some, candidates=some)
-            seconds = budget.rows * _SELECT_ROW + _UNIT
+            seconds = budget.rows * _SELECT_ROW + TABLE_UNIT
             seconds += int(sizes[mine].sum()) * _INSIDE_ROW * budget.sums
             size = some.size * budget.cell_bytes + selector_bytes(some.size, overhead)
             yield PlannedUnit(unit, seconds, size)
@@ -248,7 +225,7 @@ def _cheaper_inside(
     first = order[is_first]
     selected = np.bincount(group_of[first], base_sizes[first], minlength=len(groups))
     whole = np.array([_whole_seconds(_cells(row, lattice), budget) for row in groups])
-    saved = whole - selected * _INSIDE_ROW * budget.sums - _UNIT
+    saved = whole - selected * _INSIDE_ROW * budget.sums - TABLE_UNIT
     has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
     inside: BoolArray = (saved > 0) & has_base
     base_set_of, base_sets = lattice.feature_sets(bases[first])
@@ -304,7 +281,7 @@ def _inside_units(
 
 
 def _extensions(
-    features: tuple[int, ...],
+    features: FeatureTuple,
     bases: Keys,
     selected: int,
     candidates: Keys,
@@ -321,7 +298,7 @@ def _extensions(
         mine = np.isin(extension_of, taken)
         planned = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
         seconds = budget.rows * _SELECT_ROW + len(taken) * (
-            selected * _INSIDE_ROW * budget.sums + _UNIT
+            selected * _INSIDE_ROW * budget.sums + TABLE_UNIT
         )
         return PlannedUnit(planned, seconds, size)
 
@@ -362,3 +339,139 @@ def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[Planne
         seconds += planned.seconds
     if block:
         yield block
+
+
+class JointTable(NamedTuple):
+    """A table, and what is read from it."""
+
+    features: FeatureTuple  # ascending
+    tuples: tuple[FeatureTuple, ...]  # its margins, or itself; the longest first
+
+
+def joint_tables(
+    tuples: Iterable[FeatureTuple], lattice: Lattice, budget: Budget
+) -> Iterator[JointTable]:
+    """Yield tables of which every tuple is read exactly once, as itself or a sum over other axes.
+
+    Counting an example costs the same in a table of four features as in one of three, and the table
+    of four holds four tables of three, six of two and four of one. So tables are widened as long as a
+    pass over the examples for each tuple that they cover costs more than their cells. Nothing is
+    summed over a list column, of which an example stands in several cells, or in none.
+
+    Slices of one and two of three features, with 2, 3 and 4 values. Counting a million examples in
+    six tables would take six passes; one table of all three features holds the other six as sums
+    over its axes:
+
+    >>> from slicebeam.metrics.counting.lattice import Lattice
+    >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
+    >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
+    >>> budget = Budget(rows=1_000_000, columns=2, passes=1, layers=1, memory=1 << 30)
+    >>> for table in joint_tables(wanted, lattice, budget):
+    ...     print(table.features, table.tuples)
+    (0, 1, 2) ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,))
+    """
+    by_length: dict[int, list[FeatureTuple]] = {}
+    for features in tuples:
+        by_length.setdefault(len(features), []).append(features)
+    waiting = {features for some in by_length.values() for features in some}
+    for length in sorted(by_length, reverse=True):
+        longest = [features for features in by_length.pop(length) if features in waiting]
+        for begin in range(0, len(longest), _TUPLES_AT_A_TIME):
+            some = longest[begin : begin + _TUPLES_AT_A_TIME]
+            waiting.difference_update(some)
+            for members, covered in _covering(some, lattice, budget):
+                shorter = [
+                    part
+                    for size in range(length - 1, 0, -1)
+                    for part in _parts(members, size, lattice)
+                    if part in waiting
+                ]
+                waiting.difference_update(shorter)
+                yield JointTable(members, (*covered, *shorter))
+
+
+def _parts(members: FeatureTuple, size: int, lattice: Lattice) -> Iterator[FeatureTuple]:
+    """Yield the parts of a table's features that are margins of it."""
+    lists = [feature for feature in members if lattice.is_multi(feature)]
+    others = [feature for feature in members if not lattice.is_multi(feature)]
+    if len(lists) <= size:
+        for chosen in combinations(others, size - len(lists)):
+            yield tuple(sorted((*lists, *chosen)))
+
+
+def _covering(
+    tuples: Sequence[FeatureTuple], lattice: Lattice, budget: Budget
+) -> list[tuple[FeatureTuple, list[FeatureTuple]]]:
+    """Return tables, in lexicographic order, and which tuples of one length each covers.
+
+    Greedy: the first tuple that is not covered yet is widened by the feature that saves most.
+    """
+    wanted = _Wanted(tuples, lattice)
+    radices = lattice.radices
+    sums = budget.columns * budget.layers
+    per_cell, per_margin = sums * TABLE_CELL, sums * MARGIN_CELL
+    per_table, per_axis = budget.rows * budget.sums * TABLE_ROW + TABLE_UNIT, budget.rows * AXIS_ROW
+    widening = np.array([not lattice.is_multi(f) for f in range(len(radices))])
+    tables = []
+    for first in tuples:
+        if not wanted.has(first):
+            continue
+        members = list(first)
+        cells = int(radices[members].prod())
+        # What a tuple costs that no other table covers.
+        alone = per_table + cells * (per_cell + per_margin)
+        covered = 1
+        gain = wanted.gain(list(_parts(first, len(first) - 1, lattice)))
+        while True:
+            free = widening & (cells * radices <= budget.most_joint_cells)
+            free[members] = False
+            cell_seconds = per_cell + (covered + gain) * per_margin
+            wider = per_axis + cells * radices * cell_seconds
+            saved = gain * alone - wider + cells * (per_cell + covered * per_margin)
+            saved[~free] = -np.inf
+            best = int(saved.argmax())
+            if saved[best] <= 0:
+                break
+            cells *= int(radices[best])
+            covered += int(gain[best])
+            # Of the parts of one feature less than a tuple, those that hold the new feature.
+            grown = tuple(sorted((*members, best)))
+            parts = [p for p in _parts(grown, len(first) - 1, lattice) if best in p]
+            gain += wanted.gain(parts)
+            members = list(grown)
+        table = tuple(members)
+        own = [part for part in _parts(table, len(first), lattice) if wanted.has(part)]
+        wanted.remove(own)
+        tables.append((table, own))
+    return sorted(tables)
+
+
+class _Wanted:
+    """Tuples of one length that no table covers yet, by all but one of their features."""
+
+    def __init__(self, tuples: Sequence[FeatureTuple], lattice: Lattice) -> None:
+        self._rows: dict[FeatureTuple, int] = {}
+        self._features = len(lattice.sizes)
+        partners: list[tuple[int, int]] = []
+        for features in tuples:
+            for position, feature in enumerate(features):
+                rest = features[:position] + features[position + 1 :]
+                partners.append((self._rows.setdefault(rest, len(self._rows)), feature))
+        self._open = np.zeros((len(self._rows), self._features), bool)
+        self._open[tuple(np.array(partners).T)] = True
+
+    def has(self, features: FeatureTuple) -> bool:
+        row = self._rows.get(features[1:])
+        return row is not None and bool(self._open[row, features[0]])
+
+    def gain(self, parts: Iterable[FeatureTuple]) -> IntArray:
+        """Return how many tuples [features] a feature makes of some parts."""
+        rows = [self._rows[part] for part in parts if part in self._rows]
+        gained: IntArray = self._open[rows].sum(axis=0)
+        return gained
+
+    def remove(self, tuples: Iterable[FeatureTuple]) -> None:
+        for features in tuples:
+            for position, feature in enumerate(features):
+                rest = features[:position] + features[position + 1 :]
+                self._open[self._rows[rest], feature] = False

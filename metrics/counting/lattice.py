@@ -162,12 +162,7 @@ class Lattice:
         return owners
 
     def feature_sets(self, keys: Keys) -> tuple[IntArray, IntArray]:
-        """Return the number of each slice's feature tuple, and the tuples in lexicographic order.
-
-        Returns
-        -------
-        int64 [slices], and int64 [tuples, L]: ascending features, then -1
-        """
+        """Return the number of each slice's feature tuple, and the tuples in lexicographic order."""
         base = len(self.sizes) + 1
         powers = np.array([base**i for i in reversed(range(self.max_cross_size))], np.int64)
         packed = np.empty(keys.size, np.int64)
@@ -188,17 +183,7 @@ class Lattice:
         }
 
     def subsets(self, keys: Keys, sizes: Sequence[int]) -> Iterator[Keys]:
-        """Yield, for slices of one cross size, the keys of every conjunction of some predicates.
-
-        Parameters
-        ----------
-        keys : int64 [slices], all of the same cross size
-        sizes : how many predicates are kept
-
-        Yields
-        ------
-        int64 [slices]: one array for every choice of kept positions
-        """
+        """Yield, for slices of one cross size, the keys of every conjunction of some predicates."""
         digits = self.digits(keys)
         cross_size = int(np.count_nonzero(digits[0])) if len(keys) else 0
         for size in sizes:

@@ -52,21 +52,14 @@ _OF_SIDE = _PLACEMENTS + 3
 
 
 class Term(NamedTuple):
-    """A sum over the slice's examples: Σ weight^weight_power · value^power.
+    """A sum over the slice's examples: Σ weight^weight_power · value^power."""
 
-    Attributes
-    ----------
-    value : name of the value, such as ``log_loss``
-    source : of which model, or ``change`` for new minus old; ``gain1`` (of positives) and ``gain0``
-        (of negatives) are how much the new score's placement among all examples is higher
-    power : of the value
-    weight_power : of the example's weight, 0 where there are none
-    """
-
-    value: str
+    value: str  # name of the value, such as ``log_loss``
+    # of which model, or ``change`` for new minus old; ``gain1`` (of positives) and ``gain0`` (of
+    # negatives) are how much the new score's placement among all examples is higher
     source: Source
-    power: int
-    weight_power: int = 0
+    power: int  # of the value
+    weight_power: int = 0  # of the example's weight, 0 where there are none
 
 
 class Range(NamedTuple):
@@ -77,16 +70,10 @@ class Range(NamedTuple):
 
 
 class Deviations(NamedTuple):
-    """What a slice's sum of a value is held against: all examples' weighted deviations.
+    """What a slice's sum of a value is held against: all examples' weighted deviations."""
 
-    Attributes
-    ----------
-    centre : the mean of all examples, about the value's shift
-    population : of weight · (value − shift − centre) of all examples
-    """
-
-    centre: float
-    population: Population
+    centre: float  # the mean of all examples, about the value's shift
+    population: Population  # of weight · (value − shift − centre) of all examples
 
 
 @dataclass(frozen=True)
@@ -307,13 +294,7 @@ class StatisticSpace:
         return moved
 
     def exact_ranking(self, own: Placements, complement: FloatArray) -> IntArray:
-        """Return `ranking_columns` [slices, columns] of AUCs without an error.
-
-        Parameters
-        ----------
-        own : Placements of arrays [slices]
-        complement : float64 [slices] AUC of the examples outside each slice
-        """
+        """Return `ranking_columns` [slices, columns] of AUCs without an error."""
         zero = np.zeros(complement.shape)
         return np.stack([_in_units(column) for column in (*own, complement, zero, zero)], axis=1)
 
@@ -329,17 +310,7 @@ class StatisticSpace:
         return sums[:, begin : begin + 2 * BUCKETS].reshape(-1, 2, BUCKETS)
 
     def reduce(self, sums: IntArray, totals: IntArray) -> IntArray:
-        """Return sums whose bucket counts are reduced to what AUC needs.
-
-        Parameters
-        ----------
-        sums : int64 [slices, raw columns, perhaps followed by the total terms]
-        totals : int64 [slices or 1, raw columns and more] of all examples
-
-        Returns
-        -------
-        int64 [slices, columns, and what followed]
-        """
+        """Return sums whose bucket counts are reduced to what AUC needs."""
         if not self.ranked:
             return sums
         reduced = [sums[:, : self.cell_columns + len(self.terms)]]
@@ -355,14 +326,7 @@ class StatisticSpace:
     def scaled(
         self, ranges: Mapping[tuple[str, bool], Range], heaviest: float, rows: int
     ) -> StatisticSpace:
-        """Return the space with shifts, and scales that hold for all values within the ranges.
-
-        Parameters
-        ----------
-        ranges : of each value, by its name and whether it is the old model's
-        heaviest : largest weight
-        rows : number of examples
-        """
+        """Return the space with shifts, and scales that hold for all values within the ranges."""
         shifts = {}
         for name in {name for name, _ in ranges}:
             some = [found for (value, _), found in ranges.items() if value == name]
@@ -406,12 +370,6 @@ class StatisticSpace:
         """Return the space with the finest scales that the sums of absolute values allow.
 
         One value that is far larger than all others takes the bits of a sum only once.
-
-        Parameters
-        ----------
-        ranges, heaviest : as in `scaled`
-        sizes : of each term and total term, its sum over all examples of absolute values
-        weight_sizes : sums of weights and of their squares
         """
         largest = [self.largest(term, ranges, heaviest) for term in self.all_terms]
         return self.with_scales(

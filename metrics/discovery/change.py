@@ -1,50 +1,46 @@
-"""How much the loss changed on slices, from sums over chunks, and how slices are ranked by it.
+"""How much the loss changed on slices, how slices are ranked by it, and how much of it they explain.
 
-Source: Eyuboglu et al. (2024), "Model ChangeLists".
+Source: Eyuboglu et al. (2024), "Model ChangeLists". The change D of an example is its loss before
+minus its loss after: above 0 where the new model is better. Of one model it is the loss with its sign
+turned; what is then said of a slice is its `difference`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.discovery.chunks import Summed, blocks, check_losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 
 # Added to the variance of D, so that a small slice that happens to be of one mind is not the first.
 _PRIOR_VARIANCE = 0.05
+# D varies if its deviation is more than this part of its size; less is rounding.
+_ROUNDING = 1e-12
+# Slices depend on each other if their correlations have an eigenvalue below this.
+_DEPENDENT = 1e-10
+# Membership of so many examples is multiplied at a time.
+_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
-class ChangeSums:
-    """What is summed of the change D in each of S slices; sums of chunks add up.
-
-    Attributes
-    ----------
-    n : int64 [S]
-        Examples.
-    total : float64 [S]
-        ΣD. Of whole numbers, as the changes of zero-one loss are, it is exact.
-    scatter : float64 [S]
-        Σ(D − mean)², which is ΣD² without what an offset costs in digits.
-    improved, degraded : int64 [S]
-        Examples with D > 0 and with D < 0.
-    """
+class ChangeSums(Summed):
+    """What is summed of the change D in each of S slices; all are arrays [S]."""
 
     n: IntArray
-    total: FloatArray
-    scatter: FloatArray
-    improved: IntArray
-    degraded: IntArray
+    total: FloatArray  # ΣD; of whole numbers, as the changes of zero-one loss are, it is exact
+    scatter: FloatArray  # Σ(D − mean)²: ΣD² without what an offset costs in digits
+    improved: IntArray  # examples with D > 0
+    degraded: IntArray  # examples with D < 0
 
     @classmethod
     def zero(cls, slices: int) -> ChangeSums:
@@ -54,57 +50,16 @@ class ChangeSums:
 
     @classmethod
     def of(cls, members: BoolArray, change: FloatArray, first_row: int = 0) -> ChangeSums:
-        """Return what one chunk adds to the sums of slices that may overlap.
-
-        Parameters
-        ----------
-        members : bool [S, n]
-        change : float64 [n]
-            D, loss before minus loss after: above 0 where the new model is better. Of one model, the
-            loss with its sign turned; what is then said of a slice is its `difference`.
-        first_row : int
-            Number of the chunk's first row, for errors.
-
-        Returns
-        -------
-        ChangeSums
-            The same to about 1e-13 of their size however rows are divided into chunks.
-
-        Raises
-        ------
-        InputError
-            A change is not finite; its row is named.
-        ValueError
-            Shapes do not agree.
-        """
-        if members.ndim != 2 or members.shape[1:] != change.shape:
-            raise ValueError(f"members of shape {members.shape}, changes of {change.shape}")
-        _check_finite(change, first_row)
+        """Return what a chunk adds to slices [S, n] that may overlap; errors count from first_row."""
+        check_losses(change, "the change of loss", first_row)
         return cls._of_groups(change[inside] for inside in members)
 
     @classmethod
     def of_components(
         cls, components: IntArray, K: int, change: FloatArray, first_row: int = 0
     ) -> ChangeSums:
-        """Return what one chunk adds to the sums of K slices of which each example is in one.
-
-        Parameters
-        ----------
-        components : int64 [n], 0..K−1
-        change, first_row : as for `of`
-
-        Raises
-        ------
-        InputError
-            A change is not finite; its row is named.
-        ValueError
-            Shapes do not agree, or a component is not one of the K.
-        """
-        if components.shape != change.shape or change.ndim != 1:
-            raise ValueError(f"components of shape {components.shape}, changes of {change.shape}")
-        if components.size and not (components.min() >= 0 and components.max() < K):
-            raise ValueError(f"components {components.min()}..{components.max()}, not 0..{K - 1}")
-        _check_finite(change, first_row)
+        """Return what one chunk adds to the sums of K slices of which each example is in one."""
+        check_losses(change, "the change of loss", first_row)
         ends = np.cumsum(np.bincount(components, minlength=K))
         by_component = change[np.argsort(components, kind="stable")]
         return cls._of_groups(np.split(by_component, ends[:-1]))
@@ -113,44 +68,25 @@ class ChangeSums:
     def _of_groups(cls, groups: Iterable[FloatArray]) -> ChangeSums:
         # numpy's sum of an array adds in pairs, and bincount or a matrix product does not: of 1e5
         # changes of 0.1 they lose 1e-12 of the total.
-        found = [
+        rows = [
             (D.size, D.sum(), _scatter(D), np.count_nonzero(D > 0), np.count_nonzero(D < 0))
             for D in groups
         ]
-        n, total, scatter, improved, degraded = (
-            zip(*found, strict=True) if found else ((), (), (), (), ())
-        )
-        return cls(
-            np.array(n, np.int64),
-            np.array(total, np.float64),
-            np.array(scatter, np.float64),
-            np.array(improved, np.int64),
-            np.array(degraded, np.int64),
-        )
+        columns = zip(*rows, strict=True) if rows else ((),) * 5
+        types = (np.int64, np.float64, np.float64, np.int64, np.int64)
+        arrays: Iterable[NDArray[Any]] = map(np.array, columns, types)
+        return cls(*arrays)
 
     def __add__(self, other: ChangeSums) -> ChangeSums:
         """Return the sums over both chunks.
 
         Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1.
-
-        Raises
-        ------
-        ValueError
-            They are of different numbers of slices.
         """
-        if self.n.shape != other.n.shape:
-            raise ValueError(f"sums of {self.n.size} and of {other.n.size} slices cannot be added")
-        n = self.n + other.n
-        apart = np.square(self.mean - other.mean)
+        summed = super().__add__(other)
         # The share of the one times the number of the other, which is 0 where either is empty.
-        weight = self.n / np.maximum(n, 1) * other.n
-        return ChangeSums(
-            n,
-            self.total + other.total,
-            self.scatter + other.scatter + apart * weight,
-            self.improved + other.improved,
-            self.degraded + other.degraded,
-        )
+        weight = self.n / np.maximum(summed.n, 1) * other.n
+        apart = np.square(self.mean - other.mean)
+        return replace(summed, scatter=summed.scatter + apart * weight)
 
     @property
     def mean(self) -> FloatArray:
@@ -169,14 +105,8 @@ class ChangeSums:
 
 
 @dataclass(frozen=True)
-class ChangeAssessment:
-    """The change on S slices that are reported, and on all examples.
-
-    Attributes
-    ----------
-    slices : ChangeSums [S]
-    overall : ChangeSums [1]
-    """
+class ChangeAssessment(Summed):
+    """The change on S slices that are reported, and on all examples as one slice."""
 
     slices: ChangeSums
     overall: ChangeSums
@@ -192,15 +122,11 @@ class ChangeAssessment:
         slices = ChangeSums.of(members, change, first_row)
         return cls(slices, ChangeSums.of(np.ones((1, change.size), bool), change))
 
-    def __add__(self, other: ChangeAssessment) -> ChangeAssessment:
-        return ChangeAssessment(self.slices + other.slices, self.overall + other.overall)
-
     @property
     def difference(self) -> FloatArray:
         """Mean of D on a slice minus its mean on all examples: float64 [S], 0 of an empty slice.
 
-        With D = −loss it is the mean of (mean loss − loss): below 0 where the one model is worse than
-        elsewhere. The variance of D is that of D less a constant, so it needs no other sums.
+        With D = −loss it is below 0 where the one model is worse than elsewhere.
         """
         difference: FloatArray = np.where(
             self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0
@@ -209,20 +135,9 @@ class ChangeAssessment:
 
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
-    """Return |mean|/√((σ² + .05)/n), by which slices are ranked; it is no test.
+    """Return |mean|/√((σ² + .05)/n), 0 where n = 0, by which slices are ranked; it is not a test.
 
-    Parameters
-    ----------
-    mean : float array
-        Of D on a slice, or its difference from that of all examples.
-    variance : float array
-        σ² of D on the slice, with denominator n.
-    n : int array
-        Examples of the slice.
-
-    Returns
-    -------
-    float64 array, 0 where n = 0
+    σ² is the variance of D on the slice, with denominator n.
     """
     spread = np.asarray(variance, np.float64) + _PRIOR_VARIANCE
     score: FloatArray = np.abs(mean) * np.sqrt(np.asarray(n, np.float64) / spread)
@@ -234,12 +149,87 @@ def _scatter(D: FloatArray) -> float:
     return float(np.square(D - D.mean()).sum()) if D.size else 0.0
 
 
-def _check_finite(change: FloatArray, first_row: int) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(np.square(change))
-    if not finite.all():
-        row = int(np.argmin(finite))
-        raise InputError(
-            f"the change of loss of row {first_row + row} is {change[row]}; losses must be finite "
-            "numbers whose squares are too: leave the example out, or clip its loss"
-        )
+@dataclass(frozen=True)
+class OverlapSums(Summed):
+    """Numbers of examples that are in both of two slices."""
+
+    both: IntArray  # SᵀS [S, S]; the diagonal has the sizes
+
+    @classmethod
+    def zero(cls, slices: int) -> OverlapSums:
+        """Return the numbers of no examples."""
+        return cls(np.zeros((slices, slices), np.int64))
+
+    @classmethod
+    def of(cls, members: BoolArray) -> OverlapSums:
+        """Return what one chunk adds, of members: bool [S, n]. Whole numbers, so they are exact."""
+        both = np.zeros((members.shape[0], members.shape[0]), np.int64)
+        for rows in blocks(members.shape[1], _BLOCK):
+            # float32 counts exactly up to 2²⁴.
+            inside = members[:, rows].astype(np.float32)
+            both += (inside @ inside.T).astype(np.int64)
+        return cls(both)
+
+    @property
+    def jaccard(self) -> FloatArray:
+        """Size of the intersection over that of the union: float64 [S, S]; 0 of two empty slices."""
+        sizes = np.diagonal(self.both)
+        union = sizes[:, None] + sizes - self.both
+        jaccard: FloatArray = self.both / np.maximum(union, 1)
+        return jaccard
+
+
+class Coverage(NamedTuple):
+    """How much of the change of loss membership of slices explains."""
+
+    r2: float  # share of the variance of D; NaN where D does not vary
+    expected: float  # the mean of r2 where losses have nothing to do with membership
+
+
+def of_partition(components: ChangeSums) -> Coverage:
+    """Return what a regression of D on the component explains; each example is in one.
+
+    r² = Σ_k n_k(m_k − m)²/Σ(D − m)². If every order of the values of D is as likely (so that
+    components must not have been shaped by D), its mean is exactly (K⁺ − 1)/(n − 1), with K⁺ the
+    components that are not empty: a projection on K⁺ − 1 of the n − 1 dimensions of a centred vector.
+    """
+    n = int(components.n.sum())
+    mean = float(components.total.sum()) / max(n, 1)
+    between = float((components.n * np.square(components.mean - mean)).sum())
+    total = between + float(components.scatter.sum())
+    return _coverage(between, total, int(np.count_nonzero(components.n)) - 1, n, mean)
+
+
+def of_slices(
+    both: FloatArray | IntArray, totals: FloatArray, n: int, total: float, scatter: float
+) -> Coverage:
+    """Return what least squares of D on membership of slices, which may overlap, explain.
+
+    ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples. The
+    null expectation is that of `of_partition`, with the rank of the centred SᵀS for K⁺ − 1.
+
+    One slice of two of four examples, where D is 1, and elsewhere 0 and 1:
+
+    >>> import numpy as np
+    >>> of_slices(np.array([[2]]), np.array([2.0]), n=4, total=3.0, scatter=0.75)
+    Coverage(r2=0.3333333333333333, expected=0.3333333333333333)
+    """
+    mean, sizes = total / max(n, 1), np.diagonal(both)
+    gram = both - np.outer(sizes, sizes) / max(n, 1)
+    # An empty slice, and that of all examples, has variance 0 exactly.
+    variance = sizes * ((n - sizes) / max(n, 1))
+    varies = variance > 0
+    scale = np.sqrt(variance[varies])
+    correlation = gram[np.ix_(varies, varies)] / np.outer(scale, scale)
+    towards = (totals[varies] - sizes[varies] * mean) / scale
+    values, vectors = np.linalg.eigh(correlation)
+    kept = values > _DEPENDENT
+    between = float((np.square(towards @ vectors[:, kept]) / values[kept]).sum())
+    return _coverage(between, scatter, int(np.count_nonzero(kept)), n, mean)
+
+
+def _coverage(between: float, total: float, rank: int, n: int, mean: float) -> Coverage:
+    expected = max(rank, 0) / (n - 1) if n > 1 else 0.0
+    if total <= _ROUNDING**2 * (total + n * mean**2):
+        return Coverage(float("nan"), expected)
+    return Coverage(min(between / total, 1.0), expected)

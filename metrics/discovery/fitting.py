@@ -1,4 +1,4 @@
-"""EM in memory: where it starts, when it stops, and the loop between."""
+"""EM in memory: where it starts (k-means, merged by Ward), when it stops, and the loop between."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.discovery.embeddings import check_finite
-from slicebeam.metrics.discovery.loss_heads import no_sums
-from slicebeam.metrics.discovery.mixture import Mixture, MixtureSums, sums, sums_of_labels, updated
-from slicebeam.metrics.discovery.ward import ward
+from slicebeam.metrics.discovery.chunks import check_finite
+from slicebeam.metrics.discovery.mixture import (
+    Mixture,
+    MixtureSums,
+    no_sums,
+    sums,
+    sums_of_labels,
+    updated,
+)
 from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.discovery.embeddings import Embeddings
+    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.discovery.chunks import Embeddings
 
 TOLERANCE = 1e-3
 MOST_ITERATIONS = 100
@@ -32,17 +37,10 @@ _CENTRES_PER_COMPONENT = 2
 
 @dataclass(frozen=True)
 class Fit:
-    """A mixture as `fit` leaves it.
-
-    Attributes
-    ----------
-    mixture : after the last M-step
-    mean_log_likelihoods : in nats, of the mixture before each M-step
-    converged : whether the last two were less than the tolerance apart
-    """
+    """A mixture as `fit` leaves it, after the last M-step."""
 
     mixture: Mixture
-    mean_log_likelihoods: tuple[float, ...]
+    mean_log_likelihoods: tuple[float, ...]  # in nats, of the mixture before each M-step
     converged: bool
 
 
@@ -62,36 +60,12 @@ def initial(
     classes: Sequence[int | None] = (),
     loss_weight: float = 0.0,
 ) -> Mixture:
-    """Return the mixture that EM starts from: one M-step from clusters of k-means, merged by Ward.
+    """Return the mixture that EM starts from: one M-step from clusters of a sample of the points.
 
     One start of k-means with K centres often merges two true clusters and cuts another. So it is
     given twice as many centres, of which those are merged, weighted by their points, that raise the
-    sum of squares within clusters least.
-
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-        A sample of the points, which is held in memory.
-    losses : of each head, [n]
-    components : int
-        K.
-    seed : int
-        The same seed, sample and library give the same start.
-    classes : of each head, its number of classes, or None if the loss is real-valued
-    loss_weight : float
-        γ.
-
-    Returns
-    -------
-    Mixture
-        Where fewer than K points are distinct, some components are empty, the last ones.
-
-    Raises
-    ------
-    InputError
-        There are fewer points than components, or a value is wrong.
-    ValueError
-        Shapes do not agree.
+    sum of squares within clusters least. Where fewer than K points are distinct, the last components
+    are empty.
     """
     # Loading it takes longer than most chunks.
     from sklearn.cluster import KMeans
@@ -121,13 +95,60 @@ def initial(
 
 
 def _merged(z: Embeddings, labels: NDArray[np.integer], clusters: int) -> IntArray:
-    """Return the cluster of each point when no more are left than are wanted."""
+    """Return the cluster of each point when at most this number is left."""
     present, groups = np.unique(labels, return_inverse=True)
     centre = z.mean(axis=0, dtype=np.float64)
     # The means of the points, of which k-means only has those of the iteration before.
-    found = sums_of_labels(groups, z, (), MixtureSums.empty(present.size, centre, (), 0.0))
-    of_group = ward(found.first / found.sizes[:, None], found.sizes, clusters)
+    total = sums_of_labels(groups, z, (), MixtureSums.empty(present.size, centre, (), 0.0))
+    of_group = ward(total.first / total.sizes[:, None], total.sizes, clusters)
     return of_group[groups]
+
+
+def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
+    """Return the clusters of groups after merging the two nearest until this number is left.
+
+    Nearest are the two whose merging adds least to the sum of squares within clusters:
+    n_a n_b/(n_a + n_b)·|c_a − c_b|². Clusters are numbered in the order of their first groups, which
+    also decides between pairs that are equally near.
+
+    Source: J. H. Ward (1963), "Hierarchical grouping to optimize an objective function", JASA 58,
+    with the weights of the groups. Each cluster knows its nearest, so memory is m·d doubles, and
+    time is about m²·d.
+    """
+    m = sizes.size
+    centres, sizes = centres.astype(np.float64), sizes.astype(np.float64)
+    of = np.arange(m)
+    is_gone = np.zeros(m, bool)
+    nearest, least = np.empty(m, np.int64), np.empty(m)
+
+    def look(number: int) -> None:
+        """Note what merging costs at least, and with which cluster."""
+        apart = np.square(centres - centres[number]).sum(axis=1)
+        costs = sizes * sizes[number] / (sizes + sizes[number]) * apart
+        costs[is_gone] = np.inf
+        costs[number] = np.inf
+        nearest[number] = costs.argmin()
+        least[number] = costs[nearest[number]]
+
+    if clusters < m:
+        for number in range(m):
+            look(number)
+    for _ in range(m - clusters):
+        kept = int(least.argmin())
+        gone = int(nearest[kept])
+        total = sizes[kept] + sizes[gone]
+        centres[kept] += (centres[gone] - centres[kept]) * (sizes[gone] / total)
+        sizes[kept] = total
+        of[of == gone] = kept
+        is_gone[gone] = True
+        least[gone] = np.inf
+        # Costs to a merged cluster are no less than those to the nearer of its parts were, so that
+        # nobody else's nearest changes.
+        stale = ((nearest == kept) | (nearest == gone)) & ~is_gone
+        stale[kept] = True
+        for number in np.flatnonzero(stale).tolist():
+            look(number)
+    return np.unique(of, return_inverse=True)[1].astype(np.int64)
 
 
 def fit(
@@ -140,28 +161,12 @@ def fit(
 ) -> Fit:
     """Return the mixture that EM leads to from a start, with all points in memory.
 
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-    losses : of each head, [n]
-    tolerance : float
-        EM stops when the mean of ln changed by less than this.
-
-    Notes
-    -----
-    Each iteration is `updated` of the `sums`: the E-step of the mixture so far, then the M-step; it
-    is after the M-step that EM stops. The points are taken to be independent.
-
-    Raises
-    ------
-    InputError
-        A value is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree, or there are no points.
+    Each iteration is the E-step of the mixture so far, then the M-step, after which EM stops where
+    the mean of ln changed by less than the tolerance. The points are taken to be independent.
     """
     mixture, history = start, list[float]()
     while len(history) < most_iterations and not is_converged(history, tolerance):
-        found = sums(mixture, z, losses)
-        history.append(found.mean_log_likelihood)
-        mixture = updated(found)
+        total = sums(mixture, z, losses)
+        history.append(total.mean_log_likelihood)
+        mixture = updated(total)
     return Fit(mixture, tuple(history), is_converged(history, tolerance))

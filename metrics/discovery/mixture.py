@@ -1,21 +1,29 @@
 """A mixture of diagonal Gaussians over embeddings, with loss heads: EM from sums over chunks.
 
 Source: Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings",
-section 5 and appendix; the losses as heads are of Eyuboglu et al. (2024), "Model ChangeLists".
-Every update is a function of sums over points, so one iteration is one combine over chunks.
+section 5 and appendix, where the heads model labels and predictions; Eyuboglu et al. (2024), "Model
+ChangeLists", has them model the losses of two models. Every update is a function of sums over points,
+so one iteration is one combine over chunks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from scipy.special import logsumexp
 
-from slicebeam.metrics.discovery.embeddings import Embeddings, blocks, not_finite
-from slicebeam.metrics.discovery.loss_heads import EPS, REGULARISATION, HeadSums, LossHead
+from slicebeam.metrics.discovery.chunks import (
+    FIXED,
+    Embeddings,
+    Summed,
+    blocks,
+    check_losses,
+    not_finite,
+)
+from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,49 +35,168 @@ if TYPE_CHECKING:
 
 # A block of points with their squares and responsibilities stays in the processor's cache.
 _BLOCK = 1024
+# Added to shares of classes, so that a class that a component has not met is unlikely, not ruled out.
+EPS = float(np.finfo(np.float64).eps)
+# Added to every estimated variance.
+REGULARISATION = 1e-6
+# Losses pile up on 0 and 1: a component of right answers alone would else be a spike, from which no
+# embedding could pull a wrong one.
+VARIANCE_FLOOR = 0.05
+
+
+@dataclass(frozen=True)
+class CategoricalHead:
+    """A loss of C classes, such as zero-one loss: its shares p_jc [K, C] in K components."""
+
+    shares: FloatArray
+
+    @property
+    def components(self) -> int:
+        """K."""
+        return int(self.shares.shape[0])
+
+    def zero(self, weights: FloatArray) -> CategoricalSums:
+        """Return the sums over no points."""
+        return CategoricalSums(np.zeros((weights.size, self.shares.shape[1])))
+
+    def log_density(self, losses: FloatArray) -> FloatArray:
+        """Return log(p_jc + eps) at losses as `CategoricalSums.checked` returns them: [K, n]."""
+        density: FloatArray = np.take(np.log(self.shares + EPS), losses.astype(np.intp), axis=1)
+        return density
+
+
+@dataclass(frozen=True)
+class CategoricalSums(Summed):
+    """Sums over points of responsibility times class: C_jc = Σ_i r_ij·1[ℓ_i = c] [K, C]."""
+
+    counts: FloatArray
+
+    def checked(self, losses: ArrayLike, name: str, first_row: int) -> FloatArray:
+        """Return losses as class numbers; an InputError names the row that is not one of 0..C−1."""
+        numbers, classes = np.asarray(losses), self.counts.shape[1]
+        # A NaN is neither.
+        valid = (numbers >= 0) & (numbers < classes)
+        if numbers.dtype.kind == "f":
+            valid &= numbers == np.floor(numbers)
+        if not valid.all():
+            row = int(np.argmin(valid))
+            raise InputError(
+                f"{name} of row {first_row + row} is {numbers[row]}, not one of the {classes} classes "
+                f"0 to {classes - 1}; give class numbers, or treat the loss as real-valued"
+            )
+        return numbers.astype(np.float64)
+
+    def of(self, responsibilities: FloatArray, losses: FloatArray) -> CategoricalSums:
+        """Return the sums over points of which r is [K, n]."""
+        of_class = losses[:, None] == np.arange(self.counts.shape[1])
+        return CategoricalSums(responsibilities @ of_class.astype(np.float64))
+
+    def updated(self, sizes: FloatArray) -> CategoricalHead:
+        """Return the head of the next iteration, p = C/N, for N [K]."""
+        return CategoricalHead(self.counts / sizes[:, None])
+
+
+@dataclass(frozen=True)
+class NormalHead:
+    """A real-valued loss, normal in each of K components, whose variances have a floor."""
+
+    means: FloatArray  # m_j
+    variances: FloatArray  # s²_j
+    floor: float = VARIANCE_FLOOR
+
+    @property
+    def components(self) -> int:
+        """K."""
+        return int(self.means.size)
+
+    def zero(self, weights: FloatArray) -> NormalSums:
+        """Return the sums over no points, taken about the mean of the mixture."""
+        none = np.zeros(weights.size)
+        return NormalSums(none, none, float(weights @ self.means / weights.sum()), self.floor)
+
+    def log_density(self, losses: FloatArray) -> FloatArray:
+        """Return log N(ℓ_i; m_j, s²_j): float64 [K, n]."""
+        density: FloatArray = np.square(losses - self.means[:, None])
+        density *= (-0.5 / self.variances)[:, None]
+        density -= (0.5 * np.log(2 * np.pi * self.variances))[:, None]
+        return density
+
+
+@dataclass(frozen=True)
+class NormalSums(Summed):
+    """Sums over points of responsibility times loss, and its square, about a fixed centre."""
+
+    first: FloatArray  # [K] u_j = Σ_i r_ij(ℓ_i − centre)
+    second: FloatArray  # [K] v'_j = Σ_i r_ij(ℓ_i − centre)²
+    centre: float = field(metadata=FIXED)
+    floor: float = field(metadata=FIXED)
+
+    def checked(self, losses: ArrayLike, name: str, first_row: int) -> FloatArray:
+        """Return losses as float64; an InputError names the row that is not finite."""
+        numbers = np.asarray(losses, dtype=np.float64)
+        check_losses(numbers, name, first_row)
+        return numbers
+
+    def of(self, responsibilities: FloatArray, losses: FloatArray) -> NormalSums:
+        """Return the sums over points of which r is [K, n]."""
+        apart = losses - self.centre
+        first, second = responsibilities @ apart, responsibilities @ np.square(apart)
+        return NormalSums(first, second, self.centre, self.floor)
+
+    def updated(self, sizes: FloatArray) -> NormalHead:
+        """Return the head of the next iteration, for N [K].
+
+        m = u/N and s² = max(v'/N − m² + 1e-6, floor).
+        """
+        mean = self.first / sizes
+        variance = self.second / sizes - np.square(mean) + REGULARISATION
+        return NormalHead(self.centre + mean, np.maximum(variance, self.floor), self.floor)
+
+
+LossHead: TypeAlias = CategoricalHead | NormalHead
+HeadSums: TypeAlias = CategoricalSums | NormalSums
+
+
+def no_sums(
+    components: int, losses: Sequence[ArrayLike], classes: Sequence[int | None]
+) -> tuple[HeadSums, ...]:
+    """Return the sums over no points of heads that are not yet fitted.
+
+    ``classes`` is the number of classes, or None of a real-valued loss, whose mean becomes the centre.
+    """
+    heads: list[HeadSums] = []
+    for each, number in zip(losses, classes, strict=True):
+        if number is not None:
+            heads.append(CategoricalSums(np.zeros((components, number))))
+            continue
+        numbers = np.asarray(each, dtype=np.float64)
+        # What is not finite is found, and named, where the losses are summed.
+        finite = numbers[np.isfinite(numbers)]
+        centre = float(finite.mean()) if finite.size else 0.0
+        none = np.zeros(components)
+        heads.append(NormalSums(none, none, centre, VARIANCE_FLOOR))
+    return tuple(heads)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """K components over embeddings of d dimensions.
+    """K components over embeddings of d dimensions, with a head for each loss."""
 
-    Attributes
-    ----------
-    weights : float64 [K], above 0
-        π_j.
-    means, variances : float64 [K, d]
-        μ_jd and v_jd.
-    heads : of each loss, what the components expect of it
-    loss_weight : float, at least 0
-        γ, with which the heads' log densities count. At 0 they are fitted but shape nothing.
-
-    Raises
-    ------
-    ValueError
-        Shapes do not agree, or a weight or variance is not above 0.
-    """
-
-    weights: FloatArray
-    means: FloatArray
-    variances: FloatArray
+    weights: FloatArray  # [K] π_j, above 0
+    means: FloatArray  # [K, d] μ_jd
+    variances: FloatArray  # [K, d] v_jd, above 0
     heads: tuple[LossHead, ...] = ()
+    # γ ≥ 0, with which the heads' log densities count; at 0 they are fitted but shape nothing.
     loss_weight: float = 0.0
 
     def __post_init__(self) -> None:
         K = self.weights.size
-        if self.means.ndim != 2 or self.means.shape[0] != K:
+        if self.means.shape != self.variances.shape or self.means.shape[:1] != (K,):
             raise ValueError(f"means of shape {self.means.shape} do not fit {K} components")
-        if self.variances.shape != self.means.shape:
-            raise ValueError(
-                f"variances have shape {self.variances.shape}, means {self.means.shape}"
-            )
-        for head in self.heads:
-            if head.components != K:
-                raise ValueError(f"a head of {head.components} components in a mixture of {K}")
-        if not (self.weights > 0).all() or not (self.variances > 0).all():
+        if any(head.components != K for head in self.heads):
+            raise ValueError(f"a head does not have the {K} components of its mixture")
+        if not ((self.weights > 0).all() and (self.variances > 0).all() and self.loss_weight >= 0):
             raise ValueError("a weight or a variance of the mixture is not above 0")
-        if not self.loss_weight >= 0:
-            raise ValueError(f"loss_weight = {self.loss_weight} must be at least 0")
 
     @property
     def components(self) -> int:
@@ -89,10 +216,7 @@ class Mixture:
 
     @cached_property
     def coefficients(self) -> tuple[FloatArray, FloatArray]:
-        """Return what (x, x²) is multiplied by, and added to, for log π + log N(x + centre).
-
-        float64 [K, 2d] and [K, 1].
-        """
+        """What (x, x²) is multiplied by [K, 2d], and added to [K, 1], for log π + log N(x + centre)."""
         precision = 1 / self.variances
         mean = self.means - self.centre
         constant = np.log(self.weights) - 0.5 * (
@@ -102,35 +226,21 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class MixtureSums:
-    """What an iteration sums over points; sums of chunks add up.
+class MixtureSums(Summed):
+    """What an iteration sums over points, of x = z − centre.
 
-    Attributes
-    ----------
-    n : int
-        Points.
-    log_likelihood : float
-        Σ_i ln_i, in nats, of the mixture that gave the responsibilities.
-    sizes : float64 [K]
-        N_j = Σ_i r_ij.
-    first, second : float64 [K, d]
-        A_j = Σ_i r_ij x_i and B_j = Σ_i r_ij x_i², of x = z − centre.
-    heads : sums of each loss head
-    centre : float64 [d]
-        The same in all chunks, for it is that of the mixture: B/N − (A/N)² then loses no digits to
-        an offset that all points share.
-    loss_weight : float
-        γ.
+    The centre is that of the mixture, the same in all chunks: B/N − (A/N)² then loses no digits to an
+    offset that all points share.
     """
 
     n: int
-    log_likelihood: float
-    sizes: FloatArray
-    first: FloatArray
-    second: FloatArray
+    log_likelihood: float  # Σ_i ln_i, in nats, of the mixture that gave the responsibilities
+    sizes: FloatArray  # [K] N_j = Σ_i r_ij
+    first: FloatArray  # [K, d] A_j = Σ_i r_ij x_i
+    second: FloatArray  # [K, d] B_j = Σ_i r_ij x_i²
     heads: tuple[HeadSums, ...]
-    centre: FloatArray
-    loss_weight: float
+    centre: FloatArray = field(metadata=FIXED)
+    loss_weight: float = field(metadata=FIXED)
 
     @classmethod
     def zero(cls, mixture: Mixture) -> MixtureSums:
@@ -146,30 +256,14 @@ class MixtureSums:
         none = np.zeros((components, centre.size))
         return cls(0, 0.0, np.zeros(components), none, none, heads, centre, loss_weight)
 
-    def __add__(self, other: MixtureSums) -> MixtureSums:
-        """Return the sums over both chunks.
-
-        Addition of doubles: a + b is b + a to the byte, but sums of three chunks agree to the byte
-        only when they are added in the same order, that of the chunks' numbers say. Otherwise they
-        agree to about 1e-13 of their size.
-
-        Raises
-        ------
-        ValueError
-            They are sums of different mixtures.
-        """
-        if not np.array_equal(self.centre, other.centre) or len(self.heads) != len(other.heads):
-            raise ValueError("sums about different centres are of different mixtures")
-        return MixtureSums(
-            self.n + other.n,
-            self.log_likelihood + other.log_likelihood,
-            self.sizes + other.sizes,
-            self.first + other.first,
-            self.second + other.second,
-            tuple(mine + its for mine, its in zip(self.heads, other.heads, strict=True)),
-            self.centre,
-            self.loss_weight,
-        )
+    def of(
+        self, r: FloatArray, x: FloatArray, losses: Sequence[FloatArray], log_likelihood: float
+    ) -> MixtureSums:
+        """Return the sums over points of responsibilities [K, n] and (x, x²) [n, 2d]."""
+        moments, d = r @ x, self.centre.size
+        heads = tuple(head.of(r, each) for head, each in zip(self.heads, losses, strict=True))
+        sums = r.sum(axis=1), moments[:, :d], moments[:, d:]
+        return MixtureSums(len(x), log_likelihood, *sums, heads, self.centre, self.loss_weight)
 
     @property
     def mean_log_likelihood(self) -> float:
@@ -180,39 +274,15 @@ class MixtureSums:
 def log_responsibilities(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] | None = None, first_row: int = 0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return which components points belong to, and how likely the points are: the E-step.
+    """Return log r_ij [n, K], and ln_i [n], how likely the points are: the E-step.
 
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-    losses : of each head, [n]; optional
-        Without them the embeddings alone decide, as is needed for points whose losses are then
-        tested.
-    first_row : int
-        Number of the chunk's first row, for errors.
+    r_ij ∝ π_j Π_d N(z_id; μ_jd, v_jd) Π_heads f(ℓ_i|j)^γ, and ln_i is the logarithm of what they are
+    divided by. Without losses the embeddings alone decide, as is needed for points whose losses are
+    then tested. The same to the byte however rows are divided into chunks, on the same machine.
 
-    Returns
-    -------
-    log_r : float64 [n, K]
-        log r_ij ∝ log π_j + Σ_d log N(z_id; μ_jd, v_jd) + γ Σ_heads log f(ℓ_i|j).
-        The same to the byte however rows are divided into chunks, on the same machine.
-    log_likelihood : float64 [n]
-        ln_i, the logarithm of the sum over j of what r_ij is proportional to, in nats. With γ other
-        than 0 and 1 it is not a likelihood, but it is what EM raises.
-
-    Raises
-    ------
-    InputError
-        A value is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree.
-
-    Notes
-    -----
-    (z − μ)²/v is taken as x·x/v − 2x·μ'/v + μ'²/v, x = z − centre and μ' = μ − centre, by matrix
-    products of doubles: log densities are off by about 1e-16·Σ_d (x² + μ'²)/v, which is 1e-13 for
-    components of ordinary width, and 1e-8 for one of the least variance, 1e-6, in data of
-    deviation 1 and 100 dimensions.
+    (z − μ)²/v is taken as x·x/v − 2x·μ'/v + μ'²/v, by matrix products: log densities are off by about
+    1e-16·Σ_d (x² + μ'²)/v, which is 1e-13 for components of ordinary width, and 1e-8 for one of the
+    least variance, 1e-6, in data of deviation 1 and 100 dimensions.
     """
     checked = _checked(mixture, z, losses, first_row)
     log_r = np.empty((z.shape[0], mixture.components))
@@ -226,25 +296,11 @@ def log_responsibilities(
 
 
 def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the component that each point belongs to, and the log-odds by which it does.
+    """Return the component of each point, the first of equal ones, and its log-odds in nats.
 
     By log-odds, members of a component are ranked: in many dimensions, most points have a
-    responsibility of 1 to the last digit, but their odds differ.
-
-    Parameters
-    ----------
-    log_r : float64 [n, K]
-        Of `log_responsibilities`.
-
-    Returns
-    -------
-    component : int64 [n]
-        That of the largest responsibility; of equal ones the first.
-    log_odds : float64 [n]
-        log(r/(1 − r)) of this component, in nats, taken as log r less the logarithm of the sum of
-        the others' r, which loses no digits where r is nearly 1. Always finite: at most
-        1.797…e308, the largest double, which a mixture of one component has. It is negative where
-        no component has more than half.
+    responsibility of 1 to the last digit, but their odds differ. They are always finite: at most
+    the largest double, which a mixture of one component has.
     """
     points, component = np.arange(log_r.shape[0]), log_r.argmax(axis=1)
     rest = log_r.copy()
@@ -257,88 +313,39 @@ def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
 def sums(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] = (), first_row: int = 0
 ) -> MixtureSums:
-    """Return what one chunk adds to the sums of an iteration.
+    """Return what one chunk adds to the sums of an iteration; errors count from ``first_row``.
 
-    Parameters
-    ----------
-    z : float32 or float64 [n, d]
-    losses : of each head, [n]
-        Whole numbers 0..C−1 for a categorical head, finite ones for a normal head.
-    first_row : int
-        Number of the chunk's first row, for errors.
-
-    Returns
-    -------
-    MixtureSums
-        In float64, the same to about 1e-13 of their size however rows are divided into chunks, the same
-        to the byte for the same chunk on the same machine and number of BLAS threads. The working
-        memory is a few blocks of 1,024 rows.
-
-    Raises
-    ------
-    InputError
-        A value is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree.
+    The same to the byte for the same chunk on the same machine and number of BLAS threads. The
+    working memory is a few blocks of 1,024 rows.
     """
     checked = _checked(mixture, z, losses, first_row)
-    total = _Accumulator(MixtureSums.zero(mixture))
+    zero = total = MixtureSums.zero(mixture)
     for rows, joint, x in _joint_blocks(mixture, z, checked):
         log_likelihood = _log_sum(joint)
         if not np.isfinite(log_likelihood).all():
             raise not_finite(z[rows], first_row + rows.start)
-        total.add(joint, x, [each[rows] for each in checked], float(log_likelihood.sum()))
-    return total.sums()
+        total += zero.of(joint, x, [each[rows] for each in checked], float(log_likelihood.sum()))
+    return total
 
 
 def sums_of_labels(
     labels: NDArray[np.integer], z: Embeddings, losses: Sequence[ArrayLike], zero: MixtureSums
 ) -> MixtureSums:
-    """Return the sums over points each of which is wholly of one component.
-
-    Parameters
-    ----------
-    labels : integers [n], 0..K−1
-    z : float32 or float64 [n, d], finite
-    losses : of each head, [n]
-    zero : MixtureSums
-        The sums over no points, with the centre and the heads.
-
-    Raises
-    ------
-    InputError
-        A loss is not finite, or a class unknown; the row is named.
-    ValueError
-        Shapes do not agree.
-    """
+    """Return the sums over points each of which is wholly of one component."""
     checked = _checked_losses(zero.heads, losses, z.shape[0], 0)
-    total = _Accumulator(zero)
-    numbers = np.arange(zero.sizes.size)[:, None]
+    numbers, total = np.arange(zero.sizes.size)[:, None], zero
     for rows in blocks(z.shape[0], _BLOCK):
         of_component = (labels[rows] == numbers).astype(np.float64)
-        total.add(of_component, _with_squares(z[rows], zero.centre), [e[rows] for e in checked], 0)
-    return total.sums()
+        x = _with_squares(z[rows], zero.centre)
+        total += zero.of(of_component, x, [each[rows] for each in checked], 0.0)
+    return total
 
 
 def updated(found: MixtureSums) -> Mixture:
     """Return the mixture of the next iteration: the M-step.
 
-    Parameters
-    ----------
-    found : MixtureSums
-        Of all chunks.
-
-    Returns
-    -------
-    Mixture
-        With N = N_j + 10 eps, π = N/n, μ = A/N, v = B/N − μ² + 1e-6, all about the centre. A
-        component that lost all points (N_j = 0) is left at the centre with variance 1e-6 and weight
-        2e-15/n: its size says that it is none.
-
-    Raises
-    ------
-    ValueError
-        There are no points.
+    With N = N_j + 10 eps, π = N/n, μ = A/N, v = B/N − μ² + 1e-6, all about the centre. A component
+    that lost all points is left at the centre with variance 1e-6 and weight 2e-15/n.
     """
     if found.n == 0:
         raise ValueError("a mixture needs at least one point")
@@ -346,53 +353,8 @@ def updated(found: MixtureSums) -> Mixture:
     mean = found.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.
     variance = np.maximum(found.second / sizes[:, None] - np.square(mean), 0) + REGULARISATION
-    return Mixture(
-        sizes / found.n,
-        found.centre + mean,
-        variance,
-        tuple(head.updated(sizes) for head in found.heads),
-        found.loss_weight,
-    )
-
-
-class _Accumulator:
-    """Adds blocks to sums in place."""
-
-    def __init__(self, start: MixtureSums) -> None:
-        self._start, self._heads = start, start.heads
-        self._n, self._log_likelihood = start.n, start.log_likelihood
-        self._sizes = start.sizes.copy()
-        self._moments = np.hstack([start.first, start.second])
-
-    def add(
-        self,
-        responsibilities: FloatArray,
-        x: FloatArray,
-        losses: Sequence[FloatArray],
-        log_likelihood: float,
-    ) -> None:
-        """Add a block of responsibilities [K, n] and (x, x²) [n, 2d]."""
-        self._n += x.shape[0]
-        self._log_likelihood += log_likelihood
-        self._sizes += responsibilities.sum(axis=1)
-        self._moments += responsibilities @ x
-        self._heads = tuple(
-            head.added(responsibilities, each)
-            for head, each in zip(self._heads, losses, strict=True)
-        )
-
-    def sums(self) -> MixtureSums:
-        d = self._start.centre.size
-        return MixtureSums(
-            self._n,
-            self._log_likelihood,
-            self._sizes,
-            self._moments[:, :d].copy(),
-            self._moments[:, d:].copy(),
-            self._heads,
-            self._start.centre,
-            self._start.loss_weight,
-        )
+    heads = tuple(head.updated(sizes) for head in found.heads)
+    return Mixture(sizes / found.n, found.centre + mean, variance, heads, found.loss_weight)
 
 
 def _with_squares(z: Embeddings, centre: FloatArray, out: FloatArray | None = None) -> FloatArray:
@@ -429,7 +391,7 @@ def _joint_blocks(
 
 
 def _log_sum(joint: FloatArray) -> FloatArray:
-    """Return the logarithms of the sums of exp over the first axis, [n], and divide by them in place.
+    """Return the logarithms [n] of the sums of exp over components, and divide by them in place.
 
     What was log π f, [K, n], are responsibilities then.
     """
@@ -460,8 +422,6 @@ def _checked(
 def _checked_losses(
     heads: Sequence[HeadSums], losses: Sequence[ArrayLike], rows: int, first_row: int
 ) -> list[FloatArray]:
-    if len(losses) != len(heads):
-        raise ValueError(f"{len(losses)} losses, but {len(heads)} heads")
     checked = []
     for number, (head, each) in enumerate(zip(heads, losses, strict=True), 1):
         if np.shape(each) != (rows,):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import linalg
 
-from slicebeam.metrics.discovery.embeddings import blocks, not_finite
+from slicebeam.metrics.discovery.chunks import Summed, blocks, not_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.discovery.embeddings import Embeddings
+    from slicebeam.metrics.discovery.chunks import Embeddings
 
 
 _BLOCK = 2048
@@ -23,21 +23,12 @@ _ALIKE = 1e-6
 
 
 @dataclass(frozen=True)
-class PcaSums:
-    """Moments of n points; those of chunks add up.
-
-    Attributes
-    ----------
-    mean : float64 [D]
-        Σz/n; 0 of no points.
-    scatter : float64 [D, D]
-        Σ(z − mean)(z − mean)ᵀ, which is Σzzᵀ without what an offset of all points would cost in
-        digits.
-    """
+class PcaSums(Summed):
+    """Moments of n points."""
 
     n: int
-    mean: FloatArray
-    scatter: FloatArray
+    mean: FloatArray  # [D] Σz/n; 0 of no points
+    scatter: FloatArray  # [D, D] Σ(z − mean)(z − mean)ᵀ: an offset of all points costs no digits
 
     @classmethod
     def zero(cls, dimensions: int) -> PcaSums:
@@ -48,17 +39,8 @@ class PcaSums:
         """Return the sums over both chunks.
 
         Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1, for two dimensions
-        at once. The same to the byte when chunks are added in the same order, else to about 1e-13.
-
-        Raises
-        ------
-        ValueError
-            The dimensions differ.
+        at once.
         """
-        if self.mean.shape != other.mean.shape:
-            raise ValueError(
-                f"sums over {self.mean.size} and over {other.mean.size} dimensions cannot be added"
-            )
         if not self.n or not other.n:
             return self if self.n else other
         n = self.n + other.n
@@ -72,49 +54,20 @@ class PcaSums:
 
 @dataclass(frozen=True)
 class Pca:
-    """Principal axes of D dimensions.
+    """Principal axes of D dimensions, by falling variance."""
 
-    Attributes
-    ----------
-    mean : float64 [D]
-    axes : float64 [d, D], orthonormal rows
-        By falling variance; of the entries that are largest in size the first is positive.
-    variances : float64 [d]
-        Of the points along the axes, with denominator n − 1.
-    total_variance : float
-        Of all D dimensions together, so that variances/total_variance are shares of it.
-    """
-
-    mean: FloatArray
-    axes: FloatArray
-    variances: FloatArray
-    total_variance: float
+    mean: FloatArray  # [D]
+    axes: FloatArray  # [d, D] orthonormal; of the entries largest in size the first is positive
+    variances: FloatArray  # [d] of the points along the axes, with denominator n − 1
+    total_variance: float  # of all D dimensions together
 
 
 def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
-    """Return what one chunk adds to the sums.
+    """Return what one chunk [n, D] adds to the sums; errors count rows from ``first_row``.
 
-    Parameters
-    ----------
-    z : float32 or float64 [n, D]
-    first_row : int
-        Number of the chunk's first row, for errors.
-
-    Returns
-    -------
-    PcaSums
-        In float64, the same to about 1e-13 of the largest however rows are divided into chunks.
-
-    Raises
-    ------
-    InputError
-        A value is not finite; its row is named.
-    ValueError
-        `z` is not a matrix.
+    The same to about 1e-13 of the largest however rows are divided into chunks.
     """
-    if z.ndim != 2:
-        raise ValueError(f"embeddings of shape {z.shape} are not a matrix")
-    found = PcaSums.zero(z.shape[1])
+    total = PcaSums.zero(z.shape[1])
     for rows in blocks(z.shape[0], _BLOCK):
         x = z[rows].astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -124,36 +77,18 @@ def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
             scatter = x.T @ x
         if not np.isfinite(np.diagonal(scatter)).all():
             raise not_finite(z[rows], first_row + rows.start)
-        found += PcaSums(x.shape[0], mean, scatter)
-    return found
+        total += PcaSums(x.shape[0], mean, scatter)
+    return total
 
 
 def components(found: PcaSums, d: int) -> Pca:
-    """Return the principal axes.
+    """Return the d principal axes, or fewer where the points vary in fewer directions; one at least.
 
-    Parameters
-    ----------
-    found : PcaSums
-        Of all chunks.
-    d : int
-        How many axes at most. Fewer are returned where the points vary in fewer directions, for the
-        others are none of theirs; one at least.
-
-    Raises
-    ------
-    ValueError
-        There are no points, or d is below 1.
-
-    Notes
-    -----
     Eigenvectors of the covariance matrix: directions whose variance is less than about 1e-16·D of
-    the largest are lost, as they are not by a singular value decomposition of the points. Axes of
-    equal variances may be turned among themselves.
+    the largest are lost. Axes of equal variances may be turned among themselves.
     """
     if found.n == 0:
         raise ValueError("principal components need at least one point")
-    if d < 1:
-        raise ValueError(f"d = {d} is below 1")
     D = found.mean.size
     values, vectors = linalg.eigh(found.scatter / max(found.n - 1, 1))
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -168,23 +103,10 @@ def components(found: PcaSums, d: int) -> Pca:
 
 
 def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32]:
-    """Return the coordinates of points along principal axes: float32 [n, d].
+    """Return the coordinates [n, d] of points along principal axes.
 
-    They are computed in float64 and rounded once, the same to the byte however rows are divided into
-    chunks, on the same machine.
-
-    Parameters
-    ----------
-    z : float32 or float64 [n, D]
-    first_row : int
-        Number of the chunk's first row, for errors.
-
-    Raises
-    ------
-    InputError
-        A value is not finite; its row is named.
-    ValueError
-        The dimensions differ.
+    Computed in float64 and rounded once: the same to the byte however rows are divided into chunks,
+    on the same machine.
     """
     if z.ndim != 2 or z.shape[1] != pca.mean.size:
         raise ValueError(
@@ -197,8 +119,8 @@ def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32
     for rows in blocks(z.shape[0], _BLOCK):
         with np.errstate(over="ignore", invalid="ignore"):
             x = np.subtract(z[rows], pca.mean, out=whole[: rows.stop - rows.start])
-            found = (whole @ pca.axes.T)[: x.shape[0]].astype(np.float32)
-        if not np.isfinite(found).all():
+            block = (whole @ pca.axes.T)[: x.shape[0]].astype(np.float32)
+        if not np.isfinite(block).all():
             raise not_finite(z[rows], first_row + rows.start)
-        coordinates[rows] = found
+        coordinates[rows] = block
     return coordinates

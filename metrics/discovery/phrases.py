@@ -1,43 +1,250 @@
-"""Which phrases describe a slice: those that its embeddings are more like than all embeddings are.
+"""Which phrases may describe slices, and which do: those that its embeddings are most like.
 
-Source: Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings",
-section 5.3 (inner product with the slice mean less the overall mean).
+Candidates are n-grams that occur often, or more in a slice than elsewhere. Source of the scores:
+Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings", section
+5.3 (inner product with the slice mean less the overall mean).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain, compress, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
-from slicebeam.metrics.discovery.candidate_phrases import content_words
-from slicebeam.metrics.discovery.embeddings import Embeddings, blocks
+from slicebeam.metrics.discovery.chunks import Embeddings, Summed, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.discovery.pca import PcaSums
 
 
 _BLOCK = 4096
+# A word, or a sign that ends a clause, which no phrase goes across.
+_TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[.,;:!?()\[\]{}\"“”…/|\n\t]")
+_WORD = re.compile(r"[^\W_]")
+_CLAUSE_END = 0
+_LONGEST_WORD = 40
+# Of scikit-learn's list, but they have a meaning of their own. Source: Nothman, Qin and Yurchak (2018),
+# "Stop Word Lists in Free Open-source Software Packages".
+_MEANINGFUL = {
+    "amount", "bill", "bottom", "cry", "describe", "detail", "empty", "fill", "fire", "front", "full",
+    "interest", "mill", "mine", "move", "part", "serious", "show", "side", "sincere", "system", "thick",
+    "thin",
+    # What turns a sentence round, or strengthens it, can be what a slice has in common.
+    "cannot", "never", "no", "none", "nor", "not", "nothing", "only", "very", "well", "without",
+}  # fmt: skip
+# Examples that a phrase is taken to occur in as often as it does overall, inside and outside a slice,
+# before any are looked at.
+_PRIOR_EXAMPLES = 10.0
+
+
+class Occurrences(NamedTuple):
+    """Which texts the phrases of a sample occur in."""
+
+    phrases: list[str]
+    texts: IntArray  # [P] in how many texts each occurs
+    within: sparse.csr_array  # float64 [n, P]: 1 where text i has phrase p
+
+
+def candidate_phrases(
+    texts: Sequence[str],
+    *,
+    most: int = 2000,
+    members: BoolArray | None = None,
+    min_texts: int = 5,
+    longest: int = 3,
+    words_per_text: int = 200,
+) -> list[str]:
+    """Return the n-grams of texts, in lower case, that are most useful to describe slices.
+
+    Those come first that are the most frequent by the words of the texts that they account for; where
+    ``members`` [S, n] says which slices the texts are in, half of the places go, in turns, to what is
+    distinctive of each slice: the highest `log_odds_ratio`. A phrase neither begins nor ends with a
+    stop word, a letter or a number, and does not go across punctuation.
+    """
+    found = occurrences(texts, min_texts=min_texts, longest=longest, words_per_text=words_per_text)
+    words = np.array([phrase.count(" ") + 1 for phrase in found.phrases], np.int64)
+    # Phrases are in alphabetical order, which a stable sort keeps.
+    ranked = np.argsort(-found.texts * words, kind="stable")
+    if members is not None and members.size:
+        ranked = np.concatenate([_distinctive(found, members, most // 2), ranked])
+    return [found.phrases[number] for number in _without_repeats(ranked)[:most]]
+
+
+def occurrences(
+    texts: Sequence[str], *, min_texts: int = 5, longest: int = 3, words_per_text: int = 200
+) -> Occurrences:
+    """Return the n-grams of texts, in alphabetical order; see `candidate_phrases`.
+
+    Only what is returned becomes a string: until then an n-gram is a number to the base of the
+    number of words, so that millions of them fit.
+    """
+    tokens = [_tokens(text, words_per_text) for text in texts]
+    # A clause ends with every text.
+    of_text = np.repeat(np.arange(len(texts)), [len(each) + 1 for each in tokens])
+    ids, vocabulary = _numbered(tokens, min_texts)
+    begins = np.array([not _is_stop_word(word) for word in vocabulary])
+    ends = begins & [not _is_possessive(word) for word in vocabulary]
+    V = len(vocabulary)
+    if V**longest > np.iinfo(np.int64).max:
+        raise ValueError(f"phrases of {longest} of {V} words are too many; give fewer texts")
+    codes, rows = [], []
+    for length in range(1, longest + 1):
+        begin = np.arange(max(ids.size - length + 1, 0))
+        parts = [ids[begin + offset] for offset in range(length)]
+        right = begins[parts[0]] & ends[parts[-1]]
+        for part in parts:
+            right &= part != _CLAUSE_END
+        code = np.zeros(int(right.sum()), np.int64)
+        for part in parts:
+            code = code * V + part[right]
+        codes.append(code)
+        rows.append(of_text[begin[right]])
+    return _counted(np.concatenate(codes), np.concatenate(rows), vocabulary, len(texts), min_texts)
+
+
+def _numbered(tokens: list[list[str]], min_texts: int) -> tuple[IntArray, list[str]]:
+    """Return the tokens of all texts as numbers of words: int64 [m], and the words.
+
+    A phrase is no more frequent than its words are, so a rare word is as good as a clause's end.
+    """
+    numbers: dict[str, int] = {"": _CLAUSE_END}
+    ids = np.fromiter(
+        (
+            numbers.setdefault(token if _WORD.match(token) else "", len(numbers))
+            for token in chain.from_iterable((*each, "") for each in tokens)
+        ),
+        np.int64,
+    )
+    frequent = np.bincount(ids, minlength=len(numbers)) >= min_texts
+    frequent[_CLAUSE_END] = True
+    renumbered = np.where(frequent, np.cumsum(frequent) - 1, _CLAUSE_END)
+    return renumbered[ids], list(compress(numbers, frequent))
+
+
+def _counted(
+    codes: IntArray, rows: IntArray, vocabulary: list[str], texts: int, min_texts: int
+) -> Occurrences:
+    """Return which texts have which phrases, of all occurrences of n-grams: int64 [m] each."""
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    shape = (texts, distinct.size)
+    within = sparse.csr_array((np.ones(rows.size), (rows, inverse)), shape)
+    # A phrase that a text repeats is still one text's.
+    within.data[:] = 1.0
+    counts = np.bincount(within.indices, minlength=distinct.size)
+    often = np.flatnonzero(counts >= min_texts)
+    names = [_phrase(int(code), vocabulary) for code in distinct[often]]
+    named = sorted(zip(names, often.tolist(), strict=True))
+    order = np.array([number for _, number in named], np.int64)
+    return Occurrences(
+        [phrase for phrase, _ in named], counts[order].astype(np.int64), within[:, order]
+    )
+
+
+def _phrase(code: int, vocabulary: list[str]) -> str:
+    words = []
+    # The number of a clause's end is 0, so no word is.
+    while code:
+        code, word = divmod(code, len(vocabulary))
+        words.append(vocabulary[word])
+    return " ".join(reversed(words))
+
+
+def log_odds_ratio(
+    inside: ArrayLike, outside: ArrayLike, n_inside: ArrayLike, n_outside: ArrayLike
+) -> FloatArray:
+    """Return how much more a phrase is said inside a slice than outside, in standard errors.
+
+    δ/√(Σ 1 over each of the four numbers), δ the difference of log((y + a)/(n + α − y − a)) of y of
+    n texts inside and outside. Source: Monroe, Colaresi and Quinn (2008), "Fightin' Words",
+    Political Analysis 16:372, equations 15 and 22, with a prior of α = 10 texts and a = α·the
+    phrase's share of all texts, which draws rare phrases to 0.
+    """
+    y = [np.asarray(inside, np.float64), np.asarray(outside, np.float64)]
+    n = [np.asarray(n_inside, np.float64), np.asarray(n_outside, np.float64)]
+    # Half a text with the phrase, and half without, keep the logarithms finite.
+    share = (y[0] + y[1] + 0.5) / (n[0] + n[1] + 1)
+    have = [each + _PRIOR_EXAMPLES * share for each in y]
+    lack = [of - each + _PRIOR_EXAMPLES * (1 - share) for of, each in zip(n, y, strict=True)]
+    delta = np.log(have[0] / lack[0]) - np.log(have[1] / lack[1])
+    ratio: FloatArray = delta / np.sqrt(sum(1 / each for each in (*have, *lack)))
+    return ratio
+
+
+def _distinctive(found: Occurrences, members: BoolArray, most: int) -> IntArray:
+    """Return the phrases that are most distinctive of each slice, in turns: int64 [≤ most]."""
+    inside = np.asarray(members.astype(np.float64) @ found.within)
+    size = np.count_nonzero(members, axis=1)[:, None]
+    ratio = log_odds_ratio(inside, found.texts - inside, size, members.shape[1] - size)
+    ratio = np.where((inside > 1) & (ratio > 0), ratio, -np.inf)
+    order = np.argsort(-ratio, axis=1, kind="stable")
+    useful = np.isfinite(np.take_along_axis(ratio, order, axis=1))
+    # Column by column: the best of all slices before the second best of any.
+    in_turns = order.T[useful.T]
+    return _without_repeats(in_turns)[:most]
+
+
+def _without_repeats(ranked: IntArray) -> IntArray:
+    _, first = np.unique(ranked, return_index=True)
+    return ranked[np.sort(first)]
+
+
+def content_words(phrase: str) -> tuple[str, ...]:
+    """Return the words of a phrase, in lower case, that are not stop words (all if they all are).
+
+    A possessive is taken for the word that it is of.
+    """
+    words = tuple(token for token in _tokens(phrase, len(phrase)) if _WORD.match(token))
+    content = tuple(word for word in words if not _is_stop_word(word))
+    return tuple(
+        word[:-2] if _is_possessive(word) else word for word in content or words or (phrase,)
+    )
+
+
+def _tokens(text: str, most: int) -> list[str]:
+    # A text of a megabyte is not read to its end.
+    return [token.group().lower() for token in islice(_TOKEN.finditer(text), most)]
+
+
+def _is_stop_word(word: str) -> bool:
+    """Whether a phrase does not begin or end with the word: a stop word, a letter, a number, a code.
+
+    Of contractions the first part decides, and those of "not" are stop words as it is.
+    """
+    if not 1 < len(word) <= _LONGEST_WORD or not any(letter.isalpha() for letter in word):
+        return True
+    plain = word.replace("’", "'")
+    return plain.endswith("n't") or plain.partition("'")[0] in _stop_words()
+
+
+def _is_possessive(word: str) -> bool:
+    return word.endswith(("'s", "’s"))
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    # Loading it takes longer than most texts.
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    words: frozenset[str] = ENGLISH_STOP_WORDS - _MEANINGFUL
+    return words
 
 
 @dataclass(frozen=True)
-class EmbeddingSums:
-    """Sums of the embeddings in each of S slices; those of chunks add up.
+class EmbeddingSums(Summed):
+    """Sums of the embeddings in each of S slices, which may overlap."""
 
-    Attributes
-    ----------
-    n : int64 [S]
-        Examples.
-    total : float64 [S, D]
-        Σz.
-    """
-
-    n: IntArray
-    total: FloatArray
+    n: IntArray  # [S] examples
+    total: FloatArray  # [S, D] Σz
 
     @classmethod
     def zero(cls, slices: int, dimensions: int) -> EmbeddingSums:
@@ -46,95 +253,31 @@ class EmbeddingSums:
 
     @classmethod
     def of(cls, members: BoolArray, z: Embeddings) -> EmbeddingSums:
-        """Return what one chunk adds to the sums.
-
-        Parameters
-        ----------
-        members : bool [S, n]
-            Slices may overlap.
-        z : float32 or float64 [n, D], finite
-
-        Raises
-        ------
-        ValueError
-            Shapes do not agree.
-        """
-        if members.ndim != 2 or z.ndim != 2 or members.shape[1] != z.shape[0]:
-            raise ValueError(f"members of shape {members.shape}, embeddings of {z.shape}")
+        """Return what one chunk adds to the sums."""
         total = np.zeros((members.shape[0], z.shape[1]))
         for rows in blocks(z.shape[0], _BLOCK):
             total += members[:, rows].astype(np.float64) @ z[rows].astype(np.float64)
         return cls(np.count_nonzero(members, axis=1).astype(np.int64), total)
 
-    def __add__(self, other: EmbeddingSums) -> EmbeddingSums:
-        """Return the sums over both chunks.
-
-        Raises
-        ------
-        ValueError
-            They are of different numbers of slices or dimensions.
-        """
-        if self.total.shape != other.total.shape:
-            raise ValueError(
-                f"sums of shapes {self.total.shape} and {other.total.shape} cannot be added"
-            )
-        return EmbeddingSums(self.n + other.n, self.total + other.total)
-
 
 class PhraseScores(NamedTuple):
-    """How well each of P phrases describes each of S slices.
+    """How well each of P phrases describes each of S slices."""
 
-    Attributes
-    ----------
-    score : float64 [S, P]
-        Inner product of the phrase's embedding with (mean of the slice − mean of all).
-    correlation : float64 [S, P], in [−1, 1]
-        Pearson's, over all examples, of membership with the inner product of an example's embedding
-        and the phrase's.
-    """
-
+    # [S, P] inner product of the phrase's embedding with (mean of the slice − mean of all)
     score: FloatArray
+    # [S, P] Pearson's, over all examples, of membership with the inner product of embeddings
     correlation: FloatArray
 
 
 def scored(overall: PcaSums, slices: EmbeddingSums, phrases: Embeddings) -> PhraseScores:
-    """Return how well phrases describe slices.
+    """Return how well phrases [P, D] describe slices; 0 for a slice that is empty.
 
     Similarity is linear in the embedding, so its mean on a slice, and its mean and variance on all
-    examples, follow from those of the embeddings: no similarity of an example is computed, and
-    phrases can be thought of after the last pass over the data.
-
-    Parameters
-    ----------
-    overall : PcaSums
-        Of the embeddings of all examples.
-    slices : EmbeddingSums
-        Over the same examples.
-    phrases : float32 or float64 [P, D]
-        Embeddings by the encoder of the examples. Where all are of length 1 similarity is cosine
-        similarity.
-
-    Returns
-    -------
-    PhraseScores
-        0 for a slice that is empty; the correlation also for one that is all examples, and for a
-        phrase to which all examples are equally similar.
-
-    Raises
-    ------
-    ValueError
-        Shapes do not agree.
+    examples, follow from those of the embeddings: no similarity of an example is computed.
     """
-    D = overall.mean.size
-    if phrases.ndim != 2 or phrases.shape[1] != D or slices.total.shape[1] != D:
-        raise ValueError(
-            f"phrases of shape {phrases.shape} and slices of {slices.total.shape}, but embeddings "
-            f"of {D} dimensions"
-        )
-    p, n = phrases.astype(np.float64), max(overall.n, 1)
-    some = (slices.n > 0)[:, None]
+    p, n, D = phrases.astype(np.float64), max(overall.n, 1), overall.mean.size
     mean = slices.total / np.maximum(slices.n, 1)[:, None]
-    score: FloatArray = np.where(some, mean - overall.mean, 0.0) @ p.T
+    score: FloatArray = np.where((slices.n > 0)[:, None], mean - overall.mean, 0.0) @ p.T
     scatter = np.einsum("pd,pd->p", p @ overall.scatter, p)
     # A direction in which nothing varies is left with what the others are rounded by.
     rounding = float(np.finfo(np.float64).eps) * D * np.trace(overall.scatter)
@@ -155,50 +298,21 @@ class BestPhrase(NamedTuple):
 
 
 def best_phrases(
-    found: PhraseScores, phrases: Sequence[str], few: int = 5
+    scores: PhraseScores, phrases: Sequence[str], few: int = 5
 ) -> list[list[BestPhrase]]:
-    """Return of each slice the phrases that describe it best.
+    """Return of each slice the few phrases that it is most like, the best first.
 
-    Parameters
-    ----------
-    phrases : [P] of str
-    few : int
-        How many at most of each slice. Only phrases are kept that the slice is more like than all
-        examples are (score > 0); of an empty slice none.
-
-    Returns
-    -------
-    list [S] of lists of BestPhrase, the best first
-
-    Raises
-    ------
-    ValueError
-        There are not as many phrases as scores.
-
-    Notes
-    -----
     On a slice of share s of the examples, the correlation is the score over the deviation of the
-    similarity, times √(s/(1 − s)): both have the same sign, and they differ in that the score
-    prefers phrases to which examples differ in similarity, whatever the slice. So the correlation,
-    which does not depend on the scale, ranks; the score and then the place in `phrases` decide
-    between equals.
+    similarity, times √(s/(1 − s)); it does not depend on the scale, and ranks. The score and then the
+    place in `phrases` decide between equals.
     """
-    if found.score.shape[1] != len(phrases):
-        raise ValueError(f"{len(phrases)} phrases, but scores of {found.score.shape[1]}")
     best = []
-    for score, correlation in zip(found.score, found.correlation, strict=True):
+    for score, correlation in zip(scores.score, scores.correlation, strict=True):
         order = np.lexsort((-score, -correlation))
         order = order[score[order] > 0]
-        chosen = distinct_best([phrases[number] for number in order], few)
+        chosen = order[distinct_best([phrases[at] for at in order], few)]
         best.append(
-            [
-                BestPhrase(
-                    phrases[order[place]],
-                    float(score[order[place]]),
-                    float(correlation[order[place]]),
-                )
-                for place in chosen
-            ]
+            [BestPhrase(phrases[at], float(score[at]), float(correlation[at])) for at in chosen]
         )
     return best
 
@@ -206,26 +320,18 @@ def best_phrases(
 def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
     """Return the places of the first few phrases that do not repeat a better one.
 
-    Parameters
-    ----------
-    ranked : [P] of str, the best first
-
-    Returns
-    -------
-    list of int, rising
-        A phrase is left out if its words are among those of a better one, or the other way round;
-        stop words do not count, and a plural is the same word: of "movie", "the movies", "bad movie"
-        the first is kept.
+    A phrase is left out if its content words are among those of a better one, or the other way round:
+    of "movie", "the movies", "bad movie" the first is kept.
     """
     kept: list[int] = []
     words: list[tuple[str, ...]] = []
     for place, phrase in enumerate(ranked):
         if len(kept) == few:
             break
-        own = content_words(phrase)
-        if not any(_within(own, other) or _within(other, own) for other in words):
+        content = content_words(phrase)
+        if not any(_within(content, other) or _within(other, content) for other in words):
             kept.append(place)
-            words.append(own)
+            words.append(content)
     return kept
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from slicebeam.metrics.discovery.chunks import Summed
+
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 
@@ -16,37 +20,20 @@ ROLES: tuple[Role, ...] = ("representative", "improved", "degraded", "boundary")
 
 
 class TypicalExample(NamedTuple):
-    """A shown example of a slice.
-
-    Attributes
-    ----------
-    role : what it shows
-    row : int
-        Number of the example.
-    log_odds : float
-        Of its membership, in nats.
-    change : float
-        D, shifted as was asked for; NaN if it was not given.
-    """
+    """A shown example of a slice."""
 
     role: Role
     row: int
-    log_odds: float
-    change: float
+    log_odds: float  # of its membership, in nats
+    change: float  # D, with the shift; NaN without changes
 
 
 @dataclass(frozen=True)
 class TopExamples:
-    """The best `most` members of each slice in one role; those of chunks merge by `+`.
+    """The best ``most`` members of each slice in one role; those of chunks merge by ``+``.
 
-    Attributes
-    ----------
-    role : what "best" means, see `TypicalExamples`
-    most : int, at least 1
-    slices, rows : int64 [m]
-        By slice, the best first. Rows decide between equals: the lower is better. As no row comes
-        twice, the order is total and the result the same however rows are divided into chunks.
-    log_odds, change : float64 [m]
+    By slice, the best first. Rows decide between equals: the lower is better. As no row comes twice,
+    the order is total and the result the same however rows are divided into chunks.
     """
 
     role: Role
@@ -57,19 +44,16 @@ class TopExamples:
     change: FloatArray
 
     def best(self) -> TopExamples:
-        """Return the best `most` of each slice, in order."""
+        """Return the best of each slice, in order."""
         order = np.lexsort((self.rows, *self._keys(), self.slices))
         slices = self.slices[order]
         place = np.arange(slices.size) - np.searchsorted(slices, slices)
         kept = order[place < self.most]
-        return TopExamples(
-            self.role,
-            self.most,
-            self.slices[kept],
-            self.rows[kept],
-            self.log_odds[kept],
-            self.change[kept],
-        )
+        return TopExamples(self.role, self.most, *(column[kept] for column in self._columns))
+
+    @property
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.slices, self.rows, self.log_odds, self.change
 
     def _keys(self) -> tuple[FloatArray, ...]:
         """Return the sort keys, ascending, the last first."""
@@ -80,40 +64,18 @@ class TopExamples:
         return (-self.log_odds, -self.change if self.role == "improved" else self.change)
 
     def __add__(self, other: TopExamples) -> TopExamples:
-        """Return the best of both.
-
-        Raises
-        ------
-        ValueError
-            They are of different roles or numbers.
-        """
-        if (self.role, self.most) != (other.role, other.most):
-            raise ValueError(
-                f"the best {self.most} of role {self.role} and the best {other.most} of role "
-                f"{other.role} cannot be merged"
-            )
-        return TopExamples(
-            self.role,
-            self.most,
-            np.concatenate([self.slices, other.slices]),
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.log_odds, other.log_odds]),
-            np.concatenate([self.change, other.change]),
-        ).best()
+        both = map(np.concatenate, zip(self._columns, other._columns, strict=True))
+        return TopExamples(self.role, self.most, *both).best()
 
 
 @dataclass(frozen=True)
-class TypicalExamples:
-    """Of each slice the best few members in each role; those of chunks merge by `+`.
+class TypicalExamples(Summed):
+    """Of each slice the best few members in each of `ROLES`.
 
     - representative: the highest log-odds of membership.
     - improved, degraded: the largest and the smallest change; of equal ones, as there are many with
       zero-one loss, the highest log-odds.
     - boundary: the smallest log-odds, nearest to leaving the slice.
-
-    Attributes
-    ----------
-    top : TopExamples of each of `ROLES`
     """
 
     top: tuple[TopExamples, ...]
@@ -133,61 +95,28 @@ class TypicalExamples:
         most: int,
         change: FloatArray | None = None,
     ) -> TypicalExamples:
-        """Return those of one chunk.
+        """Return those of one chunk, of members and log-odds [S, n] and rows [n], none twice.
 
-        Parameters
-        ----------
-        members : bool [S, n]
-        log_odds : float64 [S, n]
-            Of membership, as `mixture.log_odds` returns them, here with slices first; the least of
-            those of its components where a slice has several.
-        rows : int64 [n]
-            Numbers of the examples among all, none twice.
-        most : int, at least 1
-        change : float64 [n], optional
-            D. Of one model, the loss with its sign turned; see the shift of `shown`.
-
-        Raises
-        ------
-        ValueError
-            Shapes do not agree, or `most` is below 1.
+        Log-odds are as `mixture.most_likely` returns them: the least of those of its components
+        where a slice has several. Of one model, the change is the loss with its sign turned.
         """
-        if members.shape != log_odds.shape or members.shape[1:] != rows.shape:
-            raise ValueError(
-                f"members of shape {members.shape}, log-odds of {log_odds.shape}, rows of "
-                f"{rows.shape}"
-            )
-        if change is not None and change.shape != rows.shape:
-            raise ValueError(f"changes of shape {change.shape}, rows of {rows.shape}")
-        if most < 1:
-            raise ValueError(f"most = {most} is below 1")
         slices, places = np.nonzero(members)
         D = np.full(rows.size, np.nan) if change is None else change
         inside = (slices, rows[places], log_odds[slices, places], D[places])
         return cls(tuple(TopExamples(role, most, *inside).best() for role in ROLES))
 
-    def __add__(self, other: TypicalExamples) -> TypicalExamples:
-        return TypicalExamples(
-            tuple(mine + its for mine, its in zip(self.top, other.top, strict=True))
-        )
-
     def shown(self, number: int, *, shift: float = 0.0) -> list[TypicalExample]:
         """Return the examples of a slice, by role, the best first; one may have several roles.
 
-        Parameters
-        ----------
-        number : int, 0..S−1
-        shift : float
-            Added to every change: with one model the mean loss, which is known only after all chunks.
-            Only then is it decided whether an example improved (D > 0) or degraded (D < 0), which
-            leaves the order as it was.
+        ``shift`` is added to every change: with one model the mean loss, which is known only after
+        all chunks. Only then is it decided whether an example improved (D > 0) or degraded (D < 0).
         """
-        found = []
+        examples = []
         for top in self.top:
-            own = top.slices == number
-            changes = top.change[own] + shift
-            for row, odds, D in zip(top.rows[own], top.log_odds[own], changes, strict=True):
+            inside = top.slices == number
+            changes = top.change[inside] + shift
+            for row, odds, D in zip(top.rows[inside], top.log_odds[inside], changes, strict=True):
                 if (top.role == "improved" and not D > 0) or (top.role == "degraded" and not D < 0):
                     continue
-                found.append(TypicalExample(top.role, int(row), float(odds), float(D)))
-        return found
+                examples.append(TypicalExample(top.role, int(row), float(odds), float(D)))
+        return examples

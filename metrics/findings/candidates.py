@@ -1,57 +1,45 @@
-"""The candidates of findings, and the chosen ones."""
+"""The candidates of findings, the chosen ones, and which examples are in several of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.covariance import Covariance
-    from slicebeam.metrics.findings.groups import GroupSums
+    from slicebeam.metrics.findings.groups import Covariance, GroupSums
     from slicebeam.metrics.findings.model import ExpectationModel
 
+# Findings, the first ones, and sets of examples that a reader takes in.
+MOST_FINDINGS, MOST_SETS = 10, 20
 StopReason = Literal["no candidates", "nothing left", "small differences", "most findings"]
 
 
 class Candidates(NamedTuple):
-    """The slices that findings are chosen from.
+    """The slices that findings are chosen from."""
 
-    Attributes
-    ----------
-    level : int64 [candidates] number of predicates, 1-based
-    id : int64 [candidates] distinct; decides between candidates that are equal otherwise
-    sizes : int64 or float64 [candidates, size columns] examples (in the denominator), or their
-        weights and squared weights, in the units of ``TargetSums.size_scales``
-    total : float64 [candidates] Σ weight·target
-    significant : bool [candidates] against all examples, as the search corrects
-    harm : float64 [candidates] the slice's own delta, positive where it is for the worse; of two
-        models the change itself, so that a slice that improved less than others is no finding
-    """
-
-    level: IntArray
-    id: IntArray
+    level: IntArray  # [candidates] number of predicates, 1-based
+    id: IntArray  # [candidates] distinct; decides between candidates that are equal otherwise
+    # [candidates, size columns] examples in the denominator, or their weights and squared weights, in
+    # the units of ``TargetSums.size_scales``
     sizes: NDArray[Any]
-    total: FloatArray
-    significant: BoolArray
+    total: FloatArray  # [candidates] Σ weight·target
+    significant: BoolArray  # [candidates] against all examples, as the search corrects
+    # [candidates] the slice's own delta, positive where it is for the worse; of two models the
+    # change itself, so that a slice that improved less than others is no finding
     harm: FloatArray
 
 
 class Changes(NamedTuple):
-    """The changes of candidates between two models, to test whether they changed at all.
+    """The changes of candidates between two models, to test whether they changed at all."""
 
-    Attributes
-    ----------
-    net : float64 [candidates] Σ weight·change
-    squares : float64 [candidates] Σ (weight·change)²
-    counts : whether changes are −1, 0 and 1, without weights
-    """
-
-    net: FloatArray
-    squares: FloatArray
-    counts: bool
+    net: FloatArray  # [candidates] Σ weight·change
+    squares: FloatArray  # [candidates] Σ (weight·change)²
+    counts: bool  # whether changes are −1, 0 and 1, without weights
 
 
 # Sums of a few candidates by group and pattern, given the positions of the findings so far and of the
@@ -60,56 +48,56 @@ CountGroups: TypeAlias = "Callable[[IntArray, IntArray, IntArray], GroupSums]"
 
 
 class ChosenSlice(NamedTuple):
-    """A candidate that is worse than expected from the findings before it.
+    """A candidate that is worse than expected from the findings before it."""
 
-    Attributes
-    ----------
-    candidate : position among the candidates
-    size : examples (in the denominator), or summed weights
-    value : observed mean target
-    expected : mean target expected from the findings before it
-    gain : log-likelihood ratio less the log of the level's number of tests
-    p_value : conditional
-    covariance : of value and expected
-    held_size, held_total : examples, or weights, and sum of targets that this and the findings
-        before hold
-    held : share of the sum of all targets that they hold; NaN if it is 0
-    outside : mean target of the examples outside all of them; NaN if there are none
-    """
-
-    candidate: int
-    size: float
-    value: float
-    expected: float
-    gain: float
-    p_value: float
-    covariance: Covariance
-    held_size: float
-    held_total: float
-    held: float
-    outside: float
+    candidate: int  # position among the candidates
+    size: float  # examples (in the denominator), or summed weights
+    value: float  # observed mean target
+    expected: float  # mean target expected from the findings before it
+    gain: float  # log-likelihood ratio less the log of the level's number of tests
+    p_value: float  # conditional
+    covariance: Covariance  # of value and expected
+    held_size: float  # examples, or weights, of this and all findings before
+    held_total: float  # the sum of their targets
+    held: float  # its share of the sum of all targets; NaN if that is 0
+    outside: float  # mean target of the examples outside all of them; NaN if there are none
 
 
 class ChosenSlices(NamedTuple):
-    """The findings, the model that they make, and why there are no more.
+    """The findings, the model that they make, and why there are no more."""
 
-    Attributes
-    ----------
-    findings : in the order of their choice
-    masks : int64 [patterns] which findings the examples of a pattern are in
-    sums : float64 [patterns, columns] of all examples of each pattern, as `TargetSums` lays them out
-    model : of all findings
-    stop : ``nothing left``: no other candidate passes; ``small differences``: some do, but each says
-        less than it takes to name it; ``most findings``: the limit was reached; ``no candidates``:
-        none is significant and for the worse
-    candidates : how many were looked at
-    left_out : significant candidates for the worse that were not, because there are too many
-    """
-
-    findings: list[ChosenSlice]
-    masks: IntArray
+    findings: list[ChosenSlice]  # in the order of their choice
+    masks: IntArray  # [patterns] which findings the examples of a pattern are in
+    # [patterns, columns] of all examples of each pattern, as `TargetSums` lays them out
     sums: FloatArray
-    model: ExpectationModel
+    model: ExpectationModel  # of all findings
+    # ``nothing left``: no other candidate passes; ``small differences``: some do, but each says
+    # less than it takes to name it; ``most findings``: the limit was reached; ``no candidates``:
+    # none is significant and for the worse
     stop: StopReason
-    candidates: int
-    left_out: int
+    candidates: int  # how many were looked at
+    left_out: int  # significant candidates for the worse that were not, because there are too many
+
+
+class Intersections(NamedTuple):
+    """Sets of examples that are in the same of the first ten findings, the largest first."""
+
+    masks: IntArray  # [sets] bit k is set where the examples are in finding k; 0 of those in none
+    size: FloatArray  # [sets] number of the examples, or their weight
+    total: FloatArray  # [sets] their summed targets
+
+
+def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) -> Intersections:
+    """Add up patterns that are in the same of the first findings.
+
+    >>> import numpy as np
+    >>> sums = np.array([50.0, 30.0, 20.0])
+    >>> largest_intersections(np.array([0, 1, 1 + (1 << 10)]), sums, sums / 2)
+    Intersections(masks=array([0, 1]), size=array([50., 50.]), total=array([25., 25.]))
+    """
+    first, at = np.unique(masks & ((1 << MOST_FINDINGS) - 1), return_inverse=True)
+    sizes, totals = (
+        np.asarray(np.bincount(at, sums, first.size), np.float64) for sums in (size, total)
+    )
+    order = np.lexsort((first, -sizes))[:MOST_SETS]
+    return Intersections(first[order], sizes[order], totals[order])

@@ -1,7 +1,8 @@
-"""How surprising a candidate's sum is where whole groups of examples depend on each other."""
+"""How sure a finding is: the covariance of its value and expectation, and groups that depend."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,53 +10,112 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from slicebeam.metrics.findings.covariance import Covariance
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.findings.conditional import p_of_side, pattern_variances
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.findings.model import ExpectationModel
+    from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.kinds import Tail
+
+
+class Covariance(NamedTuple):
+    """The variances of a finding's value and of what is expected of it, and their covariance.
+
+    Both are means over the finding's examples, and the model was fitted to these as well as to others:
+    the more of all examples the finding holds, the more the two go together.
+    """
+
+    value: float
+    both: float
+    expected: float
+
+    def interval_of_difference(
+        self,
+        value: float,
+        of_value: tuple[float, float],
+        expected: float,
+        of_expected: tuple[float, float],
+    ) -> tuple[float, float]:
+        """Return the interval of value minus expectation, from the intervals of both.
+
+        MOVER (Zou and Donner 2008, Statist. Med. 27:1693), for values that go together (Zou 2007,
+        Psychol. Methods 12:399, equation 15): it keeps that the interval of a small slice's rate is
+        not symmetric. The confidence is that of the intervals given.
+
+        30 of 100 examples against an expectation that is known to ±0.02:
+
+        >>> both = Covariance(0.0021, 0.0, 0.0001)
+        >>> low, high = both.interval_of_difference(0.30, (0.219, 0.396), 0.10, (0.08, 0.12))
+        >>> round(low, 4), round(high, 4)
+        (0.1166, 0.2981)
+        """
+        product = math.sqrt(self.value * self.expected)
+        correlation = max(-1.0, min(1.0, self.both / product)) if product > 0 else 0.0
+
+        def length(one: float, other: float) -> float:
+            squared = one**2 + other**2 - 2.0 * correlation * one * other
+            return math.sqrt(max(squared, 0.0))
+
+        difference = value - expected
+        return (
+            difference - length(value - of_value[0], of_expected[1] - expected),
+            difference + length(of_value[1] - value, expected - of_expected[0]),
+        )
+
+
+def of_patterns(
+    model: ExpectationModel,
+    sums: FloatArray,
+    layout: TargetSums,
+    inside: BoolArray,
+    taken: FloatArray,
+) -> Covariance:
+    """Return the covariance of a finding's value and expectation, for independent examples.
+
+    The value is Σ w·x/Σw over the finding's examples; to first order the expectation is that of the
+    true means plus Σ taken·w·(x − μ)/Σw over all examples. Deviations are those from the model with
+    the finding in it, so that what sets the finding apart adds nothing to them, with the variance of
+    each pattern as it is inside and outside (HC2, see `pattern_variances`): neither the model's
+    variance function nor equal variances are assumed (White 1980, Econometrica 48:817).
+    """
+    squares = layout.moment(sums, 2, 0)
+    spread = squares * pattern_variances(model, sums, layout)
+    size = float(layout.moment(sums, 1, 0)[inside].sum())
+    of_value = spread * inside
+    return Covariance(
+        *(
+            float(part.sum()) / size**2
+            for part in (of_value, of_value * taken, spread * np.square(taken))
+        )
+    )
+
 
 # Fewer groups say nothing of their variance.
 LEAST_GROUPS = 30
 
 
 class CellSums(NamedTuple):
-    """Sums of a candidate's examples by cell, a pair of group and pattern.
+    """Sums of a candidate's examples by cell, a pair of group and pattern."""
 
-    Attributes
-    ----------
-    cell : int64 [held] distinct positions of the cells that hold some
-    size, total : float64 [held] Σ weight and Σ weight·target
-    """
-
-    cell: IntArray
-    size: FloatArray
-    total: FloatArray
+    cell: IntArray  # [held] distinct positions of the cells that hold some
+    size: FloatArray  # [held] Σ weight
+    total: FloatArray  # [held] Σ weight·target
 
 
 @dataclass(frozen=True)
 class GroupSums:
-    """Sums by group and pattern, of all examples and of a few candidates.
+    """Sums by group and pattern, of all examples and of a few candidates."""
 
-    Attributes
-    ----------
-    group : int64 [cells] number of the group, from 0
-    pattern : int64 [cells] position of the pattern in the model
-    size, total : float64 [cells] of all examples, 0 where the model does not have the pattern
-    of : of each candidate
-    """
-
-    group: IntArray
-    pattern: IntArray
-    size: FloatArray
-    total: FloatArray
-    of: Sequence[CellSums]
+    group: IntArray  # [cells] number of the group, from 0
+    pattern: IntArray  # [cells] position of the pattern in the model
+    size: FloatArray  # [cells] of all examples, 0 where the model does not have the pattern
+    total: FloatArray  # [cells] likewise
+    of: Sequence[CellSums]  # of each candidate
 
     @cached_property
     def groups(self) -> int:
@@ -101,16 +161,7 @@ class GroupSums:
     def covariance(
         self, candidate: int, taken: FloatArray, inside: FloatArray, outside: FloatArray
     ) -> Covariance:
-        """Return the covariance of a candidate's value and expectation.
-
-        Parameters
-        ----------
-        candidate : its position in `of`
-        taken : float64 [patterns]
-            How an example's deviation moves what is expected of the candidate's sum.
-        inside, outside : float64 [patterns]
-            Expected targets of the candidate's examples and of others, once it is a finding.
-        """
+        """Return the covariance of a candidate's value and expectation."""
         own = self.of[candidate]
         within = own.total - own.size * inside[self.pattern[own.cell]]
         rest, left = self.total.copy(), self.size.copy()
@@ -134,25 +185,6 @@ def group_p_value(
 ) -> float:
     """Return the p-value of a candidate's excess where whole groups of examples are independent.
 
-    Parameters
-    ----------
-    excess : float array [groups]
-        Σ weight·(target − expected) of the candidate's examples in each group.
-    of_model : float array [groups, rank]
-        The same summed over all examples of the group, for each of the model's `columns`.
-    slopes : float array [rank]
-        See `Influence`.
-    sizes : float array [groups]
-        The candidate's examples in each group, 0 where it has none.
-    tail : {"upper", "lower", "both"}
-
-    Returns
-    -------
-    float
-        1.0 for fewer than 30 groups, and where no group has an excess; never below 2^−groups.
-
-    Notes
-    -----
     The group's scores e = excess − of_model·slopes add up to the whole excess; their squares
     estimate its variance whatever the dependence within groups (Liang and Zeger 1986, Biometrika
     73:13). About the mean score of the candidate's groups and with G − 1 degrees of freedom, as
@@ -177,5 +209,4 @@ def group_p_value(
     else:
         towards = float(stdtr(max(effective - 1.0, 1.0), -abs(total) / np.sqrt(variance)))
     towards = min(1.0, max(towards, 2.0 ** -min(groups, 900)))
-    upper, lower = (towards, 1.0 - towards) if total >= 0 else (1.0 - towards, towards)
-    return float(select_tail(np.array([upper]), np.array([lower]), tail)[0])
+    return p_of_side(towards, tail, above=total >= 0)

@@ -9,11 +9,10 @@ import numpy as np
 from scipy.sparse import coo_array, csc_array, csr_array
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
-from slicebeam.metrics.findings.finding_rows import joined, rows_of, taken_rows
-from slicebeam.metrics.findings.lookup import CandidateLookup, rows_in
-from slicebeam.metrics.findings.part_tables import of_shares
-from slicebeam.metrics.findings.pattern_parts import inside_counts
-from slicebeam.metrics.findings.patterns import InsideSums
+from slicebeam.metrics.counting.membership import CandidateLookup, rows_in
+from slicebeam.metrics.findings.inside import joined, rows_of, taken_rows
+from slicebeam.metrics.findings.part_tables import inside_counts, of_shares
+from slicebeam.metrics.findings.target_sums import InsideSums
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.inside import InsideCounter
     from slicebeam.metrics.findings.part_tables import InsideCounts
-    from slicebeam.metrics.findings.patterns import Patterns, PatternSplit
+    from slicebeam.metrics.findings.target_sums import Patterns, PatternSplit
 
 # Bytes of a pair of an example and a candidate, while the table of pairs is made.
 PAIR_BYTES = 32
@@ -34,16 +33,7 @@ _BATCH_PAIRS = 1 << 17
 
 
 class HeldExamples:
-    """All examples of the denominator, without weights, and which candidates each is in.
-
-    Parameters
-    ----------
-    blocks : of all examples
-    keys : int64 [candidates] distinct, ascending
-    lattice : of the candidates
-    space : the statistics that patterns are summed in, without score buckets
-    counted : bool [cells] which examples are in the metric's denominator
-    """
+    """All examples of the denominator, without weights, and which candidates each is in."""
 
     def __init__(
         self,
@@ -145,13 +135,7 @@ def _batches(pairs: csr_array) -> Iterator[csr_array]:
 
 
 class HeldCodes:
-    """The codes of all examples of the denominator, to count inside one finding after another.
-
-    Parameters
-    ----------
-    blocks : of all examples
-    counter : of the candidates
-    """
+    """The codes of all examples of the denominator, to count inside one finding after another."""
 
     def __init__(self, blocks: Iterable[RowBlock], counter: InsideCounter) -> None:
         self.counter = counter

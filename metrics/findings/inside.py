@@ -3,26 +3,118 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.counting.count_reader import Margins, SumReader
-from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Coded, SummedRows, Tables, Unit
+from slicebeam.metrics.counting.counting import (
+    ROWS_AT_A_TIME,
+    Coded,
+    Margins,
+    Ragged,
+    RowBlock,
+    SummedRows,
+    SumReader,
+    Tables,
+    Unit,
+)
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
+from slicebeam.metrics.counting.membership import CandidateLookup, rows_in
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.finding_rows import joined, patterns_of, rows_of, taken_rows
-from slicebeam.metrics.findings.lookup import CandidateLookup, rows_in
-from slicebeam.metrics.findings.pattern_parts import PatternParts, added_pairs, merged, weights_of
+from slicebeam.metrics.findings.part_tables import PatternParts, added_pairs, merged, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock, State
+    from slicebeam.metrics.counting.counting import State
     from slicebeam.metrics.counting.lattice import Keys, Lattice
+
+
+def taken_rows(
+    block: RowBlock, rows: IntArray, features: Iterable[int], lattice: Lattice
+) -> RowBlock:
+    """Return some rows of a block, with codes of their own: the block is not kept.
+
+    Codes stay in the width in which they are stored. Ids, positions and buckets are left out.
+    """
+    stored = {
+        feature: _taken(
+            block.column(feature) if lattice.is_multi(feature) else block.stored(feature), rows
+        )
+        for feature in features
+    }
+    return _block(block, rows, stored.__getitem__)
+
+
+def rows_of(block: RowBlock, rows: IntArray) -> RowBlock:
+    """Return some rows of a block that `taken_rows` or `joined` returned."""
+    return _block(block, rows, cache(lambda feature: _taken(block.stored(feature), rows)))
+
+
+def joined(some: list[RowBlock], features: Iterable[int]) -> RowBlock:
+    """Return the rows of several blocks, at least one, that `taken_rows` returned, as one."""
+    stored = {
+        feature: _joined_column([one.stored(feature) for one in some]) for feature in features
+    }
+
+    def of(name: str, axis: int) -> Any:
+        return np.concatenate([getattr(one, name) for one in some], axis=axis)
+
+    rows = sum(one.rows for one in some)
+    return _made(rows, stored.__getitem__, of("cells", 0), of("weights", 1), of("terms", 1))
+
+
+def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
+    """Return which findings each row of a block is in [rows], a bit for each."""
+    masks = np.zeros(block.rows, np.int64)
+    for number, key in enumerate(findings.tolist()):
+        masks[rows_in(block, lattice, key)] |= np.int64(1) << number
+    return masks
+
+
+def _block(block: RowBlock, rows: IntArray, stored: Callable[[int], Any]) -> RowBlock:
+    cells = block.cells[rows].astype(np.int64, copy=False)
+    return _made(rows.size, stored, cells, block.weights[:, rows], block.terms[:, rows])
+
+
+def _made(
+    rows: int,
+    stored: Callable[[int], Any],
+    cells: NDArray[np.int64],
+    weights: NDArray[np.int64],
+    terms: NDArray[np.int64],
+) -> RowBlock:
+    @cache
+    def column(feature: int) -> NDArray[np.int64] | Ragged:
+        codes = stored(feature)
+        return codes if isinstance(codes, Ragged) else codes.astype(np.int64)
+
+    none = np.broadcast_to(np.uint64(0), rows)
+    buckets = np.zeros((0, rows), np.int64)
+    return RowBlock(rows, column, cells, none, none, weights, terms, buckets, stored)
+
+
+def _taken(column: NDArray[Any] | Ragged, rows: IntArray) -> NDArray[Any] | Ragged:
+    if not isinstance(column, Ragged):
+        return column[rows]
+    begins = column.offsets[rows]
+    lengths = column.offsets[rows + 1] - begins
+    ends = np.cumsum(lengths)
+    at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
+    return Ragged(np.append(0, ends), column.codes[at])
+
+
+def _joined_column(some: list[Any]) -> NDArray[Any] | Ragged:
+    if not isinstance(some[0], Ragged):
+        return np.concatenate(some)
+    lengths = np.concatenate([np.diff(one.offsets) for one in some])
+    return Ragged(np.append(0, np.cumsum(lengths)), np.concatenate([one.codes for one in some]))
+
 
 # Patterns whose examples are counted together: each has a plane in every table.
 _PATTERN_BITS = 6
@@ -41,50 +133,29 @@ _PLAN_STEP = 16
 
 
 class _Read(NamedTuple):
-    """Which cells of a feature tuple's table are candidates.
+    """Which cells of a feature tuple's table are candidates."""
 
-    Attributes
-    ----------
-    features : the tuple
-    cells, candidates : int64 [slices] cell, and position of the candidate
-    """
-
-    features: tuple[int, ...]
-    cells: IntArray
-    candidates: IntArray
+    features: tuple[int, ...]  # the tuple
+    cells: IntArray  # [slices]
+    candidates: IntArray  # [slices] positions
 
 
 class _Plan(NamedTuple):
-    """Units that count all candidates.
+    """Units that count all candidates."""
 
-    Attributes
-    ----------
-    blocks : those whose tables fit the memory together
-    in_tables : bool [candidates] which are counted in a table of all cells
-    """
-
-    blocks: list[list[Unit]]
-    in_tables: BoolArray
+    blocks: list[list[Unit]]  # those whose tables fit the memory together
+    in_tables: BoolArray  # [candidates] which are counted in a table of all cells
 
 
 @dataclass
 class InsideCounter:
-    """Counts the examples of one finding after another.
+    """Counts the examples of one finding after another."""
 
-    Attributes
-    ----------
-    keys : int64 [candidates] distinct, ascending
-    lattice : of the candidates
-    space : the statistics that patterns are summed in, without score buckets
-    counted : bool [cells] which examples are in the metric's denominator
-    memory : bytes that tables may take
-    """
-
-    keys: Keys
-    lattice: Lattice
-    space: StatisticSpace
-    counted: BoolArray
-    memory: int
+    keys: Keys  # [candidates] distinct, ascending
+    lattice: Lattice  # of the candidates
+    space: StatisticSpace  # the statistics that patterns are summed in, without score buckets
+    counted: BoolArray  # [cells] which examples are in the metric's denominator
+    memory: int  # bytes that tables may take
     _plans: dict[tuple[int, int], _Plan] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,13 +194,7 @@ class InsideCounter:
         return {features: self.keys[places] for features, places in tuples.items()}
 
     def count(self, some: Iterable[RowBlock], finding: int, earlier: Keys) -> PatternParts:
-        """Return the counts of the finding's examples in some blocks.
-
-        Parameters
-        ----------
-        finding : key of the finding
-        earlier : int64 [findings] keys of those before it, whose bits a pattern has
-        """
+        """Return the counts of the finding's examples in some blocks, given the keys before it."""
         held: list[RowBlock] = []
         parts, size = [self._nothing()], 0
         for block in some:
@@ -162,14 +227,7 @@ class InsideCounter:
         )
 
     def parts(self, block: RowBlock, masks: IntArray, finding: int) -> PatternParts:
-        """Return the counts of a finding's examples.
-
-        Parameters
-        ----------
-        block : some of them
-        masks : int64 [rows] the earlier findings that each is in, a bit for each
-        finding : its key
-        """
+        """Return the counts of a finding's examples, of masks [rows]: a bit for each earlier one."""
         masks, pattern = np.unique(masks, return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
@@ -320,15 +378,7 @@ class InsideCounter:
     def _narrowed(
         self, units: list[Unit], finding: int, pending: dict[tuple[int, ...], _Read]
     ) -> tuple[list[Unit], list[list[_Read]]]:
-        """Return units without a finding's features, and what is read of each; takes pending ones.
-
-        Parameters
-        ----------
-        units : of one block
-        finding : its key
-        pending : feature tuples that no earlier unit has been read for; those of these units are
-            taken out
-        """
+        """Return units without a finding's features, and what is read of each; takes pending ones."""
         dropped = set(self._single_features(finding)[0].tolist())
         chosen: list[Unit] = []
         reads: list[list[_Read]] = []

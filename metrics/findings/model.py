@@ -41,29 +41,22 @@ _LONGEST_STEP = 3.0
 
 @dataclass(frozen=True)
 class ExpectationModel:
-    """The expected target of each pattern.
+    """The expected target of each pattern."""
 
-    Attributes
-    ----------
-    kind : ``rate`` (logistic) or ``mean`` (least squares)
-    design : float64 [patterns, 1 + findings] of zeros and ones
-    coefficients : float64 [1 + findings] of the overall level and of each finding: log odds of a
-        rate, units of the target for a mean. A column that repeats others has 0.
-    unbounded : float64 [1 + findings] all 0 where the coefficients are finite. Otherwise the direction
-        that the coefficients leave along: log odds are ``design @ (coefficients + c·unbounded)`` for
-        c → ∞, which are finite for patterns with ``design @ unbounded == 0`` and ±∞ for others
-    expected : float64 [patterns], exactly 0 or 1 where log odds are infinite
-    varies : bool [patterns] whether targets may differ from the expectation: not where it is
-        exactly 0 or 1, nor in a pattern without weight
-    columns : int64 [rank] positions of columns that say all that the design says of patterns that vary
-    """
-
-    kind: Kind
-    design: FloatArray
+    kind: Kind  # ``rate`` (logistic) or ``mean`` (least squares)
+    design: FloatArray  # [patterns, 1 + findings] of zeros and ones
+    # [1 + findings] of the overall level and of each finding: log odds of a rate, units of the
+    # target for a mean. A column that repeats others has 0.
     coefficients: FloatArray
+    # [1 + findings] all 0 where the coefficients are finite. Otherwise the direction that the
+    # coefficients leave along: log odds are ``design @ (coefficients + c·unbounded)`` for c → ∞,
+    # which are finite for patterns with ``design @ unbounded == 0`` and ±∞ for others
     unbounded: FloatArray
-    expected: FloatArray
+    expected: FloatArray  # [patterns], exactly 0 or 1 where log odds are infinite
+    # [patterns] whether targets may differ from the expectation: not where it is exactly 0 or 1,
+    # nor in a pattern without weight
     varies: BoolArray
+    # [rank] positions of columns that say all that the design says of patterns that vary
     columns: IntArray
 
     @property
@@ -79,33 +72,6 @@ def fit(
 ) -> ExpectationModel:
     """Fit a model's sums to the observed ones: of all examples, and of each finding.
 
-    Parameters
-    ----------
-    kind : {"rate", "mean"}
-    masks : int64 [patterns]
-        Distinct; bit k is set where the examples are in finding k.
-    findings : int
-        At most 50.
-    weight : float or int array [patterns]
-        Examples of each pattern (those in the denominator), or their summed weights, ≥ 0.
-    total : float or int array [patterns]
-        Sum of the targets, each times its weight; 0 ≤ total ≤ weight for a rate.
-
-    Returns
-    -------
-    ExpectationModel
-        Σ weight·expected equals Σ total over all patterns and over those of each finding, to
-        1e-9 of all weight (nearly always to a few units in the last place).
-
-    Raises
-    ------
-    ValueError
-        If shapes do not match, no pattern has weight, or a total is not possible.
-    ArithmeticError
-        If the steps do not reach the observed sums.
-
-    Notes
-    -----
     Nothing is penalised. Where a finding's examples are all wrong, or patterns are separated in a less
     plain way, no finite coefficients reach the observed sums, but a limit does, and it is unique in
     the expectations: patterns on which a direction of recession acts have exactly 0 or 1, and the
@@ -114,8 +80,6 @@ def fit(
     and moves the log odds of others to their own side only; one linear program (Konis 2007, section
     4) finds one that moves all patterns that any such direction moves.
 
-    Examples
-    --------
     100 of 1,000 examples are wrong, among them 30 of the 50 in a finding:
 
     >>> model = fit("rate", [0, 1], 1, [950, 50], [70, 30])
@@ -130,7 +94,6 @@ def fit(
     """
     X = design(masks, findings)
     w, s = np.asarray(weight, dtype=np.float64), np.asarray(total, dtype=np.float64)
-    _validate(kind, X, w, s)
     filled = w > 0
     if kind == "mean":
         return _least_squares(X, w, s, filled)
@@ -142,23 +105,6 @@ def fit(
     coefficients[columns] = _logistic(X[np.ix_(varies, columns)], w[varies], s[varies])
     expected = np.where(np.abs(push) < _STRICT, expit(X @ coefficients), (push > 0) * 1.0)
     return ExpectationModel("rate", X, coefficients, direction, expected, varies, columns)
-
-
-def _validate(kind: Kind, X: FloatArray, weight: FloatArray, total: FloatArray) -> None:
-    if not weight.shape == total.shape == X.shape[:1]:
-        raise ValueError(
-            f"{len(X)} patterns, but weights of shape {weight.shape} and totals of {total.shape}"
-        )
-    if not (np.isfinite(weight).all() and np.isfinite(total).all()):
-        raise ValueError("a weight or a total is not a finite number")
-    if not weight.size or weight.min() < 0 or weight.max() <= 0:
-        raise ValueError("no pattern has a positive weight, or a weight is negative")
-    wrong = (weight == 0) & (total != 0)
-    if kind == "rate":
-        wrong |= (total < 0) | (total > weight)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ValueError(f"a pattern with weight {weight[at]} can't have a total of {total[at]}")
 
 
 def _least_squares(
@@ -239,12 +185,6 @@ def _one_sided(pure: FloatArray, side: FloatArray, free: FloatArray) -> FloatArr
     such finding must not move against their own side: where they are of both sides it stays, and
     does not count for other patterns. If each of the rest has one side, and patterns of several of
     them agree, all of them move, and nothing else can.
-
-    Parameters
-    ----------
-    pure : float64 [pure patterns, columns]
-    side : float64 [pure patterns] 1 where all targets are 1, −1 where none is
-    free : float64 [columns, dimension] basis of the directions that no mixed pattern moves along
     """
     if (np.count_nonzero(free, axis=0) != 1).any():
         return None

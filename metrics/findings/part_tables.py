@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.sparse import csc_array, hstack
+from scipy.sparse import coo_array, csc_array, csr_array, hstack
+
+from slicebeam.metrics.findings.target_sums import InsideSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,29 +15,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.findings.patterns import InsideSums, Patterns, PatternSplit
-    from slicebeam.metrics.findings.target_sums import TargetSums
+    from slicebeam.metrics.counting.counting import RowBlock
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.findings.target_sums import Patterns, PatternSplit, TargetSums
 
 # Searching a candidate in every pattern takes so many looks; passing over all pairs takes one each.
 _SEARCH_STEPS = 20
+# Cells of a table of patterns and candidates that is summed in place.
+_MOST_CELLS = 1 << 24
 
 
 class InsideCounts(NamedTuple):
     """Sums of a finding's examples, by the pattern that they had before it was added.
 
     All are whole numbers, so that they add up to the same in any order: int64, or float64 below 2^53.
-
-    Attributes
-    ----------
-    of_all : of all examples of the finding, in ascending order of masks
-    starts : int64 [patterns + 1] where the pairs of each pattern begin
-    candidates : int32 [pairs] candidates that hold some of them, ascending within a pattern
-    sizes : [pairs, size columns] of the candidate's part, in the units of ``TargetSums.size_scales``
     """
 
-    of_all: InsideSums
-    starts: IntArray
+    of_all: InsideSums  # of all examples of the finding, in ascending order of masks
+    starts: IntArray  # [patterns + 1] where the pairs of each pattern begin
+    # [pairs] candidates that hold some of them, ascending within a pattern
     candidates: NDArray[np.int32]
+    # [pairs, size columns] of the candidate's part, in the units of ``TargetSums.size_scales``
     sizes: NDArray[Any]
 
 
@@ -49,13 +49,7 @@ class CandidateParts(Protocol):
         """Follow the patterns, which the candidate that was counted last has split."""
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
-        """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates].
-
-        Parameters
-        ----------
-        by : float64 [patterns]
-        power : of the weights: 2 sums their squares; the same without weights
-        """
+        """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates]."""
 
     def within(self, some: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
         """Return Σ of size·(1 − its share of the pattern)·`by` over patterns: [some].
@@ -68,16 +62,7 @@ class CandidateParts(Protocol):
 
 
 class PartTables:
-    """The candidates' parts of the patterns, as counts of each finding's examples are added.
-
-    Parameters
-    ----------
-    sizes : [candidates, size columns]
-        Of the candidates, in the units of the counts.
-    layout : TargetSums
-    count_inside : callable
-        Counts a candidate's examples, and the other candidates' among them.
-    """
+    """The candidates' parts of the patterns, as counts of each finding's examples are added."""
 
     def __init__(
         self, sizes: NDArray[Any], layout: TargetSums, count_inside: Callable[[int], InsideCounts]
@@ -106,13 +91,7 @@ class PartTables:
         return self._inside.of_all
 
     def split(self, by: PatternSplit) -> None:
-        """Follow the patterns, which the candidate that was counted last has split.
-
-        Raises
-        ------
-        ValueError
-            If a candidate has fewer examples of a pattern than the finding takes.
-        """
+        """Follow the patterns, which the candidate that was counted last has split."""
         if self._inside is None:
             raise ValueError("no candidate was counted")
         inside, self._inside = self._inside, None
@@ -183,3 +162,72 @@ def of_shares(table: csc_array, by: FloatArray, patterns: Patterns) -> FloatArra
         (np.square(table.data, dtype=np.float64), table.indices, table.indptr), shape=table.shape
     )
     return np.asarray(table @ by - squared @ (by / whole))
+
+
+class PatternParts(NamedTuple):
+    """The contribution of some of a finding's examples to patterns and candidates."""
+
+    masks: IntArray  # [patterns] distinct
+    sums: IntArray  # [patterns, raw columns] of all of these examples
+    pattern: IntArray  # [pairs] position among the masks
+    candidate: IntArray  # [pairs]
+    sizes: IntArray  # [pairs, size columns] examples, or their weights and squared weights
+
+
+def weights_of(block: RowBlock, space: StatisticSpace) -> IntArray:
+    """Return what each row of a block adds to a size [rows, size columns]: one, or its weights.
+
+    A row without weight adds nothing.
+    """
+    if not space.weighted:
+        return np.ones((block.rows, 1), np.int64)
+    return np.asarray(np.where(block.weights[0] > 0, block.weights, 0).T)
+
+
+def merged(parts: list[PatternParts]) -> PatternParts:
+    """Return the parts of disjoint examples together."""
+    masks = np.unique(np.concatenate([one.masks for one in parts]))
+    sums = np.zeros((masks.size, parts[0].sums.shape[1]), np.int64)
+    pattern = []
+    for one in parts:
+        at = np.searchsorted(masks, one.masks)
+        np.add.at(sums, at, one.sums)
+        pattern.append(at[one.pattern])
+    return PatternParts(
+        masks,
+        sums,
+        np.concatenate(pattern),
+        np.concatenate([one.candidate for one in parts]),
+        np.concatenate([one.sizes for one in parts]),
+    )
+
+
+def added_pairs(
+    pattern: IntArray, candidate: IntArray, sizes: IntArray, patterns: int, candidates: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return pairs in any order, some of them alike, in their order and each once."""
+    if sizes.shape[1] == 1 and patterns * candidates <= _MOST_CELLS:
+        # Counts of examples are whole numbers that doubles hold.
+        cell = pattern * candidates + candidate
+        table = np.bincount(cell, sizes[:, 0], patterns * candidates)
+        held = np.flatnonzero(table)
+        return held // candidates, held % candidates, table[held].astype(np.int64)[:, None]
+    shape = patterns, candidates
+    tables = [
+        # Twice transposed, the candidates of each pattern are in order.
+        csr_array(coo_array((column, (pattern, candidate)), shape=shape)).tocsc().tocsr()
+        for column in sizes.T
+    ]
+    numbers = np.repeat(np.arange(patterns), np.diff(tables[0].indptr))
+    columns = np.stack([table.data for table in tables], axis=1)
+    return numbers, tables[0].indices.astype(np.int64), columns
+
+
+def inside_counts(parts: PatternParts, candidates: int) -> InsideCounts:
+    """Return the parts, in any order, as the counts of a finding."""
+    pattern, candidate, sizes = added_pairs(
+        parts.pattern, parts.candidate, parts.sizes, parts.masks.size, candidates
+    )
+    starts = np.searchsorted(pattern, np.arange(parts.masks.size + 1))
+    of_all = InsideSums(parts.masks, parts.sums)
+    return InsideCounts(of_all, starts, candidate.astype(np.int32), sizes)

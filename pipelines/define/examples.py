@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import expit
 
-from slicebeam.metrics.discovery.embeddings import blocks
+from slicebeam.metrics.discovery.chunks import blocks
 from slicebeam.metrics.errors import ColumnError, OptionError
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search

@@ -8,11 +8,9 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import expit
 
-from slicebeam.metrics.discovery.candidate_phrases import candidate_phrases
-from slicebeam.metrics.discovery.change import z_score
-from slicebeam.metrics.discovery.coverage import of_partition
+from slicebeam.metrics.discovery.change import of_partition, z_score
 from slicebeam.metrics.discovery.fitting import is_converged
-from slicebeam.metrics.discovery.phrases import best_phrases, scored
+from slicebeam.metrics.discovery.phrases import best_phrases, candidate_phrases, scored
 from slicebeam.metrics.errors import FileError, OptionError
 from slicebeam.pipelines.changelist.discovered import (
     Discovery,

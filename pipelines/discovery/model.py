@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.discovery.loss_heads import CategoricalHead, NormalHead
-from slicebeam.metrics.discovery.mixture import Mixture
+from slicebeam.metrics.discovery.mixture import CategoricalHead, Mixture, NormalHead
 from slicebeam.metrics.discovery.pca import Pca
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.discovery.clusters import Clusters
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.discovery.loss_heads import LossHead
+    from slicebeam.metrics.discovery.mixture import LossHead
     from slicebeam.transforms.storage.storage import StoragePath
 
     Arrays = dict[str, NDArray[Any]]

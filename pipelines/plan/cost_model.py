@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting.counting import Resampling
-from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks, plan_all, plan_listed
-from slicebeam.metrics.counting.joint_tables import TABLE_ROW, TABLE_UNIT
+from slicebeam.metrics.counting.counting_plan import (
+    TABLE_ROW,
+    TABLE_UNIT,
+    Budget,
+    balanced,
+    blocks,
+    plan_all,
+    plan_listed,
+)
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.pipelines.search.batch_cost import (
     KEY_BYTES,

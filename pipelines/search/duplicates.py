@@ -10,7 +10,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from slicebeam.metrics.counting.lattice import contains
-from slicebeam.metrics.counting.row_hashes import plan_hashes
+from slicebeam.metrics.counting.membership import plan_hashes
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.count.hash_slices import HashSlices, read_sums

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.discovery.coverage import Coverage, of_slices
-from slicebeam.metrics.findings.intersections import MOST_FINDINGS, largest_intersections
+from slicebeam.metrics.discovery.change import Coverage, of_slices
+from slicebeam.metrics.findings.candidates import MOST_FINDINGS, largest_intersections
 from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric

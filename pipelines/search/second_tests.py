@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_chosen
-from slicebeam.metrics.counting.distinct_groups import ENOUGH_GROUPS
 from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import (
     FEW_GROUPS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from slicebeam.metrics.counting.distinct_groups import ENOUGH_GROUPS
+from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.kinds import OF_CELLS
 from slicebeam.metrics.registry import metric

@@ -9,9 +9,8 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
 from slicebeam.metrics.counting.membership import Membership
-from slicebeam.metrics.findings.finding_rows import patterns_of
-from slicebeam.metrics.findings.inside import InsideCounter
-from slicebeam.metrics.findings.pattern_parts import PatternParts, merged
+from slicebeam.metrics.findings.inside import InsideCounter, patterns_of
+from slicebeam.metrics.findings.part_tables import PatternParts, merged
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import BINS, bin_sums
 

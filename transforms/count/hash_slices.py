@@ -9,8 +9,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting.distinct_groups import DistinctGroups
-from slicebeam.metrics.counting.row_hashes import RowHashSums
+from slicebeam.metrics.counting.membership import DistinctGroups, RowHashSums
 from slicebeam.transforms.count.combine_slice_metrics import work_items
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import Unit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.counting.row_hashes import HashBlock
+    from slicebeam.metrics.counting.membership import HashBlock
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Feature tuples whose groups a work item counts.

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting.count_reader import SumReader
+from slicebeam.metrics.counting.counting import SumReader
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.kinds import PAPER
 from slicebeam.metrics.registry import metric

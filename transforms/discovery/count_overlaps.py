@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting.counting import Coded, SummedRows
-from slicebeam.metrics.discovery.coverage import OverlapSums
-from slicebeam.metrics.findings.lookup import CandidateLookup
+from slicebeam.metrics.counting.membership import CandidateLookup
+from slicebeam.metrics.discovery.change import OverlapSums
 from slicebeam.transforms.discovery.one_thread import one_thread
 
 if TYPE_CHECKING:

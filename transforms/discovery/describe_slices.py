@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums
-from slicebeam.metrics.discovery.coverage import OverlapSums
+from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
 from slicebeam.metrics.discovery.phrases import EmbeddingSums
 from slicebeam.metrics.discovery.typical import TopExamples, TypicalExamples
 from slicebeam.transforms.discovery.clusters import is_cluster_field

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.discovery.embeddings import check_finite
+from slicebeam.metrics.discovery.chunks import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow

@@ -9,7 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.loss_heads import CategoricalSums, NormalSums
+from slicebeam.metrics.discovery.mixture import CategoricalSums, NormalSums
 from slicebeam.transforms.discovery.embed_examples import DISCOVERY, loss_column
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
 from slicebeam.transforms.discovery.one_thread import one_thread
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.discovery.loss_heads import HeadSums
-    from slicebeam.metrics.discovery.mixture import Mixture, MixtureSums
+    from slicebeam.metrics.discovery.mixture import HeadSums, Mixture, MixtureSums
     from slicebeam.metrics.discovery.pca import Pca, PcaSums
     from slicebeam.transforms.encode.pass_over_files import Found, RowGroup
     from slicebeam.transforms.storage.storage import StoragePath

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import expit
 
-from slicebeam.metrics.discovery.embeddings import blocks
+from slicebeam.metrics.discovery.chunks import blocks
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.transforms.encode.conditions import holds
 from slicebeam.transforms.encode.predicates import Singleton, shortened
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray
-    from slicebeam.metrics.discovery.embeddings import Embeddings
+    from slicebeam.metrics.discovery.chunks import Embeddings
 
 # Rows that are turned to double precision together.
 _ROWS_AT_A_TIME = 4096

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting.occurrences import repeats
+from slicebeam.metrics.randomness import repeats
 from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import holds, storage_path

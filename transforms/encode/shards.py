@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
-from slicebeam.metrics.counting.occurrences import occurrence_ids
 from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
-from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.randomness import occurrence_ids, splitmix64
 from slicebeam.transforms.storage.arrow_files import damaged, open_arrow, read_metadata, write_arrow
 from slicebeam.transforms.storage.storage import storage_path
 

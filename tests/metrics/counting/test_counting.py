@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.counting import counting
-from slicebeam.metrics.counting.count_reader import SumReader
 from slicebeam.metrics.counting.counting import (
     Ragged,
     Resampling,
     RowBlock,
+    SumReader,
     Tables,
     Unit,
     merge_states,

@@ -1,4 +1,3 @@
-import pickle
 from functools import reduce
 from itertools import pairwise, permutations
 from operator import add
@@ -9,9 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import jaccard_score
 
-from slicebeam.metrics.discovery import coverage
-from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, z_score
-from slicebeam.metrics.discovery.coverage import OverlapSums, of_partition, of_slices
+from slicebeam.metrics.discovery import change as module
+from slicebeam.metrics.discovery.change import (
+    ChangeAssessment,
+    ChangeSums,
+    OverlapSums,
+    of_partition,
+    of_slices,
+    z_score,
+)
 from slicebeam.metrics.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -146,24 +151,12 @@ def test_a_change_that_is_not_finite_is_named_with_its_row(wrong):
             call()
 
 
-def test_shapes_that_do_not_agree_are_errors():
-    D = np.zeros(9)
-    for members in (np.zeros((2, 8), bool), np.zeros(9, bool)):
-        with pytest.raises(ValueError, match="changes of"):
-            ChangeSums.of(members, D)
-    with pytest.raises(ValueError, match="changes of"):
-        ChangeSums.of_components(np.zeros(8, np.int64), 2, D)
-    for wrong in (-1, 2):
-        with pytest.raises(ValueError, match=r"not 0\.\.1"):
-            ChangeSums.of_components(np.full(9, wrong), 2, D)
-    with pytest.raises(ValueError, match="cannot be added"):
-        ChangeSums.zero(2) + ChangeSums.zero(3)
-
-
-def test_sums_travel():
-    members, D, _ = population(1, 50, 4)
-    found = pickle.loads(pickle.dumps(ChangeAssessment.of(members, D)))
-    np.testing.assert_array_equal(found.slices.total, ChangeSums.of(members, D).total)
+def test_sums_of_different_slices_cannot_be_added():
+    of_two = ChangeSums.of_components(np.zeros(9, np.int64), 2, np.zeros(9))
+    beyond = ChangeSums.of_components(np.full(9, 2), 2, np.zeros(9))
+    for other in (ChangeSums.zero(3), ChangeSums.zero(1), beyond, OverlapSums.zero(2)):
+        with pytest.raises(ValueError, match="cannot be added"):
+            of_two + other
 
 
 @settings(deadline=None)
@@ -182,7 +175,7 @@ def test_overlaps_are_scikit_learns_jaccard(seed, n, S):
 
 
 def test_overlaps_are_counted_beyond_a_block():
-    members = np.random.default_rng(0).random((3, 2 * coverage._BLOCK + 5)) < 0.5
+    members = np.random.default_rng(0).random((3, 2 * module._BLOCK + 5)) < 0.5
     wanted = members.astype(np.int64) @ members.T.astype(np.int64)
     np.testing.assert_array_equal(OverlapSums.of(members).both, wanted)
 

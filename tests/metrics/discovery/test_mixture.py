@@ -13,10 +13,11 @@ from sklearn.mixture import GaussianMixture
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery.fitting import fit, initial, is_converged
-from slicebeam.metrics.discovery.loss_heads import CategoricalHead, NormalHead
 from slicebeam.metrics.discovery.mixture import (
+    CategoricalHead,
     Mixture,
     MixtureSums,
+    NormalHead,
     log_responsibilities,
     most_likely,
     sums,
@@ -600,16 +601,16 @@ def test_shapes_that_do_not_agree_are_errors():
     added = sums(mixture, z, losses)
     for call, message in (
         (lambda: sums(mixture, z[:, :4], losses), "mixture of 5 dimensions"),
-        (lambda: sums(mixture, z, []), "0 losses, but 1 heads"),
+        (lambda: sums(mixture, z, []), "shorter"),
         (lambda: sums(mixture, z, [losses[0][1:]]), "loss 1 has the shape"),
-        (lambda: initial(z, losses, components=3, seed=0, classes=(2, None)), "1 losses, but 2 heads"),
+        (lambda: initial(z, losses, components=3, seed=0, classes=(2, None)), "longer"),
         (lambda: updated(sums(mixture, z[:0], [losses[0][:0]])), "at least one point"),
-        (lambda: added + sums(updated(added), z, losses), "different mixtures"),
+        (lambda: added + sums(updated(added), z, losses), "different centre"),
         (lambda: Mixture(weights[:3], means, variances), "do not fit 3 components"),
-        (lambda: Mixture(weights, means, variances[:, 1:]), "variances have shape"),
+        (lambda: Mixture(weights, means, variances[:, 1:]), "do not fit"),
         (lambda: Mixture(weights, means, variances * 0), "not above 0"),
-        (lambda: Mixture(weights, means, variances, (of_two,)), "a head of 2 components"),
-        (lambda: Mixture(weights, means, variances, loss_weight=-1), "loss_weight"),
+        (lambda: Mixture(weights, means, variances, (of_two,)), "a head does not have the 4"),
+        (lambda: Mixture(weights, means, variances, loss_weight=-1), "not above 0"),
         (lambda: added + sums(real, z, losses), "different"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):

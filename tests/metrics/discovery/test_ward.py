@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from slicebeam.metrics.discovery.ward import ward
+from slicebeam.metrics.discovery.fitting import ward
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -88,14 +88,3 @@ def test_clusters_are_numbered_by_their_first_groups_and_nothing_given_is_change
         == ward(np.zeros((4, 2)), np.ones(4), 2).tolist()
     )
     assert np.unique(ward(np.zeros((4, 2)), np.ones(4), 2)).tolist() == [0, 1]
-
-
-def test_wrong_arguments_are_errors():
-    with pytest.raises(ValueError, match="centres of shape"):
-        ward(np.zeros((3, 2)), np.ones(2), 1)
-    with pytest.raises(ValueError, match="centres of shape"):
-        ward(np.zeros(3), np.ones(3), 1)
-    with pytest.raises(ValueError, match="no points"):
-        ward(np.zeros((3, 2)), np.array([1.0, 0, 1]), 1)
-    with pytest.raises(ValueError, match="clusters = 0"):
-        ward(np.zeros((3, 2)), np.ones(3), 0)

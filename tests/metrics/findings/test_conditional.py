@@ -10,15 +10,15 @@ from scipy import stats
 from scipy.special import ndtr
 from scipy.stats import binom
 
-from slicebeam.metrics.findings import deviation_law as deviation_law_module
+from slicebeam.metrics.findings import conditional
 from slicebeam.metrics.findings.conditional import (
+    DeviationLaw,
     influence,
     pattern_variances,
     rate_p_value,
     rate_variances,
     sum_p_value,
 )
-from slicebeam.metrics.findings.deviation_law import DeviationLaw
 from slicebeam.metrics.findings.groups import group_p_value
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
@@ -232,7 +232,7 @@ def test_patterns_are_merged_without_changing_the_tail():
         merged = law.p_value(*args)
         assert merged < 0.2
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(deviation_law_module, "_CLASSES", 300)
+            patch.setattr(conditional, "_CLASSES", 300)
             assert merged == pytest.approx(law.p_value(*args), rel=0.02)
     with pytest.raises(ValueError, match="have the same deviation"):
         DeviationLaw(Population((2.0,), (10.0,)))

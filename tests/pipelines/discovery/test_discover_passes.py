@@ -9,7 +9,7 @@ from sklearn.mixture import GaussianMixture
 
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.fitting import fit, initial
-from slicebeam.metrics.discovery.loss_heads import CategoricalHead
+from slicebeam.metrics.discovery.mixture import CategoricalHead
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.transforms.discovery import mixture_passes
 from tests.discover_runs import discover, embeddings, examples, written

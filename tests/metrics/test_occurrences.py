@@ -6,8 +6,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from slicebeam.metrics.counting.occurrences import occurrence_ids, repeats
-from slicebeam.metrics.randomness import poisson_weights
+from slicebeam.metrics.randomness import occurrence_ids, poisson_weights, repeats
 from slicebeam.transforms.encode.number_equal_rows import number_equal_rows
 from slicebeam.transforms.storage.arrow_files import write_arrow
 
