@@ -22,9 +22,8 @@ from slicebeam.metrics.counting.statistic_space import Range, fixed_point
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance import auc, hypergeometric, mcnemar
+from slicebeam.metrics.significance import auc, count_tests
 from slicebeam.metrics.significance.paper import poisson_cell_counts
-from slicebeam.metrics.significance.refinement import p_refine_overall
 from slicebeam.metrics.testing.slice_test import SliceTest
 from tests.deviations import with_deviations
 
@@ -63,7 +62,7 @@ def mid_p_against_scipy(_: Each = in_turn, tables: int = 1000) -> Result:
     rng = np.random.default_rng(101)
     population = rng.integers(10, 30_000, tables)
     K, n = rng.integers(1, population), rng.integers(1, population)
-    deviation = np.sqrt(hypergeometric.variance(n, population, K))
+    deviation = np.sqrt(count_tests.variance(n, population, K))
     x = np.rint(n * K / population + rng.uniform(-32, 32, tables) * deviation).astype(int)
     x = np.clip(x, np.maximum(0, n + K - population), np.minimum(n, K))
     law = stats.hypergeom(population, K, n)
@@ -71,7 +70,7 @@ def mid_p_against_scipy(_: Each = in_turn, tables: int = 1000) -> Result:
     for tail, beyond in (("upper", law.sf(x)), ("lower", law.cdf(x - 1))):
         expected = beyond + 0.5 * law.pmf(x)
         compared = expected > 1e-250
-        ours = hypergeometric.mid_p(n, x, population, K, tail)
+        ours = count_tests.mid_p(n, x, population, K, tail)
         worst = max(worst, float(np.abs(ours / expected - 1.0)[compared].max()))
         smallest = min(smallest, float(expected[compared].min()))
     return Result(f"{worst:.1e}, tails to {smallest:.0e}", worst < 1e-8)
@@ -170,7 +169,7 @@ def deep_tail(_: Each = in_turn, *, normal: bool = False) -> Result:
     for n, rate in product((20, 50, 100, 200, 500, 1000, 2000, 5000), RATES):
         K = round(N * rate)
         x = np.arange(min(n, K) + 1)
-        chance = hypergeometric.pmf(x, N, K, n)
+        chance = count_tests.pmf(x, N, K, n)
         own = np.full(x.size, n)
         p = wald_p(own, x, N, K, "both") if normal else accuracy_p(own, x, N, K, "both")
         ratios.append(float(chance[p <= nominal].sum()) / nominal)
@@ -187,8 +186,8 @@ def power(_: Each = in_turn, draws: int = 100_000, slack: float = 0.0) -> Result
     for n, bar in ((50, 0.23), (100, 0.48), (200, 0.82), (500, 0.99)):
         x = rng.binomial(n, 0.25, draws)
         K = x + rng.binomial(N - n, 0.15, draws)
-        both = float((hypergeometric.mid_p(n, x, N, K, "both") <= 0.01).mean())
-        side = float((hypergeometric.mid_p(n, x, N, K, "upper") <= 0.005).mean())
+        both = float((count_tests.mid_p(n, x, N, K, "both") <= 0.01).mean())
+        side = float((count_tests.mid_p(n, x, N, K, "upper") <= 0.005).mean())
         words.append(f"{both:.3f}")
         passed &= min(both, side) >= bar - slack
     return Result("/".join(words), passed)
@@ -305,7 +304,7 @@ def paired_models(_: Each = in_turn, draws: int = 100_000, *, exact: bool = Fals
         discordant = rng.binomial(round(expected / share), share, draws)
         b = rng.binomial(discordant, 0.5)
         for tail, part in (("both", 1.0), ("upper", 0.5), ("lower", 0.5)):
-            p = mcnemar.mid_p(b, discordant - b, tail)
+            p = count_tests.mcnemar_mid_p(b, discordant - b, tail)
             if exact:
                 p = p + stats.binom.pmf(b, discordant, 0.5) * (0.5 / part)
             rates.append(float((p <= 0.01 * part).mean()) / part)
@@ -481,7 +480,7 @@ def _inherited(seed: int) -> list[tuple[float, float, float]]:
                 rows.append((*counts(child), N, int(wrong.sum())))
                 owner += [children] * (len(above) + 1)
                 children += 1
-    p = p_refine_overall(*np.array(rows).T, worse_is_high=True)
+    p = count_tests.mid_p(*np.array(rows).T, "upper")
     of = np.array(owner)
     split = [p[of == child] for child in range(children)]
     return [(float(one[0]), float(one[1:-1].max()), float(one[-1])) for one in split]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.significance.mcnemar import mid_p
+from slicebeam.metrics.significance.count_tests import mcnemar_mid_p
 from slicebeam.metrics.significance.pearson_iii import SMALLEST_P
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -56,7 +56,7 @@ def change_p_value(net: float, squares: float, tail: Tail, *, counts: bool) -> f
         return 1.0
     if counts:
         worse, better = np.rint([(squares + net) / 2, (squares - net) / 2])
-        return float(mid_p(worse, better, tail))
+        return float(mcnemar_mid_p(worse, better, tail))
     z = net / np.sqrt(squares)
     p = select_tail(np.array([ndtr(-z)]), np.array([ndtr(z)]), tail)
     return max(float(p[0]), SMALLEST_P)

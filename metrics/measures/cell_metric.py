@@ -15,7 +15,7 @@ import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import delta_method, outcome_codes, permutation, sign_flip
+from slicebeam.metrics.significance import count_tests, delta_method, outcome_codes, permutation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -215,7 +215,7 @@ class CellMetric(base.Metric):
         if is_paired and self.kind == "pointwise":
             # Every example changes by the same amount.
             flipped = constant & (delta != 0)
-            p[flipped] = sign_flip.constant_p_value(
+            p[flipped] = count_tests.constant_change_p(
                 self.effective_n(sums, space)[flipped], delta[flipped], tail
             )
             reasons[flipped], method[flipped] = 0, outcome_codes.SIGN_FLIP

@@ -12,11 +12,11 @@ from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import mean_intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.significance import (
+    count_tests,
     hall,
     outcome_codes,
     pearson_iii,
     random_subset,
-    sign_flip,
 )
 from slicebeam.metrics.significance.hall import Moments
 
@@ -225,7 +225,7 @@ class Mean(base.Metric):
         method = np.full(len(sums), outcome_codes.HALL_PAIRED, np.int8)
         if constant.any():
             one_way = changes.mean * everything.skewness >= 0
-            flipped = sign_flip.constant_p_value(changes.n, changes.mean, tail)
+            flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
             varies = hall.against_zero(changes, everything).error > 0
             least = np.where(one_way | ~varies, 0.0, p)
             p = np.where(constant, np.maximum(flipped, least), p)

@@ -11,13 +11,7 @@ from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.significance import (
-    hypergeometric,
-    likelihood_ratio,
-    mcnemar,
-    outcome_codes,
-    refinement,
-)
+from slicebeam.metrics.significance import count_tests, outcome_codes, refinement
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
@@ -27,11 +21,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.outcome_codes import Tested
 
     Sums = IntArray
-
-# Above this variance of the hypergeometric the signed-root likelihood ratio is as good as the
-# exact sum, which would need thousands of terms. The variance, not the expected count, says how
-# close to normal the count is; where it is above 1,000 the expected count is too.
-EXACT_UP_TO_VARIANCE = 1000.0
 
 # A literal is an indicator, or its opposite after "~".
 Within = Literal["", "positive", "~positive", "predicted", "positive|predicted"]
@@ -161,14 +150,14 @@ class Share(CellMetric):
             reasons[reasons == 0] = outcome_codes.CONSTANT
         p = np.ones(n.shape)
         testable = reasons == 0
-        exact = hypergeometric.variance(n, N, K) <= EXACT_UP_TO_VARIANCE
+        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
         method = np.where(
             exact, outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO
         ).astype(np.int8)
         some = testable & exact
-        p[some] = hypergeometric.mid_p(n[some], x[some], N, K, tail)
+        p[some] = count_tests.mid_p(n[some], x[some], N, K, tail)
         some = testable & ~exact
-        p[some] = likelihood_ratio.p_value(n[some], x[some], N, K, tail)
+        p[some] = count_tests.likelihood_mid_p(n[some], x[some], N, K, tail)
         return outcome_codes.Tested.by(method, p, reasons)
 
     def _table(
@@ -198,7 +187,7 @@ class Share(CellMetric):
         reasons[(only_new + only_old == 0) & (reasons == 0)] = outcome_codes.UNCHANGED
         p = np.ones(reasons.shape)
         testable = reasons == 0
-        p[testable] = mcnemar.mid_p(only_new[testable], only_old[testable], tail)
+        p[testable] = count_tests.mcnemar_mid_p(only_new[testable], only_old[testable], tail)
         return outcome_codes.Tested.by(outcome_codes.MCNEMAR, p, reasons)
 
     def delta_interval(
@@ -267,7 +256,7 @@ class Share(CellMetric):
                 b, c, b_parent, c_parent = c, b, c_parent, b_parent
             return refinement.p_refine_paired(n, b, c, n_parent, b_parent, c_parent)
         x, x_parent = self._marked(counts, space), self._marked(above, space)
-        return refinement.p_refine_overall(n, x, n_parent, x_parent, worse_is_high=tail == "upper")
+        return count_tests.mid_p(n, x, n_parent, x_parent, tail)
 
     def target(self, space: StatisticSpace) -> base.Target | None:
         """Return what counts against the metric, or the change of marks between two models.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.significance.saddle_point import deviance_part
+from slicebeam.metrics.significance.count_tests import deviance
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _gamma_tails(z: FloatArray, skewness: FloatArray) -> tuple[FloatArray, Float
 
 def _temme(shape: FloatArray, x: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
     # k·η²/2 = x − k − k·log(x/k), a deviance.
-    half_square = deviance_part(shape, x, shape - x)
+    half_square = deviance(shape, x, shape - x)
     root = np.copysign(np.sqrt(2.0 * half_square), z)
     relative = z / np.sqrt(shape)
     eta = root / np.sqrt(shape)

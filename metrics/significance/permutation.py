@@ -15,7 +15,7 @@ import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.significance import hypergeometric, outcome_codes
+from slicebeam.metrics.significance import count_tests, outcome_codes
 from slicebeam.metrics.significance.pearson_iii import NullMoments, pearson_iii_p_value
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -121,7 +121,7 @@ def fbeta_p_value(
     TP, FP, FN : ints or int arrays [slices]
         Those of all examples, the slice's among them.
     beta : float > 0
-        Weight of recall against precision. For β = 1 `hypergeometric.mid_p` of tp is exact.
+        Weight of recall against precision. For β = 1 `count_tests.mid_p` of tp is exact.
     tail : {"upper", "lower", "both"}
         ``lower``: a small F_β is extreme.
 
@@ -152,7 +152,7 @@ def fbeta_p_value(
     end = (hits == 0) | (hits == drawn)
     if end.any():
         rows = (drawn[end], hits[end], population[end], all_hits[end])
-        p[end] = hypergeometric.mid_p(*rows, tail)
+        p[end] = count_tests.mid_p(*rows, tail)
     return p
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.significance import hypergeometric
+from slicebeam.metrics.significance import count_tests
 from slicebeam.metrics.significance.subset_law import LARGEST_ROOT, Population, SubsetLaw
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -277,13 +277,13 @@ class _WithFarValue:
         reach = 1.0 + LARGEST_ROOT * spread / abs(gap)
         first = np.clip(np.ceil(middle - reach), least, most + 1).astype(np.int64)
         last = np.clip(np.floor(middle + reach), least - 1, most).astype(np.int64)
-        more = hypergeometric.weighted_tail(n, last, self.N, self.count, 0.0)
-        fewer = hypergeometric.weighted_tail(n, n - first, self.N, self.rest.N, 0.0)
+        more = count_tests.weighted_tail(n, last, self.N, self.count, 0.0)
+        fewer = count_tests.weighted_tail(n, n - first, self.N, self.rest.N, 0.0)
         upper, lower = (more, fewer) if gap > 0 else (fewer, more)
         for step in range(int((last - first).max(initial=-1)) + 1):
             some = np.flatnonzero(first + step <= last)
             held, size = first[some] + step, n[some]
-            chance = hypergeometric.pmf(held, self.N, self.count, size)
+            chance = count_tests.pmf(held, self.N, self.count, size)
             matters = chance > _NEGLIGIBLE * np.minimum(upper[some], lower[some])
             some, chance = some[matters], chance[matters]
             held, size = held[matters], size[matters]
@@ -299,7 +299,7 @@ def _chance_of(held: tuple[int, ...], counts: tuple[int, ...], n: IntArray, N: i
     for times, count in zip(held, counts, strict=True):
         possible = drawn >= times
         chance *= np.where(
-            possible, hypergeometric.pmf(times, left, count, np.clip(drawn, 0, left)), 0.0
+            possible, count_tests.pmf(times, left, count, np.clip(drawn, 0, left)), 0.0
         )
         drawn = drawn - times
         left -= count

@@ -1,7 +1,7 @@
 """Whether a slice is worse than its parent, or only inherits that the parent is worse.
 
-Under the null the child's examples are a random subset of the parent's. Both tests are exact given
-the parent's counts.
+Under the null the child's examples are a random subset of the parent's. The test is exact given the
+parent's counts; that of one model is `count_tests.mid_p` with the parent in place of all examples.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.significance import hypergeometric, likelihood_ratio
+from slicebeam.metrics.significance import count_tests
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
 
-# Above this variance the corrected root gives a tail to within 1e-4 of itself without a sum.
-_EXACT_UP_TO_VARIANCE = 1000.0
 _WINDOW = 12.0
 # Added to both sides of the window, for laws that are too narrow and skewed for their deviation.
 _SMALLEST_MARGIN = 24.0
@@ -29,30 +26,6 @@ _SMALLEST_MARGIN = 24.0
 _STEPS_PER_DEVIATION = 3.0
 # Terms that are summed at once: about forty columns of them are alive at a time.
 _TERMS_AT_ONCE = 250_000
-
-
-def p_refine_overall(
-    n: ArrayLike, x: ArrayLike, n_parent: ArrayLike, x_parent: ArrayLike, *, worse_is_high: bool
-) -> FloatArray:
-    """Return the one-sided mid-p that the child is worse than its parent.
-
-    Parameters
-    ----------
-    n, x : int arrays [pairs]
-        Child's examples and the marked ones.
-    n_parent, x_parent : int arrays [pairs]
-        The parent's, the child's among them.
-    worse_is_high : bool
-        Whether many marked examples are harmful.
-
-    Returns
-    -------
-    float64 array [pairs]
-        Mid-p of x, X ~ Hypergeom(n_parent, x_parent, n), in the harmful tail; 1.0 where the child
-        is all of its parent or the parent's examples are all alike.
-    """
-    tail: Tail = "upper" if worse_is_high else "lower"
-    return hypergeometric.mid_p(n, x, n_parent, x_parent, tail)
 
 
 class _ChildCounts(NamedTuple):
@@ -152,7 +125,7 @@ def _grid(pairs: _ChildCounts) -> tuple[IntArray, IntArray, IntArray]:
     low = np.maximum(0, pairs.n - agreeing)
     high = np.minimum(pairs.n, discordant)
     mean = pairs.n * (discordant / pairs.n_parent)
-    deviation = np.sqrt(hypergeometric.variance(pairs.n, pairs.n_parent, discordant))
+    deviation = np.sqrt(count_tests.variance(pairs.n, pairs.n_parent, discordant))
     mode, mode_deviation = _likeliest_given_difference(pairs)
     margin = _WINDOW * np.maximum(deviation, mode_deviation) + _SMALLEST_MARGIN
     first = np.maximum(low, np.floor(np.minimum(mean, mode) - margin).astype(np.int64))
@@ -211,7 +184,7 @@ def _mid_tail(pairs: _ChildCounts, first: IntArray, step: IntArray, terms: IntAr
     pair = np.repeat(np.arange(terms.size), terms)
     k = first[pair] + step[pair] * (np.arange(ends[-1]) - (ends - terms)[pair])
     discordant = pairs.b_parent + pairs.c_parent
-    weight = hypergeometric.pmf(k, pairs.n_parent[pair], discordant[pair], pairs.n[pair])
+    weight = count_tests.pmf(k, pairs.n_parent[pair], discordant[pair], pairs.n[pair])
     twice_threshold = k + (pairs.b - pairs.c)[pair]
     # An odd k cannot give D = d: there the next B counts in full, else the threshold by half.
     odd = twice_threshold % 2 == 1
@@ -229,15 +202,15 @@ def _tail_of_b(
     """Return P(B > b) + P(B = b) where odd, and P(B > b) + ½P(B = b) elsewhere."""
     low = np.maximum(0, k + b_parent - discordant)
     high = np.minimum(k, b_parent)
-    wide = hypergeometric.variance(k, discordant, b_parent) > _EXACT_UP_TO_VARIANCE
+    wide = count_tests.variance(k, discordant, b_parent) > count_tests.EXACT_UP_TO_VARIANCE
     wide &= (b >= low) & (b <= high)
     tail = np.empty(k.shape)
-    tail[~wide] = hypergeometric.weighted_tail(
+    tail[~wide] = count_tests.weighted_tail(
         k[~wide], b[~wide], discordant[~wide], b_parent[~wide], np.where(odd[~wide], 1.0, 0.5)
     )
     if wide.any():
         table = (k[wide], b[wide], discordant[wide], b_parent[wide])
-        point = hypergeometric.pmf(table[1], table[2], table[3], table[0])
+        point = count_tests.pmf(table[1], table[2], table[3], table[0])
         half_more = np.where(odd[wide], 0.5, 0.0) * point
-        tail[wide] = likelihood_ratio.p_value(*table, "upper") + half_more
+        tail[wide] = count_tests.likelihood_mid_p(*table, "upper") + half_more
     return tail
