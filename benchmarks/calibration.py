@@ -371,7 +371,7 @@ def _grouped(seeds: range, replicates: int, *, by_group: bool) -> np.ndarray:
         drawn = np.vstack([np.ones(whole.shape[0]), weights])
         flat = np.concatenate([units.transpose(1, 0, 2).reshape(-1, 6), whole], axis=1)
         sums = np.rint(drawn @ flat).astype(np.int64)
-        test = SliceTest("accuracy", space, "bootstrap-rows", "both", replicates, seed)
+        test = SliceTest("accuracy", space, "bootstrap-rows", "both")
         tested = test.run(sums[:, :6].reshape(-1, 3, 2).transpose(1, 0, 2), sums[:, 6:])
         p.append(tested.tested.p)
     return np.stack(p)

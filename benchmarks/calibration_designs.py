@@ -22,9 +22,7 @@ from slicebeam.metrics.counting.statistic_space import Range, fixed_point
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance import auc, count_tests
-from slicebeam.metrics.significance.paper import poisson_cell_counts
-from slicebeam.metrics.testing.slice_test import SliceTest
+from slicebeam.metrics.significance import auc, count_tests, paper
 from tests.deviations import with_deviations
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -240,7 +238,7 @@ def cells_against_rows(
     for at, n in enumerate(SIZES):
         inside = np.bincount(cells[:n], minlength=space.cells)
         atoms = np.concatenate([inside, everything - inside])
-        drawn = poisson_cell_counts(np.rint(atoms[None] * scale).astype(int), draws, 66 + at)[0]
+        drawn = np.random.default_rng([66, at]).poisson(atoms * scale, (draws, atoms.size))
         own = drawn[:, : space.cells].astype(np.float64)
         pairs = (
             (rows[:, : at + 1].sum(axis=1), rows.sum(axis=1)),
@@ -263,30 +261,25 @@ def cells_against_rows(
 # 7
 
 
-def _paper_rate(job: tuple[int, int], per_seed: int) -> int:
-    """Return how many random slices of n examples the paper's test calls at .01."""
-    n, seed = job
-    K = N // 5
-    x = np.random.default_rng([107, n, seed]).hypergeometric(K, N - K, n, per_seed)
-    space = statistic_space(["accuracy"], "overall")
-    test = SliceTest("accuracy", space, "paper-cells", "both", 20, seed)
-    sums = np.stack([n - x, x], axis=1)[:, None, :]
-    return int(np.count_nonzero(test.run(sums, np.array([[N - K, K]])).tested.p <= 0.01))
-
-
 def paper_mode(
-    each: Each = in_turn,
+    _: Each = in_turn,
     draws: int = 100_000,
     slack: float = 0.0,
     sizes: tuple[int, ...] = (500, 5000),
 ) -> Result:
     """False-positive rate of the paper's test at .01, error rate .2, 20 replicates."""
-    # Equal counts of one seed have equal replicates, so that there are many seeds.
-    per_seed = 100
-    seeds = draws // per_seed
-    jobs = [(n, seed) for n in sizes for seed in range(seeds)]
-    found = each(partial(_paper_rate, per_seed=per_seed), jobs)
-    rates = [sum(found[i : i + seeds]) / (seeds * per_seed) for i in range(0, len(found), seeds)]
+    K = N // 5
+    rates = []
+    for n in sizes:
+        rng = np.random.default_rng([107, n])
+        x = rng.hypergeometric(K, N - K, n, draws)
+        # A sum of Poisson weights is a Poisson number: replicates are drawn from the counts.
+        atoms = np.stack([x, n - x, K - x, N - K - n + x])
+        wrong, right, outside_wrong, outside_right = rng.poisson(atoms[:, :, None], (4, draws, 20))
+        share = wrong / (wrong + right)
+        everything = wrong + right + outside_wrong + outside_right
+        deltas = share - (wrong + outside_wrong) / everything
+        rates.append(float((paper.t_p_value(x / n - K / N, deltas, "both").p <= 0.01).mean()))
     return Result(
         "/".join(f"{rate:.4f}" for rate in rates),
         all(0.009 - slack <= rate <= 0.014 + slack for rate in rates),

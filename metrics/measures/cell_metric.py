@@ -64,16 +64,7 @@ class CellMetric(base.Metric):
     def _test_overall(
         self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
     ) -> Tested:
-        """Test slices without weights (counts [slices, cells]) against all examples."""
-        return self.permuted(counts, totals, space, tail)
-
-    def permuted(self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
-        """Test slices by the law of the metric on random subsets of their size.
-
-        Parameters
-        ----------
-        counts, totals : [slices, cells] and [cells], without weights, of one model
-        """
+        """Test counts [slices, cells] without weights by the law of the metric on random subsets."""
         reasons = self.untestable(counts, totals, space)
         if np.count_nonzero(totals) < 2:
             reasons[reasons == 0] = outcome_codes.CONSTANT

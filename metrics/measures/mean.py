@@ -11,13 +11,7 @@ from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import mean_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import (
-    count_tests,
-    hall,
-    outcome_codes,
-    pearson_iii,
-    random_subset,
-)
+from slicebeam.metrics.significance import count_tests, hall, outcome_codes, random_subset
 from slicebeam.metrics.significance.hall import Moments
 
 if TYPE_CHECKING:
@@ -274,37 +268,6 @@ class Mean(base.Metric):
             (mean * weight > 4 * changes.n * of_first)
             & (mean**2 * squares > 4 * changes.n * of_second)
         )
-
-    def permuted(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
-    ) -> Tested:
-        """Test by the law of the mean of a random subset: its moments are those of all examples.
-
-        Mean, variance and skewness of a mean of n of N values drawn without replacement are
-        exact (Cochran 1977, "Sampling techniques", section 2.15); the tail is Pearson's type III.
-        """
-        reasons = self.untestable(sums, totals, space)
-        everything = self.of_all(totals, space)
-        N, n = float(everything.n), space.sizes(sums).astype(np.float64)
-        variance = float(everything.variance) * (1 - 1 / N)
-        if variance == 0:
-            reasons[reasons == 0] = outcome_codes.CONSTANT
-        reasons[(reasons == 0) & (n >= N)] = outcome_codes.WHOLE
-        rest = np.maximum(N - n, 1.0)
-        sd = np.sqrt(variance / np.maximum(n, 1.0) * rest / max(N - 1.0, 1.0))
-        skewness = float(everything.skewness) * (
-            (N - 2 * n) / max(N - 2.0, 1.0) * np.sqrt((N - 1.0) / (np.maximum(n, 1.0) * rest))
-        )
-        ready = reasons == 0
-        p = np.ones(len(sums))
-        p[ready] = pearson_iii.pearson_iii_p_value(
-            self.moments(sums, space).mean[ready],
-            np.full(np.count_nonzero(ready), everything.mean),
-            sd[ready],
-            skewness[ready],
-            self.tail(alternative),
-        )
-        return outcome_codes.Tested.by(outcome_codes.PERMUTATION, p, reasons)
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float

@@ -31,15 +31,7 @@ _LARGEST_T = 1e90
 
 
 class Moments(NamedTuple):
-    """What is known of the values of a sample: float64 scalars or arrays that broadcast.
-
-    Attributes
-    ----------
-    n : examples, or Kish's effective number, (Σw)²/Σw², where they are weighted
-    mean : mean of the values; anything where n is 0
-    variance : of single values, with divisor n − 1; the mean's own variance is variance / n
-    skewness : third standardised central moment of single values; NaN counts as 0
-    """
+    """Number of values (Kish's where weighted), mean, variance (divisor n − 1) and skewness of one value."""
 
     n: FloatArray
     mean: FloatArray
@@ -48,16 +40,7 @@ class Moments(NamedTuple):
 
 
 class Studentised(NamedTuple):
-    """A difference of means in its standard error, and what its distribution needs.
-
-    Attributes
-    ----------
-    difference, error : float64 arrays of one shape, error ≥ 0
-    df : float64 array, degrees of freedom
-    bend : float64 array, G, the skewness of the difference
-    known : bool array, False if a sample is too small to have a variance
-    too_skewed : bool array, True where the correction does not hold
-    """
+    """A difference of means, its standard error, degrees of freedom and skewness G (`bend`)."""
 
     difference: FloatArray
     error: FloatArray
@@ -68,60 +51,11 @@ class Studentised(NamedTuple):
 
 
 def welch(sample: Moments, rest: Moments, tail: Tail) -> tuple[FloatArray, BoolArray]:
-    """Return Hall's skewness-corrected Welch p-value of slices against their complements.
+    """Return Hall's skewness-corrected Welch p-value of slices against complements, and where it is refused.
 
-    Parameters
-    ----------
-    sample : Moments
-        Of the slices; their skewness is not used.
-    rest : Moments
-        Of the complements, which share no example with the slices. `skewness` is best that of all
-        examples: a complement's is as good where it is large.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a large slice mean is extreme.
-
-    Returns
-    -------
-    p : float64 array of the broadcast shape
-        1.0 where a side has n < 2, where the total variance is 0, and where too_skewed.
-    too_skewed : bool array
-        Where abs(γ) > √n of the smaller side, and nothing else makes p 1.
-
-    Notes
-    -----
-    T = t + G·t²/3 + G²·t³/27 + G/6 at Welch's degrees of freedom, t = (x̄_S − x̄_C)/√(v_S + v_C),
-    with v = variance/n and G = γ·(r^1.5/√n − (1 − r)^1.5/√m), r = v_S/(v_S + v_C), m the
-    complement's n. Source: the cubic transformation of Hall (1992), J. R. Stat. Soc. B 54:221. The
-    signs are those of P(t ≤ x) ≈ Φ(x) + γ·(2x² + 1)·φ(x)/(6√n) for one sample: t is skewed to the
-    other side than the values. Without the cube it is Johnson's (1978), J. Am. Stat. Assoc.
-    73:536. γ is that of the reference, for 50 values hardly show their own.
-
-    Two additions, which change nothing in a large slice that is small beside its complement:
-
-    - The second term of G, the complement's part of the third cumulant, counts where the
-      complement is the smaller side; it cancels the first where both are equal.
-    - Each variance is at least what γ²/2 more values with the other side's variance would make
-      it. A slice that by chance has none of the rare large values otherwise is called better.
-
-    Random slices of 20,000 log losses, 16,000 draws, false-positive rates of upper and lower at
-    .005 each and of both at .01. Four classifiers with γ 1.7 to 4.3, and one of an outcome of 2 %
-    with γ = 7.3:
-
-    ===================  =================  ==============  ============  ==============
-    slices               upper              lower           both          both, only t
-    ===================  =================  ==============  ============  ==============
-    n = 50               .0055 to .0071     .0000 to .0035  .006 to .009  .020 to .058
-    n = 100              .0046 to .0068     .0000 to .0043  .007 to .009  .014 to .036
-    n = 500              .0049 to .0056     .0040 to .0055  .009 to .011  .011 to .016
-    n = 5000             .0044 to .0057     .0048 to .0058  .009 to .012  .010 to .011
-    complement of 100    .0000 to .0040     .0043 to .0074  .006 to .009  .015 to .036
-    2 %, n = 100         .0073              .0000           .007          .124
-    ===================  =================  ==============  ============  ==============
-
-    Without the additions: .015 to .036 for a complement of 100, .130 in the last row, and as here
-    in the other rows. The side opposite to the skewness has next to no power where abs(G) > 0.4,
-    for T then cannot go far below −1/G. Values on a lattice (.01 or .81, the latter in 10 %)
-    reach .014 at n = 50.
+    T = t + G·t²/3 + G²·t³/27 + G/6 with G = γ·(r^1.5/√n − (1 − r)^1.5/√m), r = v_S/(v_S + v_C): Hall
+    (1992), J. R. Stat. Soc. B 54:221. γ is that of the reference, for 50 values hardly show their own; where
+    abs(γ) > √n of the smaller side p is 1. Rates: docs/explanation/calibration.md.
     """
     return _p_value(against_rest(sample, rest), tail)
 
@@ -129,34 +63,10 @@ def welch(sample: Moments, rest: Moments, tail: Tail) -> tuple[FloatArray, BoolA
 def paired(
     differences: Moments, tail: Tail, everything: Moments | None = None
 ) -> tuple[FloatArray, BoolArray]:
-    """Return the skewness-corrected p-value of the slices' mean difference against 0.
+    """Return the skewness-corrected p-value of the mean differences against 0, and where it is refused.
 
-    Parameters
-    ----------
-    differences : Moments
-        Of the differences, new − old, of each slice.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a large mean is extreme.
-    everything : Moments, optional
-        Of the differences of all examples. Skewness then comes from it, and the smallest variance
-        that a slice is given, as in `welch`. Without it the slice's own skewness is used.
-
-    Returns
-    -------
-    p : float64 array of the broadcast shape
-        1.0 where n < 2, where the variance is 0, and where too_skewed.
-    too_skewed : bool array
-        Where abs(γ) > √n, and nothing else makes p 1.
-
-    Notes
-    -----
-    `welch` with r = 1, hence G = γ/√n, at n − 1 degrees of freedom: Hall (1992), J. R. Stat. Soc.
-    B 54:221. The null is a mean of 0, whatever the distribution.
-
-    Pass `everything`: at .01 and n = 50 the rates on the differences of two classifiers' log losses
-    (γ = 0.0, 1.5 and 4.7, null true) are .006 to .009 with it and .019 to .030 with the slice's own
-    skewness; at n = 100 .005 to .009 and .005 to .022, at n = 500 .010 to .011 and .008 to .014.
-    On exponential values less their mean .007 to .010 and .010 to .011.
+    `welch` with r = 1 at n − 1 degrees of freedom. `everything`, the moments of all differences, gives the
+    skewness and the smallest variance; without it the slice's own are used, which are too liberal.
     """
     return _p_value(against_zero(differences, everything), tail)
 

@@ -47,33 +47,11 @@ def p_refine_paired(
     b_parent: ArrayLike,
     c_parent: ArrayLike,
 ) -> FloatArray:
-    """Return the one-sided mid-p that the child's net discordance b − c exceeds its parent's.
+    """Return P(D > b − c) + ½P(D = b − c), D = B − C of a random n-subset of the parent.
 
-    Parameters
-    ----------
-    n, b, c : int arrays [pairs]
-        Child's examples, and its discordant ones of either kind; many b are harmful.
-    n_parent, b_parent, c_parent : int arrays [pairs]
-        The parent's, the child's among them.
-
-    Returns
-    -------
-    float64 array [pairs]
-        P(D > b − c) + ½P(D = b − c) for D = B − C of a random n-subset of the parent; 1.0 where
-        the child is all of its parent, is empty, or where the parent has no discordant example.
-
-    Raises
-    ------
-    ValueError
-        If a child's counts are not within its parent's.
-
-    Notes
-    -----
-    (B, C) is multivariate hypergeometric, hence a sum over the number k of discordant examples in
-    the child: k ~ Hypergeom(n_parent, b_parent + c_parent, n) and, given k,
-    B ~ Hypergeom(b_parent + c_parent, b_parent, k), where D ≥ d if and only if B ≥ (k + d)/2.
-    k runs over 12 standard deviations around its mean and around the k that is most likely given
-    D = d, where the sum lies in the far tail.
+    Sums over the number k of discordant examples in the child, k ~ Hypergeom(n_parent, b_parent +
+    c_parent, n), B ~ Hypergeom(b_parent + c_parent, b_parent, k), 12 deviations around the mean and around
+    the likeliest k given D. 1 where nothing can vary. ValueError if a child is not within its parent.
     """
     counts = (
         np.atleast_1d(np.asarray(value, dtype=np.int64))
@@ -136,11 +114,7 @@ def _grid(pairs: _ChildCounts) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _likeliest_given_difference(pairs: _ChildCounts) -> tuple[FloatArray, FloatArray]:
-    """Return the likeliest k given B − C = b − c, and about the deviation of k there.
-
-    Along B = C + d the probabilities of neighbours have a falling ratio, so that the top is found
-    by bisection over C.
-    """
+    """Return the likeliest k given B − C = b − c, by bisection over C, and about its deviation there."""
     difference = pairs.b - pairs.c
     agreeing_parent = pairs.n_parent - pairs.b_parent - pairs.c_parent
     # B and C both change by one, so that the examples that agree change by two.

@@ -78,7 +78,7 @@ def test_permuted_adult():
     found = calibration.permuted_adult(permutations=6, two_sided=2, slack=0.006)
     assert found.passed, found
     wrong = calibration.permuted_adult(
-        permutations=2, two_sided=0, slack=0.006, test="paper-cells", correction="none"
+        permutations=2, two_sided=0, slack=0.006, test="paper", correction="none"
     )
     assert not wrong.passed
 
