@@ -9,7 +9,6 @@ from scipy.special import gammaln
 
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.intervals import mean_intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.significance import count_tests, hall, outcome_codes, random_subset
 from slicebeam.metrics.significance.hall import Moments
@@ -214,7 +213,7 @@ class Mean(base.Metric):
             self.of_all(totals, space, "change"),
         )
         constant = ready & ~(changes.variance > 0)
-        p, too_skewed = hall.paired(_defined(changes, ready), tail, everything)
+        p, too_skewed = hall.against_zero(_defined(changes, ready), everything).p_value(tail)
         refused = ready & too_skewed
         method = np.full(len(sums), outcome_codes.HALL_PAIRED, np.int8)
         if constant.any():
@@ -272,14 +271,13 @@ class Mean(base.Metric):
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Hall-corrected intervals, see `slicebeam.metrics.intervals.mean_intervals`."""
+        """Hall-corrected intervals of the difference from all examples, or of the mean change."""
         if space.comparison == "baseline":
             changes = self.moments(sums, space, "change")
-            return mean_intervals.of_paired(
-                changes, confidence, self.of_all(totals, space, "change")
-            )
+            everything = self.of_all(totals, space, "change")
+            return hall.against_zero(changes, everything).interval(confidence)
         own, rest, share = self._against_rest(sums, totals, space)
-        low, high = mean_intervals.of_difference_from_overall(own, rest, share, confidence)
+        low, high = hall.difference_from_overall(own, rest, share, confidence)
         # Two constants, of which nothing says how far they would vary.
         apart = (self.untestable(sums, totals, space) == 0) & (own.variance + rest.variance == 0)
         return np.where(apart, -np.inf, low), np.where(apart, np.inf, high)
@@ -296,7 +294,8 @@ class Mean(base.Metric):
         """Hall-corrected interval of the mean, with the skewness of all examples."""
         source: Source = "old" if old else "new"
         own = self.moments(sums, space, source)
-        low, high = mean_intervals.of_mean(own, confidence, self.of_all(totals, space, source))
+        everything = self.of_all(totals, space, source)
+        low, high = hall.against_zero(own, everything).interval(confidence)
         shift = self._shift(space, source)
         return np.maximum(low + shift, self.range[0]), np.minimum(high + shift, self.range[1])
 
@@ -313,7 +312,7 @@ class Mean(base.Metric):
         own = self.moments(sums, space, source, skewness)
         rest = self.moments(parents - sums, space, source, skewness)
         ready = (own.n > 1) & (rest.n > 1) & (own.variance + rest.variance > 0)
-        p, _ = hall.welch(_defined(own, ready), _defined(rest, ready), tail)
+        p, _ = hall.against_rest(_defined(own, ready), _defined(rest, ready)).p_value(tail)
         apart = (own.n > 0) & (rest.n > 0) & (own.variance + rest.variance == 0)
         # The parent varies only where its two constants differ by more than rounding.
         apart &= self.moments(parents, space, source).variance > 0

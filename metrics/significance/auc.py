@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betainc, betaincc
 
+from slicebeam.metrics.arrays import floats
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _tails(
     whole_sizes: tuple[ArrayLike, ArrayLike],
 ) -> tuple[FloatArray, FloatArray]:
     """Return the p-values (upper, lower) of the AUC of a random subset within each class."""
-    value, n1, n0 = as_floats(auc, *sizes)
+    value, n1, n0 = floats(auc, *sizes)
     N1, N0 = (np.asarray(size, dtype=np.float64) for size in whole_sizes)
     known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(whole.auc)
     all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
@@ -283,9 +284,3 @@ def _beta_tails(
     place = np.clip((end + np.where(right, z, -z)) / width, 0.0, 1.0)
     above, below = betaincc(first, second, place), betainc(first, second, place)
     return np.where(right, above, below), np.where(right, below, above)
-
-
-def as_floats(auc: ArrayLike, n1: ArrayLike, n0: ArrayLike) -> tuple[FloatArray, ...]:
-    """Return AUC and numbers of either class as float64 arrays of one shape."""
-    values = (np.asarray(value, dtype=np.float64) for value in (auc, n1, n0))
-    return tuple(np.broadcast_arrays(*values))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtr
 
+from slicebeam.metrics.arrays import floats
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def wald_p_value(
     delta: ArrayLike, variance: ArrayLike, freedom: ArrayLike, tail: Tail
 ) -> FloatArray:
     """Return the p-value of delta/√variance by Student's t; 1 where it is undefined or there is no variance."""
-    arrays = (np.asarray(value, dtype=np.float64) for value in (delta, variance, freedom))
-    difference, spread, degrees = np.broadcast_arrays(*arrays)
+    difference, spread, degrees = floats(delta, variance, freedom)
     usable = np.isfinite(difference) & np.isfinite(spread) & (spread > 0) & (degrees > 0)
     t = np.where(usable, difference, 0.0) / np.sqrt(np.where(usable, spread, 1.0))
     freedoms = np.where(usable, degrees, 1.0)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
+from slicebeam.metrics.arrays import floats
 from slicebeam.metrics.significance.count_tests import deviance
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -47,8 +48,7 @@ def pearson_iii_p_value(
     With k = 4/skewness², k + √k·z is standard gamma. Below a skewness of 0.01 Temme's uniform expansion
     (1979, SIAM J. Math. Anal. 10:757, first term) is used, of relative error 1/k.
     """
-    arrays = (np.asarray(value, dtype=np.float64) for value in (statistic, mean, sd, skewness))
-    value, centre, spread, skew = np.broadcast_arrays(*arrays)
+    value, centre, spread, skew = floats(statistic, mean, sd, skewness)
     usable = (spread > 0) & np.isfinite(value) & np.isfinite(centre)
     usable &= np.isfinite(spread) & np.isfinite(skew)
     scale = np.where(usable, spread, 1.0)

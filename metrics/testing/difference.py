@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
+
+from slicebeam.metrics.intervals.intervals import normal_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -36,15 +38,13 @@ def difference(
     from d to the end nearer to zero: p < 1 − confidence exactly where the interval excludes zero. Assumes no
     common examples, and estimates that were not selected for being extreme.
     """
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence {confidence} is not within (0, 1)")
-    value_now, low_now, high_now = (np.asarray(one, np.float64) for one in now)
-    value_then, low_then, high_then = (np.asarray(one, np.float64) for one in then)
+    value_now, low_now, high_now = (np.asarray(part, np.float64) for part in now)
+    value_then, low_then, high_then = (np.asarray(part, np.float64) for part in then)
     value = value_now - value_then
     below = np.hypot(_reach(low_now, value_now), _reach(value_then, high_then))
     above = np.hypot(_reach(value_now, high_now), _reach(low_then, value_then))
     reach = np.where(value > 0, below, above)
-    quantile = ndtri(0.5 + confidence / 2)
+    quantile = normal_quantile(confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.abs(value) / reach
     # Without any width, equal estimates are the same and others are surely not.
@@ -52,7 +52,7 @@ def difference(
     p = 2.0 * ndtr(-quantile * distance)
     undefined = ~np.isfinite(value + below + above)
     return RunDifference(
-        *(np.where(undefined, np.nan, one) for one in (value, value - below, value + above, p))
+        *(np.where(undefined, np.nan, part) for part in (value, value - below, value + above, p))
     )
 
 
