@@ -130,7 +130,7 @@ class Movement(NamedTuple):
 class Metric(ABC):
     """A metric: a function of a slice's sums.
 
-    A new metric of counts derives from `CellMetric`, which needs only its value and its derivative.
+    A new metric of counts derives from `CellMetric`, which needs only a formula.
     `Mean` averages a value of each example. Others define the abstract methods below.
 
     Arrays of sums are int64 [slices, columns] as `StatisticSpace` lays them out; ``totals`` are
@@ -155,24 +155,18 @@ class Metric(ABC):
     Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
     An example is in one of four cells, by its label and prediction; the metric is their mean gain:
 
-    >>> from slicebeam.metrics.measures.cell_metric import CellMetric
+    >>> from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
     >>> class NetBenefit(CellMetric):
     ...     name, title = "net_benefit", "Net benefit"
     ...     higher_is_better, range = True, (-0.25, 1.0)
     ...     needs = Needs(indicators=("positive", "predicted"))
     ...
-    ...     def gains(self, space, old):  # of each cell
-    ...         gain = np.where(space.holds("positive"), 1.0, -0.25)
-    ...         return gain * space.holds("predicted", old=old)
+    ...     def parts(self, space, *, old=False):  # sets of cells
+    ...         positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
+    ...         return [positive & predicted, ~positive & predicted, np.ones(space.cells, bool)]
     ...
-    ...     def of_cells(self, cells, space, *, old=False):  # [slices]; NaN without examples
-    ...         n, total = cells.sum(axis=1), cells @ self.gains(space, old)
-    ...         return np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0)
-    ...
-    ...     def gradient(self, cells, space, *, old=False):  # [slices, cells]
-    ...         value = self.of_cells(cells, space, old=old)[:, None]
-    ...         slope = (self.gains(space, old) - value) / cells.sum(axis=1)[:, None]
-    ...         return np.nan_to_num(slope)
+    ...     def formula(self, hits, alarms, examples):  # of their counts [slices]
+    ...         return ratio(hits - 0.25 * alarms, examples)
 
     Two slices and all 1,000 examples: true negatives, false negatives, false alarms and true
     positives. On which slice is the model worse than on all examples?

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
 from slicebeam.metrics.significance import count_tests, outcome_codes, refinement
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -103,29 +105,14 @@ class Share(CellMetric):
         marked: Sums = counts[:, self._which(space, old=old).marked].sum(axis=1)
         return marked
 
-    def of_cells(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.of_cells`."""
+    def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
+        """See `CellMetric.parts`."""
         which = self._which(space, old=old)
-        within = cells[:, which.within].sum(axis=1)
-        marked = cells[:, which.marked].sum(axis=1)
-        share: FloatArray = np.divide(
-            marked, within, out=np.full(within.shape, np.nan), where=within > 0
-        )
-        return self._of_share(share)
+        return [which.marked, which.within]
 
-    def gradient(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.gradient`."""
-        which = self._which(space, old=old)
-        within = cells[:, which.within].sum(axis=1)
-        marked = cells[:, which.marked].sum(axis=1)
-        safe = np.where(within > 0, within, 1.0)
-        share = marked / safe
-        slope = (which.marked[None, :] - share[:, None] * which.within[None, :]) / safe[:, None]
-        return np.where((within > 0)[:, None], slope * self._slope(share)[:, None], 0.0)
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        return self._of_share(ratio(*counts))
 
     def _of_share(self, share: FloatArray) -> FloatArray:
         """Return the metric of the share; F1 is another increasing function of its share."""
