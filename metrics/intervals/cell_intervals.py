@@ -35,8 +35,6 @@ def fbeta(
     (1954, J. R. Stat. Soc. B 16:175) interval of a ratio with the variance that T has *at f*, as in
     Wilson's. The share of misses among the errors is estimated by (fn + ½)/(fp + fn + 1).
     """
-    if not 0.0 < beta < np.inf:
-        raise ValueError(f"beta = {beta} is not a positive number")
     hits, alarms, misses = floats(tp, fp, fn)
     weight = beta * beta
     union = hits + alarms + misses

@@ -85,14 +85,9 @@ class Needs:
 
 
 class Target(NamedTuple):
-    """What a metric averages over examples.
+    """What a metric averages over examples: the layout of its sums, and the cells of its denominator.
 
-    Attributes
-    ----------
-    layout : what is summed of it
-    counted : bool [cells] of which examples: the metric's denominator
-    upward : whether large targets are for the worse
-    is_share : whether the sum inside a slice, over the sum of all examples, is a share
+    ``upward`` says that large targets are harmful, ``is_share`` that a slice's sum is a part of all examples'.
     """
 
     layout: TargetSums
@@ -104,12 +99,8 @@ class Target(NamedTuple):
 class Movement(NamedTuple):
     """How single examples change between two models, on slices.
 
-    Attributes
-    ----------
-    inconsistency : float64 [slices] standard deviation of an example's change, weighted where examples are; NaN
-        without weight (Eyuboglu et al. 2024, section 2)
-    improved, degraded, counted : int64 [slices] examples that changed for the better and for the worse, and those in
-        the metric's denominator; None where only sums of values are known
+    The standard deviation of an example's change (Eyuboglu et al. 2024, section 2), NaN without weight; how many
+    changed for the better and for the worse, and how many count, None where only sums of values are known.
     """
 
     inconsistency: FloatArray
@@ -183,8 +174,8 @@ class Metric(ABC):
     >>> low.round(2), high.round(2)
     (array([-0.2 , -0.03]), array([-0.06,  0.15]))
 
-    Add it to the ``METRICS`` of a module in ``slicebeam.metrics.registered``: the command line and
-    all pipelines then know it by name.
+    Add it to ``slicebeam.metrics.registered.METRICS``: the command line and all pipelines then know it
+    by name.
     """
 
     name: str
@@ -240,12 +231,7 @@ class Metric(ABC):
         alternative: Alternative,
         tested: Tested,
     ) -> FloatArray:
-        """Return the smallest p-value [slices] of `test` that the error of the value leaves.
-
-        Parameters
-        ----------
-        tested : what `test` returned for the same slices
-        """
+        """Return the smallest p-value [slices] of `test` (which returned ``tested``) that the error leaves."""
         return tested.p
 
     @abstractmethod
@@ -315,23 +301,11 @@ class Metric(ABC):
         return None
 
     def target_sums(self, sums: IntArray, space: StatisticSpace) -> FloatArray:
-        """Return the sums of the target of sets of examples [sets, columns of its layout].
-
-        Raises
-        ------
-        ValueError
-            The metric has no target.
-        """
+        """Return the sums of the target of sets of examples [sets, columns of its layout]."""
         raise ValueError(f"no average over the examples gives {self.name}")
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
-        """Return weight times target of each example of a block [rows].
-
-        Raises
-        ------
-        ValueError
-            The metric has no target.
-        """
+        """Return weight times target of each example of a block [rows]."""
         raise ValueError(f"no average over the examples gives {self.name}")
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
@@ -339,10 +313,9 @@ class Metric(ABC):
         return mean
 
     def change_variance(self, sums: IntArray, space: StatisticSpace) -> FloatArray | None:
-        """Return the variance [slices] of what each example adds to the delta.
+        """Return the variance [slices] of what each example adds to the delta, for two models of its change.
 
-        Of two models that of the change, of one that of the value. None for a metric that is not a mean
-        over all examples of the slice, or where they are weighted.
+        None for a metric that is not a mean over all examples of the slice, or where they are weighted.
         """
         return None
 

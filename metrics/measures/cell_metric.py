@@ -33,7 +33,6 @@ _ROUNDED_GRADIENT = 1e-9
 _STEP = 1e-100
 # Draws of the permutation law for each slice size: its deviation is known to 1.4 percent.
 _PERMUTATIONS = 2500
-_SEED = 0
 
 
 class CellMetric(base.Metric):
@@ -73,7 +72,8 @@ class CellMetric(base.Metric):
         gradient = np.zeros(cells.shape)
         for at, part in enumerate(parts):
             moved = [*counts[:at], counts[at] + _STEP * 1j, *counts[at + 1 :]]
-            slope = self.formula(*moved).imag / _STEP
+            with np.errstate(invalid="ignore"):
+                slope = self.formula(*moved).imag / _STEP
             gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
         return gradient
 
@@ -92,21 +92,20 @@ class CellMetric(base.Metric):
         p = np.ones(len(counts))
         some = np.flatnonzero(reasons == 0)
         values = self.of_cells(counts[some].astype(np.float64), space)
-        p[some], reasons[some] = permutation.permutation_p_value(
+        p[some], reasons[some], _ = permutation.permutation_p_value(
             lambda cells: self.of_cells(cells.astype(np.float64), space),
             counts[some],
             totals,
             values,
             tail,
             _PERMUTATIONS,
-            _SEED,
         )
         return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
     def own_cells(self, sums: Sums, space: StatisticSpace) -> tuple[Sums, StatisticSpace]:
         """Return sums [slices, columns] over the cells that this metric distinguishes, and their space.
 
-        Other metrics may need finer cells; what is found of this one must not depend on them.
+        Other metrics may need finer cells; this metric's results must not depend on them.
         """
         own = replace(
             space,
@@ -196,8 +195,7 @@ class CellMetric(base.Metric):
     def _test_weighted(self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
         """Linearised t of the delta at Kish's effective number of examples.
 
-        The variance is the larger of the linearised one and the one that the delta would have
-        if the slice were like all examples, so that a slice without errors has a variance too.
+        The variance is at least that of a slice like all examples, so that one without errors has one too.
         """
         reasons = self.untestable(sums, totals, space)
         delta = self.delta(sums, totals, space)
@@ -301,8 +299,7 @@ class CellMetric(base.Metric):
     ) -> tuple[FloatArray, FloatArray]:
         """Delta method, with t at the effective number of examples.
 
-        With weights the variance is at least that of as many effective examples of all the data:
-        a few heavy examples of one kind make the slice's own far too small.
+        With weights the variance is at least that of as many effective examples of all the data.
         """
         variance = self.value_variance(sums, space, old=old)
         if space.weighted:
@@ -393,22 +390,10 @@ def ratio(above: NDArray[Any], below: NDArray[Any]) -> NDArray[Any]:
 def exchange_p_value(
     counts: Sums, change: FloatArray, space: StatisticSpace, tail: Tail
 ) -> FloatArray:
-    """Return the p-value of a change that is all one way, by exchange of the two models.
+    """Return the p-value of a change that is all one way, by exchange of the two models; NaN elsewhere.
 
-    If the models are alike, either could have made any prediction: of the 2^d ways to exchange them on
-    the d examples on which one is right and the other wrong, none is as extreme as that in which the
-    same one is always right. It is McNemar's (1947) exact test where one discordant count is 0.
-
-    Parameters
-    ----------
-    counts : int64 [slices, cells]
-    change : float64 [slices] of the metric, which is to grow with every wrong prediction made right
-    tail : of the change
-
-    Returns
-    -------
-    float64 [slices]
-        NaN where neither model is always the right one on the examples that tell them apart.
+    Of the 2^d ways to exchange models that are alike on the d examples that tell them apart, none is as
+    extreme as one always being right: McNemar's (1947) exact test where one discordant count is 0.
     """
     right, was_right = (_is_right(space, old=old) for old in (False, True))
     gained = counts[:, right & ~was_right].sum(axis=1)

@@ -220,18 +220,12 @@ class AreaUnderCurve(base.Metric):
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
     ) -> FloatArray:
         """Z of the child's AUC as that of random positives and negatives of its parent."""
+        tail = self.tail("worse" if worse else "better")
         n1, n0 = self._classes(sums, space)
         above1, above0 = self._classes(parents, space)
         if space.comparison == "overall":
-            return auc.p_refine(
-                self.value(sums, space),
-                n1,
-                n0,
-                space.placements(parents),
-                above1,
-                above0,
-                worse_is_low=worse,
-            )
+            parent = space.placements(parents)
+            return auc.z_p_value(self.value(sums, space), n1, n0, parent, above1, above0, tail)
         ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
         # The child is part of its parent, so the difference varies by that much less.
         part = np.clip(1.0 - np.minimum(n1, n0) / np.maximum(np.minimum(above1, above0), 1.0), 0, 1)
@@ -241,7 +235,7 @@ class AreaUnderCurve(base.Metric):
             np.where(defined, ahead, 0.0),
             np.where(defined, variance, 1.0),
             np.maximum(np.minimum(n1, n0) - 1.0, 1.0),
-            self.tail("worse" if worse else "better"),
+            tail,
         )
         return np.where(defined, p, 1.0)
 

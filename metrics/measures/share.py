@@ -51,16 +51,7 @@ class _Which:
 
 
 class Share(CellMetric):
-    """The share of the examples ``within`` that are ``marked``.
-
-    Parameters
-    ----------
-    name, title : what the metric is called
-    marked : literal such as ``wrong`` or ``~predicted``
-    within : which examples are the denominator; all without
-    higher_is_better : its direction
-    compares_models : whether it depends on the model
-    """
+    """The share of the examples ``within`` (all without) that are ``marked``, a literal such as ``~predicted``."""
 
     def __init__(
         self,
@@ -124,11 +115,7 @@ class Share(CellMetric):
     def _test_overall(
         self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
     ) -> Tested:
-        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large.
-
-        Assumption: under the null the examples of the denominator that are in the slice are a
-        random subset of all of the denominator.
-        """
+        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         n, x, N, K = self._table(counts, totals, space)
         reasons = self.untestable(counts, totals, space)
         # The rest of the denominator is empty: nothing is left to compare with.

@@ -60,7 +60,7 @@ def placements(histogram: ArrayLike) -> Placements:
     Examples in one bucket tie. DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, with
     variance components over the examples as they are (divided by n, not n − 1).
     """
-    counts = _checked(histogram)
+    counts = np.asarray(histogram, dtype=np.int64)
     step = max(1, _ENTRIES_AT_ONCE // max(1, counts[:1].size))
     parts = [_placements(counts[at : at + step]) for at in range(0, max(1, len(counts)), step)]
     return Placements(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -68,7 +68,7 @@ def placements(histogram: ArrayLike) -> Placements:
 
 def discretisation_error(histogram: ArrayLike, coarse: BoolArray | None = None) -> FloatArray:
     """Return ½Σ p1·p0 over the ``coarse`` buckets [slices], which hold several scores: a bound of the error."""
-    counts = _checked(histogram).astype(np.float64)
+    counts = np.asarray(histogram, dtype=np.float64)
     size = counts.sum(axis=2)
     pairs = size[:, 0] * size[:, 1]
     together = counts[:, 0] * counts[:, 1]
@@ -84,8 +84,6 @@ def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
     At most `buckets` distinct scores have a bucket each, and the AUC is exact. Else a score that fills two
     average buckets has one, and the others are split as finely as the number allows.
     """
-    if buckets < 1:
-        raise ValueError(f"buckets = {buckets} is below 1")
     values, counts = np.unique(np.asarray(scores, dtype=np.float64), return_counts=True)
     if values.size <= buckets:
         return values[1:]
@@ -129,49 +127,6 @@ def z_p_value(
     """
     upper, lower = _tails(auc, (n1, n0), reference, (N1, N0))
     return select_tail(upper, lower, tail)
-
-
-def p_refine(
-    auc: ArrayLike,
-    n1: ArrayLike,
-    n0: ArrayLike,
-    parent: Placements,
-    parent_n1: ArrayLike,
-    parent_n0: ArrayLike,
-    *,
-    worse_is_low: bool,
-) -> FloatArray:
-    """Return how likely a random subset of the parent has an AUC as bad as the child's.
-
-    Parameters
-    ----------
-    auc : float array [pairs]
-        The child's.
-    n1, n0 : int arrays [pairs]
-        The child's positives and negatives.
-    parent : Placements of arrays [pairs]
-    parent_n1, parent_n0 : int arrays [pairs]
-        The parent's positives and negatives, the child's among them.
-    worse_is_low : bool
-        Whether a low AUC is harmful.
-
-    Returns
-    -------
-    float64 array [pairs]
-        One-sided p of `z_p_value` with the parent in the place of all examples; 1.0 where the child
-        is all of its parent.
-    """
-    upper, lower = _tails(auc, (n1, n0), parent, (parent_n1, parent_n0))
-    return lower if worse_is_low else upper
-
-
-def _checked(histogram: ArrayLike) -> IntArray:
-    counts = np.asarray(histogram, dtype=np.int64)
-    if counts.ndim != 3 or counts.shape[1] != 2:
-        raise ValueError(f"the histogram is {counts.shape}, not [slices, 2, buckets]")
-    if counts.size and counts.min() < 0:
-        raise ValueError(f"the histogram holds {counts.min()}: counts are ≥ 0")
-    return counts
 
 
 def _placements(counts: IntArray) -> Placements:

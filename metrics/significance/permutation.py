@@ -44,13 +44,6 @@ _LARGEST_MULTINOMIAL = 1_000_000
 _CELLS_PER_DRAW = 0.02
 
 
-class PermutationTest(NamedTuple):
-    """P-values [slices], never NaN nor 0, 1 where there was nothing to test; and the reasons."""
-
-    p: FloatArray
-    reasons: NDArray[np.int8]
-
-
 def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike) -> NullMoments:
     """Return the exact moments of a sum of scores [slices, cells] over n examples drawn from totals [cells].
 
@@ -95,7 +88,7 @@ def fbeta_p_value(
     """
     counts = (np.asarray(value, dtype=np.int64) for value in (tp, fp, fn, TP, FP, FN))
     hits, alarms, misses, all_hits, all_alarms, all_misses = np.broadcast_arrays(*counts)
-    weight = _recall_weight(beta)
+    weight = beta * beta
     drawn = hits + alarms + misses
     population = all_hits + all_alarms + all_misses
     gain = (1.0 + weight) * hits
@@ -109,12 +102,6 @@ def fbeta_p_value(
         rows = (drawn[end], hits[end], population[end], all_hits[end])
         p[end] = count_tests.mid_p(*rows, tail)
     return p
-
-
-def _recall_weight(beta: float) -> float:
-    if not 0.0 < beta < np.inf:
-        raise ValueError(f"beta = {beta} is not a positive number")
-    return beta * beta
 
 
 def balanced_accuracy_p_value(
@@ -171,7 +158,7 @@ def permutation_p_value(
     tail: Tail,
     replicates: int = 5000,
     seed: int = 0,
-) -> PermutationTest:
+) -> outcome_codes.Tested:
     """Return the p-value [slices] of any metric of cell counts if the slice were a random subset.
 
     The draws of size n are a function of (seed, n) alone. Up to n = 200 a tail that at least 20 draws reach is
@@ -192,7 +179,7 @@ def permutation_p_value(
         _test_own_sizes(draws, small, size, value, tail, p, reasons)
     if large.size:
         _test_on_grid(draws, large, size, value, tail, p, reasons)
-    return PermutationTest(p, reasons)
+    return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
 
 class _Sample(NamedTuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Correction
 
 
@@ -49,8 +49,6 @@ def by_adjusted(p: ArrayLike, m: int) -> FloatArray:
 
 
 def _step_up(p: FloatArray, m: int, factor: float) -> FloatArray:
-    if m < p.size:
-        raise ValueError(f"m = {m} tests are fewer than the {p.size} p-values given")
     order = np.argsort(p, kind="stable")
     scaled = p[order] * (factor * m / np.arange(1, p.size + 1))
     # The tests not given have p = 1 and adjusted values ≥ 1, so they never lower the others.
@@ -81,7 +79,13 @@ def adjusted(
     p_values = np.asarray(p, dtype=np.float64)
     at = np.asarray(level, dtype=np.int64)
     tests = np.asarray(tests_per_level, dtype=np.int64)
-    _validate(p_values, at, tests, levels)
+    given = np.bincount(at, minlength=levels + 1)[1:]
+    if (given > tests).any():
+        worst = int(np.argmax(given > tests))
+        raise ValueError(
+            f"level {worst + 1} has {given[worst]} p-values but only {tests[worst]} tests: "
+            "tests_per_level must be an upper bound"
+        )
     if correction == "none":
         return p_values.copy()
     if correction == "bh":
@@ -100,23 +104,3 @@ def adjusted(
     raise ValueError(
         f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'bh', 'by' or 'none'"
     )
-
-
-def _validate(p: FloatArray, level: IntArray, tests: IntArray, levels: int) -> None:
-    if p.shape != level.shape:
-        raise ValueError(f"{p.size} p-values but {level.size} levels were given")
-    if tests.size != levels:
-        raise ValueError(f"tests_per_level has {tests.size} entries for {levels} levels")
-    if not level.size:
-        return
-    if level.min() < 1 or level.max() > levels:
-        raise ValueError(
-            f"levels {level.min()}..{level.max()} were given, but levels are 1..{levels}"
-        )
-    given = np.bincount(level, minlength=levels + 1)[1:]
-    if (given > tests).any():
-        worst = int(np.argmax(given > tests))
-        raise ValueError(
-            f"level {worst + 1} has {given[worst]} p-values but only {tests[worst]} tests: "
-            "tests_per_level must be an upper bound"
-        )

@@ -101,13 +101,6 @@ def test_placements_do_not_depend_on_the_other_slices(monkeypatch):
     assert auc.placements(histogram[:0]).auc.shape == (0,)
 
 
-def test_wrong_histograms_are_refused():
-    with pytest.raises(ValueError, match="slices, 2, buckets"):
-        auc.placements(np.ones((3, 10), dtype=np.int64))
-    with pytest.raises(ValueError, match="holds -1"):
-        auc.placements(np.full((1, 2, 3), -1))
-
-
 def edge_cases():
     rng = np.random.default_rng(5)
     normal = rng.normal(size=5000)
@@ -146,8 +139,6 @@ def test_heavy_values_leave_fine_buckets_to_the_others():
     scores = np.where(rng.random(20_000) < 0.7, 0.25, rng.normal(size=20_000))
     at = np.searchsorted(auc.bucket_edges(scores, BUCKETS), scores, side="right")
     assert np.bincount(at[scores != 0.25]).max() < 1.2 * 6000 / (BUCKETS - 2)
-    with pytest.raises(ValueError, match="below 1"):
-        auc.bucket_edges(scores, 0)
 
 
 @pytest.mark.parametrize(
@@ -213,16 +204,14 @@ def test_large_slices_have_the_normal_z():
 
 
 @pytest.mark.slow
-def test_p_refine_is_uniform_for_random_parts_of_a_parent():
+def test_p_is_uniform_for_random_parts_of_a_parent():
     parent = population(0.85, 0.3, size=900, seed=8)
     parent_n0, parent_n1 = parent.sum(axis=1)
     children = auc.placements(random_slices(parent, 400, 120, 6000, seed=9))
     parents = auc.placements(np.broadcast_to(parent, (6000, *parent.shape)))
     sides = [
-        auc.p_refine(
-            children.auc, 120, 400, parents, parent_n1, parent_n0, worse_is_low=worse_is_low
-        )
-        for worse_is_low in (True, False)
+        auc.z_p_value(children.auc, 120, 400, parents, parent_n1, parent_n0, tail)
+        for tail in ("lower", "upper")
     ]
     for p in sides:
         for level in (0.01, 0.05, 0.3, 0.7):
@@ -360,8 +349,8 @@ def test_no_other_auc_is_possible(row):
     whole = auc.placements(np.array([patterns[row]]))
     for tail in ("both", "lower", "upper"):
         assert auc.z_p_value(whole.auc, 2, 3, whole, 4, 9, tail) == 1.0
-    assert auc.p_refine(whole.auc, 2, 3, whole, 4, 9, worse_is_low=True) == 1.0
-    assert auc.p_refine(whole.auc, 4, 9, whole, 4, 9, worse_is_low=False) == 1.0
+    assert auc.z_p_value(whole.auc, 2, 3, whole, 4, 9, "lower") == 1.0
+    assert auc.z_p_value(whole.auc, 4, 9, whole, 4, 9, "upper") == 1.0
 
 
 def test_tiny_and_nearly_whole_slices_have_finite_p_values():

@@ -93,13 +93,6 @@ def test_paired_with_nothing_to_test_is_one():
     assert refinement.p_refine_paired([], [], [], [], [], []).shape == (0,)
 
 
-def test_paired_refuses_a_child_that_is_not_in_its_parent():
-    with pytest.raises(ValueError, match=r"b = 4 of a child is not within 0\.\.3"):
-        refinement.p_refine_paired(5, 4, 0, 10, 3, 2)
-    with pytest.raises(ValueError, match="n - b - c = -1"):
-        refinement.p_refine_paired(2, 2, 1, 10, 3, 2)
-
-
 def test_paired_sums_in_bounded_memory():
     rng = np.random.default_rng(4)
     n_parent = rng.integers(15_000, 20_000, 1000)

@@ -11,7 +11,6 @@ from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.testing.slice_test import SliceTest
-from tests.oracles import significance
 
 
 def fits(name, comparison):
@@ -126,29 +125,6 @@ def test_directions(name, comparison, test):
     assert p["better"][1] < 0.01
     assert p["better"][0] > 0.9
     np.testing.assert_allclose(p["both"], 2 * np.minimum(p["worse"], p["better"]), rtol=1e-9)
-
-
-@pytest.mark.parametrize("alternative", ALTERNATIVES)
-@pytest.mark.parametrize("name", SHARES)
-def test_auto_is_the_mid_p(name, alternative):
-    rng = np.random.default_rng(1)
-    tail = {"worse": "upper", "better": "lower", "both": "both"}[alternative]
-    totals = np.array([170, 30])
-    counts = rng.binomial(totals, rng.random((40, 1)))
-    p, _, _ = run(made(name, "overall", "auto", alternative), counts, totals)
-    expected = [
-        significance.hypergeometric_mid_p(n, x, 200, 30, tail)
-        for n, x in zip(counts.sum(axis=1).tolist(), counts[:, 1].tolist(), strict=True)
-    ]
-    np.testing.assert_allclose(p, expected, rtol=1e-8, atol=1e-14)
-    totals = np.array([90, 30, 40, 40])
-    counts = rng.binomial(totals, rng.random((40, 1)))
-    p, _, _ = run(made(name, "baseline", "auto", alternative), counts, totals)
-    expected = [
-        significance.mcnemar_mid_p(b, c, tail)
-        for b, c in zip(counts[:, 1].tolist(), counts[:, 2].tolist(), strict=True)
-    ]
-    np.testing.assert_allclose(p, expected, rtol=1e-8, atol=1e-14)
 
 
 def test_no_slices():
