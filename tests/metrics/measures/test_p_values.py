@@ -11,6 +11,7 @@ from scipy import stats
 from slicebeam.metrics.kinds import ALTERNATIVES
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.testing.slice_test import SliceTest
 from tests.metrics.measures.test_metric_values import CASES, Examples, by_sklearn, random_members
 from tests.random_subsets import saddle_point
@@ -102,17 +103,6 @@ def test_shares_of_two_models_are_tested_by_mcnemars_mid_p(name, alternative):
         assert metric(name).inputs(one, totals, space) == counts
         expected = mid_p(stats.binom(b + c, 0.5), b, name, alternative)
         assert p == pytest.approx(expected, rel=1e-7, abs=1e-12)
-
-
-def hall_p(t, G, df):
-    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
-    return float(2 * stats.t.sf(abs(T), df))
-
-
-def raised(n, variance, reference, skewness):
-    """The variance with γ²/2 more values that are spread as the reference, if that is more."""
-    more = skewness**2 / 2
-    return max(variance, ((n - 1) * variance + more * reference) / (n - 1 + more))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -305,12 +295,11 @@ def test_auc_that_is_turned_over_is_not_called_unchanged():
 
 def test_the_paired_t_follows_from_its_inputs():
     for inputs, p in inputs_and_p("log_loss", "baseline"):
-        n, mean, s2, _ = (
-            inputs[f"change on the slice {what}"] for what in ("n", "mean", "variance", "skewness")
+        own, everything = (
+            Moments(*(inputs[f"change on {which} {field}"] for field in Moments._fields))
+            for which in ("the slice", "all")
         )
-        skewness, of_all = inputs["change on all skewness"], inputs["change on all variance"]
-        v = raised(n, s2, of_all, skewness) / n
-        np.testing.assert_allclose(p, hall_p(mean / v**0.5, skewness / n**0.5, n - 1), rtol=1e-8)
+        assert against_zero(own, everything).p_value("both")[0] == pytest.approx(p, rel=1e-8)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
