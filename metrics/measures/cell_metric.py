@@ -215,12 +215,8 @@ class CellMetric(base.Metric):
         if is_paired:
             same, apart = outcome_codes.UNCHANGED, outcome_codes.UNVARYING
         reasons[constant] = np.where(delta[constant] == 0, same, apart)
-        p = delta_method.wald_p_value(
-            np.where(reasons == 0, delta, 0.0),
-            np.where(reasons == 0, variance, 1.0),
-            np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
-            tail,
-        )
+        freedom = np.maximum(self.effective_n(sums, space) - 1.0, 1.0)
+        p = delta_method.wald_p_value(delta, variance, freedom, tail)
         method = np.full(len(sums), outcome_codes.LINEARISED, np.int8)
         if is_paired and self.kind == "pointwise":
             # Every example changes by the same amount.
@@ -351,14 +347,8 @@ class CellMetric(base.Metric):
         variance = delta_method.variance(
             own, above, self._squares(sums, space), self._squares(parents, space)
         )
-        defined = ~np.isnan(ahead) & (variance > 0)
-        p = delta_method.wald_p_value(
-            np.where(defined, ahead, 0.0),
-            np.where(defined, variance, 1.0),
-            np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
-            tail,
-        )
-        return np.where(defined, p, 1.0)
+        freedom = np.maximum(self.effective_n(sums, space) - 1.0, 1.0)
+        return delta_method.wald_p_value(ahead, variance, freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return the counts by cell, named by what holds in each, of the slice and of all examples."""

@@ -191,19 +191,17 @@ class Mean(base.Metric):
         whose variance is raised by that of all examples, and Hall's refusal stands.
         """
         ready = reasons == 0
-        changes, everything = (
-            self.moments(sums, space, "change"),
-            self.of_all(totals, space, "change"),
-        )
+        changes = self.moments(sums, space, "change")
+        everything = self.of_all(totals, space, "change")
         constant = ready & ~(changes.variance > 0)
-        p, too_skewed = hall.against_zero(_defined(changes, ready), everything).p_value(tail)
+        t = hall.against_zero(changes, everything)
+        p, too_skewed = t.p_value(tail)
         refused = ready & too_skewed
         method = np.full(len(sums), outcome_codes.HALL_PAIRED, np.int8)
         if constant.any():
             one_way = changes.mean * everything.skewness >= 0
             flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
-            varies = hall.against_zero(changes, everything).error > 0
-            least = np.where(one_way | ~varies, 0.0, p)
+            least = np.where(one_way | ~(t.error > 0), 0.0, p)
             p = np.where(constant, np.maximum(flipped, least), p)
             refused &= ~(constant & one_way)
             method[constant] = outcome_codes.SIGN_FLIP
@@ -294,14 +292,13 @@ class Mean(base.Metric):
         skewness = float(self.of_all(totals, space, source).skewness)
         own = self.moments(sums, space, source, skewness)
         rest = self.moments(parents - sums, space, source, skewness)
-        ready = (own.n > 1) & (rest.n > 1) & (own.variance + rest.variance > 0)
-        p, _ = hall.against_rest(_defined(own, ready), _defined(rest, ready)).p_value(tail)
+        p, _ = hall.against_rest(own, rest).p_value(tail)
         apart = (own.n > 0) & (rest.n > 0) & (own.variance + rest.variance == 0)
         # The parent varies only where its two constants differ by more than rounding.
         apart &= self.moments(parents, space, source).variance > 0
         extreme = own.mean > rest.mean if tail == "upper" else own.mean < rest.mean
         subsets = gammaln(own.n + rest.n + 1) - gammaln(own.n + 1) - gammaln(rest.n + 1)
-        return np.where(ready, p, np.where(apart & extreme, np.exp(-subsets), 1.0))
+        return np.where(apart & extreme, np.exp(-subsets), p)
 
     def target(self, space: StatisticSpace) -> base.Target:
         """Return the value itself about its shift, or its change between two models."""
@@ -380,13 +377,3 @@ class Mean(base.Metric):
             for field, column in zip(Moments._fields, moments, strict=True):
                 named[f"{name} {field}"] = float(np.broadcast_to(column, (1,))[0])
         return named
-
-
-def _defined(moments: Moments, ready: BoolArray) -> Moments:
-    """Return moments with harmless numbers where there is nothing to test."""
-    return Moments(
-        np.where(ready, moments.n, 2.0),
-        np.where(ready, moments.mean, 0.0),
-        np.where(ready, moments.variance, 1.0),
-        np.where(ready, moments.skewness, 0.0),
-    )

@@ -147,11 +147,8 @@ class AreaUnderCurve(base.Metric):
             delta = self.delta(sums, totals, space) + shift
             unvarying = np.where(delta == 0, outcome_codes.UNCHANGED, outcome_codes.UNVARYING)
             reasons = np.where(ready & ~(variance > 0), unvarying, reasons).astype(np.int8)
-            ready = reasons == 0
             freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
-            p[ready] = delta_method.wald_p_value(
-                delta[ready], variance[ready], freedom[ready], tail
-            )
+            p = delta_method.wald_p_value(delta, variance, freedom, tail)
             return outcome_codes.Tested.by(outcome_codes.DELTA_METHOD, p, reasons)
         whole = totals[: space.columns]
         of_all = space.placements(whole)
@@ -230,14 +227,8 @@ class AreaUnderCurve(base.Metric):
         # The child is part of its parent, so the difference varies by that much less.
         part = np.clip(1.0 - np.minimum(n1, n0) / np.maximum(np.minimum(above1, above0), 1.0), 0, 1)
         variance = self._gain_variance(sums, space) * part
-        defined = ~np.isnan(ahead) & (variance > 0)
-        p = delta_method.wald_p_value(
-            np.where(defined, ahead, 0.0),
-            np.where(defined, variance, 1.0),
-            np.maximum(np.minimum(n1, n0) - 1.0, 1.0),
-            tail,
-        )
-        return np.where(defined, p, 1.0)
+        freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
+        return delta_method.wald_p_value(ahead, variance, freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return classes and placements of the slice and of all examples, and the gains' variance."""

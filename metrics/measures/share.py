@@ -199,8 +199,7 @@ class Share(CellMetric):
         if space.weighted:
             which = self._which(space, old=old)
             first = space.weights(sums)[:, which.within].sum(axis=1)
-            second = space.weights(sums, 2)[:, which.within].sum(axis=1)
-            n = np.divide(first**2, second, out=np.zeros(first.shape), where=second > 0)
+            n = self._kish(sums, which.within, space)
             marked = space.weights(sums)[:, which.marked].sum(axis=1)
             share = np.divide(marked, first, out=np.zeros(first.shape), where=first > 0)
             # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
