@@ -241,32 +241,23 @@ def test_populations_beyond_numpys_limit(n):
     assert tested.p[0] == pytest.approx(expected, rel=0.6 if n == 40 else 0.15)
 
 
-def test_degenerate_slices_have_p_1_and_a_reason():
-    everything = TOTALS[None, :]
-    whole = permutation.permutation_p_value(mcc, everything, TOTALS, [0.6], "both")
-    assert (whole.p[0], whole.reasons[0]) == (1.0, outcome_codes.NO_VARIANCE)
-    constant = permutation.permutation_p_value(
-        share, [[30, 0], [300, 0]], np.array([1000, 0]), [1.0, 1.0], "both", 100
-    )
-    np.testing.assert_array_equal(constant.p, 1.0)
-    np.testing.assert_array_equal(constant.reasons, outcome_codes.NO_VARIANCE)
+UNDEFINED, SAME = outcome_codes.UNDEFINED_REPLICATES, outcome_codes.NO_VARIANCE
+NEGATIVE = np.array([0, 0, 0, 9000])
+
+
+@pytest.mark.parametrize(("value_of", "counts", "totals", "observed", "reason"), [
+    (mcc, [TOTALS], TOTALS, [0.6], SAME),
+    (share, [[30, 0], [300, 0]], np.array([1000, 0]), [1.0, 1.0], SAME),
     # With 1 % positives most small slices have none.
-    rare = np.array([50, 150, 50, 19750])
-    refused = permutation.permutation_p_value(
-        mcc, [[20, 0, 0, 0], [20, 0, 0, 0]], rare, [0.1, np.nan], "both", 500
-    )
-    np.testing.assert_array_equal(refused.p, 1.0)
-    np.testing.assert_array_equal(refused.reasons, outcome_codes.UNDEFINED_REPLICATES)
-    never = permutation.permutation_p_value(
-        mcc, [[500, 0, 0, 0]], np.array([0, 0, 0, 9000]), [np.nan], "both", 100
-    )
-    assert (never.p[0], never.reasons[0]) == (1.0, outcome_codes.UNDEFINED_REPLICATES)
-    undefined = permutation.permutation_p_value(
-        mcc, [[500, 0, 0, 0]], np.array([0, 0, 0, 9000]), [0.2], "both", 100
-    )
-    assert (undefined.p[0], undefined.reasons[0]) == (1.0, outcome_codes.UNDEFINED_REPLICATES)
-    none = permutation.permutation_p_value(mcc, np.empty((0, 4), int), TOTALS, [], "both")
-    assert none.p.shape == none.reasons.shape == (0,)
+    (mcc, [[20, 0, 0, 0]] * 2, np.array([50, 150, 50, 19750]), [0.1, np.nan], UNDEFINED),
+    (mcc, [[500, 0, 0, 0]], NEGATIVE, [np.nan], UNDEFINED),
+    (mcc, [[500, 0, 0, 0]], NEGATIVE, [0.2], UNDEFINED),
+    (mcc, np.empty((0, 4), int), TOTALS, [], UNDEFINED),
+])  # fmt: skip
+def test_degenerate_slices_have_p_1_and_a_reason(value_of, counts, totals, observed, reason):
+    tested = permutation.permutation_p_value(value_of, counts, totals, observed, "both", 500)
+    assert tested.p.tolist() == [1.0] * len(counts)
+    assert tested.reasons.tolist() == [reason] * len(counts)
 
 
 def test_degenerate_counts_of_fbeta_and_balanced_accuracy():
