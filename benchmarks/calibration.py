@@ -394,7 +394,6 @@ CHECKS: dict[int, tuple[str, str, Callable[[Each], Result]]] = {
     3: ("the same, np < 10", "≤ .013 at .01, ≤ .07 at .05", designs.few_expected),
     4: ("deep tail, 8e-7", "ratio ≤ 1.6", designs.deep_tail),
     5: ("power, n = 50/100/200/500", "≥ .23/.48/.82/.99", designs.power),
-    6: ("cells against rows", "sd ratio .98–1.02, KS p > .001", designs.cells_against_rows),
     7: ("paper mode, n = 500/5000", ".009–.014", designs.paper_mode),
     8: ("McNemar mid-p", ".007–.013", designs.paired_models),
     9: ("mean log loss", ".007–.013", designs.mean_losses),

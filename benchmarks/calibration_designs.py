@@ -19,8 +19,6 @@ from scipy import stats
 from scipy.special import ndtri
 
 from slicebeam.metrics.counting.statistic_space import Range, fixed_point
-from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance import auc, count_tests, paper
 from tests.deviations import with_deviations
@@ -189,73 +187,6 @@ def power(_: Each = in_turn, draws: int = 100_000, slack: float = 0.0) -> Result
         words.append(f"{both:.3f}")
         passed &= min(both, side) >= bar - slack
     return Result("/".join(words), passed)
-
-
-# 6
-
-METRICS = ("accuracy", "precision", "f1", "mcc")
-SIZES = (50, 200, 1000, 5000)
-
-
-def _cells_of_rows(size: int) -> np.ndarray:
-    """Return the cell of each row, in the order of the nested slices."""
-    space = statistic_space(METRICS, "overall")
-    rng = np.random.default_rng(106)
-    positive = rng.random(size) < 0.3
-    predicted = rng.random(size) < np.where(positive, 0.65, 0.1)
-    bits = {"positive": positive, "predicted": predicted, "wrong": positive != predicted}
-    return sum(bits[name] * space.stride(name) for name in space.indicators)
-
-
-def _resampled_rows(replicates: range) -> np.ndarray:
-    """Return replicate counts [replicates, nested parts, cells] by Poisson weights of rows."""
-    cells = statistic_space(METRICS, "overall").cells
-    part = np.searchsorted(SIZES, np.arange(N), side="right")
-    atoms = np.eye((len(SIZES) + 1) * cells, dtype=np.float32)[part * cells + _cells_of_rows(N)]
-    ids = np.arange(N, dtype=np.uint64)
-    drawn = []
-    for begin in range(replicates.start, replicates.stop, 200):
-        some = np.arange(begin, min(begin + 200, replicates.stop))
-        weights = poisson_weights(6, some[:, None], ids[None, :]).astype(np.float32)
-        drawn.append(weights @ atoms)
-    return np.concatenate(drawn).reshape(-1, len(SIZES) + 1, cells)
-
-
-def cells_against_rows(
-    each: Each = in_turn, draws: int = 40_000, slack: float = 0.0, scale: float = 1.0
-) -> Result:
-    """Law of the replicates of deltas, from the counts and by resampling rows.
-
-    ``scale`` multiplies the counts that replicates are drawn from; any but 1 is wrong.
-    """
-    space = statistic_space(METRICS, "overall")
-    step = min(draws, 1000)
-    chunks = [range(begin, min(begin + step, draws)) for begin in range(0, draws, step)]
-    rows = np.concatenate(each(_resampled_rows, chunks)).astype(np.float64)
-    cells = _cells_of_rows(N)
-    everything = np.bincount(cells, minlength=space.cells)
-    ratios, p_values = [], []
-    for at, n in enumerate(SIZES):
-        inside = np.bincount(cells[:n], minlength=space.cells)
-        atoms = np.concatenate([inside, everything - inside])
-        drawn = np.random.default_rng([66, at]).poisson(atoms * scale, (draws, atoms.size))
-        own = drawn[:, : space.cells].astype(np.float64)
-        pairs = (
-            (rows[:, : at + 1].sum(axis=1), rows.sum(axis=1)),
-            (own, own + drawn[:, space.cells :]),
-        )
-        for name in METRICS:
-            measured = metric(name)
-            assert isinstance(measured, CellMetric)
-            deltas = [measured.of_cells(a, space) - measured.of_cells(b, space) for a, b in pairs]
-            by_rows, by_cells = (delta[~np.isnan(delta)] for delta in deltas)
-            ratios.append(float(by_cells.std() / by_rows.std()))
-            p_values.append(float(stats.ks_2samp(by_rows, by_cells, method="asymp").pvalue))
-    low, high = min(ratios), max(ratios)
-    return Result(
-        f"sd ratio {low:.3f} to {high:.3f}, least KS p {min(p_values):.3f}",
-        low >= 0.98 - slack and high <= 1.02 + slack and min(p_values) > 0.001,
-    )
 
 
 # 7

@@ -41,13 +41,6 @@ def test_power():
     assert designs.power(draws=10_000).passed
 
 
-@pytest.mark.slow
-def test_cells_against_rows():
-    # A ratio of two sds of 2,500 draws each varies by .02.
-    assert designs.cells_against_rows(draws=2500, slack=0.06).passed
-    assert not designs.cells_against_rows(draws=2500, slack=0.06, scale=0.8).passed
-
-
 def test_paper_mode():
     assert designs.paper_mode(draws=20_000, slack=0.003).passed
     assert not designs.paper_mode(draws=20_000, slack=0.003, sizes=(50,)).passed
