@@ -419,7 +419,7 @@ def main() -> int:
     chosen = parser.parse_args().only or list(CHECKS)
     unknown = [number for number in chosen if number not in CHECKS]
     if unknown:
-        parser.error(f"--only: there is no check {unknown[0]}; they are 1 to {len(CHECKS)}")
+        parser.error(f"--only: there is no check {unknown[0]}; they are {sorted(CHECKS)}")
     # One thread of linear algebra in each process: there are as many processes as cores.
     os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     rows, passed, begun = [], True, time.time()

@@ -182,5 +182,5 @@ def _share(wins: NDArray[np.generic], negatives: IntArray, positives: IntArray) 
     pairs = 2.0 * negatives.astype(np.float64) * positives.astype(np.float64)
     known = pairs > 0
     share = np.asarray(wins, np.float64) / np.where(known, pairs, 1.0)
-    # FloatArray of weights may leave the range by their rounding.
+    # Sums of float weights may leave the range by their rounding.
     return np.where(known, np.clip(share, 0.0, 1.0), np.nan)
