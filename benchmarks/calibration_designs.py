@@ -19,13 +19,8 @@ from scipy import stats
 from scipy.special import ndtri
 
 from slicebeam.metrics.counting.statistic_space import Range, fixed_point
-from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance import auc, hypergeometric, mcnemar
-from slicebeam.metrics.significance.paper import poisson_cell_counts
-from slicebeam.metrics.significance.refinement import p_refine_overall
-from slicebeam.metrics.testing.slice_test import SliceTest
+from slicebeam.metrics.significance import auc, count_tests, paper
 from tests.deviations import with_deviations
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -63,7 +58,7 @@ def mid_p_against_scipy(_: Each = in_turn, tables: int = 1000) -> Result:
     rng = np.random.default_rng(101)
     population = rng.integers(10, 30_000, tables)
     K, n = rng.integers(1, population), rng.integers(1, population)
-    deviation = np.sqrt(hypergeometric.variance(n, population, K))
+    deviation = np.sqrt(count_tests.variance(n, population, K))
     x = np.rint(n * K / population + rng.uniform(-32, 32, tables) * deviation).astype(int)
     x = np.clip(x, np.maximum(0, n + K - population), np.minimum(n, K))
     law = stats.hypergeom(population, K, n)
@@ -71,7 +66,7 @@ def mid_p_against_scipy(_: Each = in_turn, tables: int = 1000) -> Result:
     for tail, beyond in (("upper", law.sf(x)), ("lower", law.cdf(x - 1))):
         expected = beyond + 0.5 * law.pmf(x)
         compared = expected > 1e-250
-        ours = hypergeometric.mid_p(n, x, population, K, tail)
+        ours = count_tests.mid_p(n, x, population, K, tail)
         worst = max(worst, float(np.abs(ours / expected - 1.0)[compared].max()))
         smallest = min(smallest, float(expected[compared].min()))
     return Result(f"{worst:.1e}, tails to {smallest:.0e}", worst < 1e-8)
@@ -170,7 +165,7 @@ def deep_tail(_: Each = in_turn, *, normal: bool = False) -> Result:
     for n, rate in product((20, 50, 100, 200, 500, 1000, 2000, 5000), RATES):
         K = round(N * rate)
         x = np.arange(min(n, K) + 1)
-        chance = hypergeometric.pmf(x, N, K, n)
+        chance = count_tests.pmf(x, N, K, n)
         own = np.full(x.size, n)
         p = wald_p(own, x, N, K, "both") if normal else accuracy_p(own, x, N, K, "both")
         ratios.append(float(chance[p <= nominal].sum()) / nominal)
@@ -187,107 +182,35 @@ def power(_: Each = in_turn, draws: int = 100_000, slack: float = 0.0) -> Result
     for n, bar in ((50, 0.23), (100, 0.48), (200, 0.82), (500, 0.99)):
         x = rng.binomial(n, 0.25, draws)
         K = x + rng.binomial(N - n, 0.15, draws)
-        both = float((hypergeometric.mid_p(n, x, N, K, "both") <= 0.01).mean())
-        side = float((hypergeometric.mid_p(n, x, N, K, "upper") <= 0.005).mean())
+        both = float((count_tests.mid_p(n, x, N, K, "both") <= 0.01).mean())
+        side = float((count_tests.mid_p(n, x, N, K, "upper") <= 0.005).mean())
         words.append(f"{both:.3f}")
         passed &= min(both, side) >= bar - slack
     return Result("/".join(words), passed)
 
 
-# 6
-
-METRICS = ("accuracy", "precision", "f1", "mcc")
-SIZES = (50, 200, 1000, 5000)
-
-
-def _cells_of_rows(size: int) -> np.ndarray:
-    """Return the cell of each row, in the order of the nested slices."""
-    space = statistic_space(METRICS, "overall")
-    rng = np.random.default_rng(106)
-    positive = rng.random(size) < 0.3
-    predicted = rng.random(size) < np.where(positive, 0.65, 0.1)
-    bits = {"positive": positive, "predicted": predicted, "wrong": positive != predicted}
-    return sum(bits[name] * space.stride(name) for name in space.indicators)
-
-
-def _resampled_rows(replicates: range) -> np.ndarray:
-    """Return replicate counts [replicates, nested parts, cells] by Poisson weights of rows."""
-    cells = statistic_space(METRICS, "overall").cells
-    part = np.searchsorted(SIZES, np.arange(N), side="right")
-    atoms = np.eye((len(SIZES) + 1) * cells, dtype=np.float32)[part * cells + _cells_of_rows(N)]
-    ids = np.arange(N, dtype=np.uint64)
-    drawn = []
-    for begin in range(replicates.start, replicates.stop, 200):
-        some = np.arange(begin, min(begin + 200, replicates.stop))
-        weights = poisson_weights(6, some[:, None], ids[None, :]).astype(np.float32)
-        drawn.append(weights @ atoms)
-    return np.concatenate(drawn).reshape(-1, len(SIZES) + 1, cells)
-
-
-def cells_against_rows(
-    each: Each = in_turn, draws: int = 40_000, slack: float = 0.0, scale: float = 1.0
-) -> Result:
-    """Law of the replicates of deltas, from the counts and by resampling rows.
-
-    ``scale`` multiplies the counts that replicates are drawn from; any but 1 is wrong.
-    """
-    space = statistic_space(METRICS, "overall")
-    step = min(draws, 1000)
-    chunks = [range(begin, min(begin + step, draws)) for begin in range(0, draws, step)]
-    rows = np.concatenate(each(_resampled_rows, chunks)).astype(np.float64)
-    cells = _cells_of_rows(N)
-    everything = np.bincount(cells, minlength=space.cells)
-    ratios, p_values = [], []
-    for at, n in enumerate(SIZES):
-        inside = np.bincount(cells[:n], minlength=space.cells)
-        atoms = np.concatenate([inside, everything - inside])
-        drawn = poisson_cell_counts(np.rint(atoms[None] * scale).astype(int), draws, 66 + at)[0]
-        own = drawn[:, : space.cells].astype(np.float64)
-        pairs = (
-            (rows[:, : at + 1].sum(axis=1), rows.sum(axis=1)),
-            (own, own + drawn[:, space.cells :]),
-        )
-        for name in METRICS:
-            measured = metric(name)
-            assert isinstance(measured, CellMetric)
-            deltas = [measured.of_cells(a, space) - measured.of_cells(b, space) for a, b in pairs]
-            by_rows, by_cells = (delta[~np.isnan(delta)] for delta in deltas)
-            ratios.append(float(by_cells.std() / by_rows.std()))
-            p_values.append(float(stats.ks_2samp(by_rows, by_cells, method="asymp").pvalue))
-    low, high = min(ratios), max(ratios)
-    return Result(
-        f"sd ratio {low:.3f} to {high:.3f}, least KS p {min(p_values):.3f}",
-        low >= 0.98 - slack and high <= 1.02 + slack and min(p_values) > 0.001,
-    )
-
-
 # 7
 
 
-def _paper_rate(job: tuple[int, int], per_seed: int) -> int:
-    """Return how many random slices of n examples the paper's test calls at .01."""
-    n, seed = job
-    K = N // 5
-    x = np.random.default_rng([107, n, seed]).hypergeometric(K, N - K, n, per_seed)
-    space = statistic_space(["accuracy"], "overall")
-    test = SliceTest("accuracy", space, "paper-cells", "both", 20, seed)
-    sums = np.stack([n - x, x], axis=1)[:, None, :]
-    return int(np.count_nonzero(test.run(sums, np.array([[N - K, K]])).tested.p <= 0.01))
-
-
 def paper_mode(
-    each: Each = in_turn,
+    _: Each = in_turn,
     draws: int = 100_000,
     slack: float = 0.0,
     sizes: tuple[int, ...] = (500, 5000),
 ) -> Result:
     """False-positive rate of the paper's test at .01, error rate .2, 20 replicates."""
-    # Equal counts of one seed have equal replicates, so that there are many seeds.
-    per_seed = 100
-    seeds = draws // per_seed
-    jobs = [(n, seed) for n in sizes for seed in range(seeds)]
-    found = each(partial(_paper_rate, per_seed=per_seed), jobs)
-    rates = [sum(found[i : i + seeds]) / (seeds * per_seed) for i in range(0, len(found), seeds)]
+    K = N // 5
+    rates = []
+    for n in sizes:
+        rng = np.random.default_rng([107, n])
+        x = rng.hypergeometric(K, N - K, n, draws)
+        # A sum of Poisson weights is a Poisson number: replicates are drawn from the counts.
+        atoms = np.stack([x, n - x, K - x, N - K - n + x])
+        wrong, right, outside_wrong, outside_right = rng.poisson(atoms[:, :, None], (4, draws, 20))
+        share = wrong / (wrong + right)
+        everything = wrong + right + outside_wrong + outside_right
+        deltas = share - (wrong + outside_wrong) / everything
+        rates.append(float((paper.t_p_value(x / n - K / N, deltas, "both").p <= 0.01).mean()))
     return Result(
         "/".join(f"{rate:.4f}" for rate in rates),
         all(0.009 - slack <= rate <= 0.014 + slack for rate in rates),
@@ -305,7 +228,7 @@ def paired_models(_: Each = in_turn, draws: int = 100_000, *, exact: bool = Fals
         discordant = rng.binomial(round(expected / share), share, draws)
         b = rng.binomial(discordant, 0.5)
         for tail, part in (("both", 1.0), ("upper", 0.5), ("lower", 0.5)):
-            p = mcnemar.mid_p(b, discordant - b, tail)
+            p = count_tests.mcnemar_mid_p(b, discordant - b, tail)
             if exact:
                 p = p + stats.binom.pmf(b, discordant, 0.5) * (0.5 / part)
             rates.append(float((p <= 0.01 * part).mean()) / part)
@@ -481,7 +404,7 @@ def _inherited(seed: int) -> list[tuple[float, float, float]]:
                 rows.append((*counts(child), N, int(wrong.sum())))
                 owner += [children] * (len(above) + 1)
                 children += 1
-    p = p_refine_overall(*np.array(rows).T, worse_is_high=True)
+    p = count_tests.mid_p(*np.array(rows).T, "upper")
     of = np.array(owner)
     split = [p[of == child] for child in range(children)]
     return [(float(one[0]), float(one[1:-1].max()), float(one[-1])) for one in split]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from benchmarks.calibration_designs import SIDES, Each, N, Result, in_turn
 from slicebeam.metrics.counting.statistic_space import Range, fixed_point
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance.hall import Moments, welch
+from slicebeam.metrics.significance.hall import Moments, against_rest
 from tests.deviations import with_deviations
 
 SIZES = (20, 25, 30, 50, 60, 150)
@@ -100,7 +100,7 @@ def _p(sums: np.ndarray, totals: np.ndarray, space: Any, side: Any, *, by_hall: 
     skewness = own.of_all(totals, space).skewness  # type: ignore[attr-defined]
     whole = totals[None, : space.columns]
     inside, rest = (own.moments(some, space) for some in (sums, whole - sums))  # type: ignore[attr-defined]
-    return welch(inside, Moments(*rest[:3], skewness), own.tail(side))[0]
+    return against_rest(inside, Moments(*rest[:3], skewness)).p_value(own.tail(side))[0]
 
 
 def random_slices(

@@ -24,7 +24,7 @@ from slicebeam.metrics.findings.choice import Choice
 from slicebeam.metrics.findings.held import HeldExamples
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import hypergeometric
+from slicebeam.metrics.significance import count_tests
 from slicebeam.transforms.discovery.one_thread import one_thread
 
 ROWS, FEATURES, CAUSES, BINS = 30_000, 24, 6, 7
@@ -70,7 +70,7 @@ def candidates(
     key, n, x, level = map(np.concatenate, (keys, sizes, totals, levels))
     order = np.argsort(key)
     key, n, x, level = key[order], n[order], x[order], level[order]
-    p = hypergeometric.mid_p(n, x.astype(np.int64), ROWS, int(wrong.sum()), "upper")
+    p = count_tests.mid_p(n, x.astype(np.int64), ROWS, int(wrong.sum()), "upper")
     # The smallest p-values, as many as the table in question has significant slices.
     called = p <= min(ALPHA, float(np.sort(p)[min(MOST_KEPT, p.size) - 1]))
     harm = x / n - wrong.mean()

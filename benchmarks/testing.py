@@ -195,7 +195,7 @@ def main() -> None:
             rng = np.random.default_rng(0)
             n = sizes(chosen.slices, rng)
             space, sums, totals = sums_of(statistic_space([name], comparison), n, rows, rng)
-            test = SliceTest(name, space, "auto", "worse", 1, 0)
+            test = SliceTest(name, space, "auto", "worse")
             tested = float(np.mean(test.run(sums[:, None], totals[None]).tested.reasons == 0))
             own = seconds(lambda: test.run(sums[:, None], totals[None]))  # noqa: B023
             other = peer_seconds(peer, n, rng)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 Comparison = Literal["overall", "baseline"]
 Alternative = Literal["worse", "better", "both"]
 Tail = Literal["upper", "lower", "both"]
-Test = Literal["auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"]
+Test = Literal["auto", "bootstrap-rows", "paper"]
 Correction: TypeAlias = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
 # How the items of a shift are chosen.
 Method = Literal["plus", "masa", "proportional", "uniform"]
@@ -21,14 +21,4 @@ TESTS: tuple[Test, ...] = get_args(Test)
 CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 METHODS: tuple[Method, ...] = get_args(Method)
 
-# Tests whose replicates are drawn from the counts, and those that resample the examples.
-OF_CELLS: tuple[Test, ...] = ("bootstrap-cells", "paper-cells")
-OF_ROWS: tuple[Test, ...] = ("bootstrap-rows", "paper")
-PAPER: tuple[Test, ...] = ("paper", "paper-cells")
-REPLICATES: dict[Test, int] = {
-    "auto": 200,
-    "bootstrap-rows": 200,
-    "bootstrap-cells": 1000,
-    "paper": 20,
-    "paper-cells": 20,
-}
+REPLICATES: dict[Test, int] = {"auto": 200, "bootstrap-rows": 200, "paper": 20}

@@ -1,14 +1,11 @@
-"""Finds metrics by name, in every module of ``slicebeam.metrics.registered``."""
+"""Finds metrics by name."""
 
 from __future__ import annotations
 
-import pkgutil
 from functools import cache
-from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics import registered
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import Comparison
@@ -16,6 +13,7 @@ from slicebeam.metrics.measures.base import Metric, Needs
 from slicebeam.metrics.measures.confusion import FBeta
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
+from slicebeam.metrics.registered import METRICS
 from slicebeam.metrics.user_metrics import load, loaded
 
 if TYPE_CHECKING:
@@ -28,13 +26,7 @@ _COLUMN, _BETA = "mean:", "fbeta:"
 @cache
 def metrics() -> dict[str, Metric]:
     """Return all metrics without a parameter by name, sorted."""
-    modules = sorted(module.name for module in pkgutil.iter_modules(registered.__path__))
-    found = [
-        metric
-        for name in modules
-        for metric in import_module(f"{registered.__name__}.{name}").METRICS
-    ]
-    return {metric.name: metric for metric in sorted(found, key=lambda metric: metric.name)}
+    return {metric.name: metric for metric in sorted(METRICS, key=lambda metric: metric.name)}
 
 
 def metric(name: str) -> Metric:

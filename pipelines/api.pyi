@@ -53,9 +53,7 @@ def search(
     alternative: Literal["worse", "better", "both"] = "worse",
     seed: int = 0,
     tfma_module: str | Sequence[str] = (),
-    test: Literal[
-        "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
-    ] = "auto",
+    test: Literal["auto", "bootstrap-rows", "paper"] = "auto",
     replicates: int | None = None,
     correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"] | None = None,
     alpha: float | None = None,
@@ -113,8 +111,8 @@ def search(
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
     tfma_module : Module of your own TFMA metrics, which `metric` or `eval_config` names. Importing it runs its code. One or several.
-    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
-    replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
+    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over Poisson replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
+    replicates : Number of bootstrap replicates. By default 200, 20 for paper.
     correction : Correction for testing many slices: fdr-level, fwer-level, bh, by or none. By default fdr-level.
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
@@ -185,9 +183,7 @@ def discover(
     compare: Literal["overall", "baseline"] | None = None,
     alternative: Literal["worse", "better", "both"] = "both",
     seed: int = 0,
-    test: Literal[
-        "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
-    ] = "auto",
+    test: Literal["auto", "bootstrap-rows", "paper"] = "auto",
     replicates: int | None = None,
     correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"] | None = None,
     alpha: float | None = None,
@@ -255,8 +251,8 @@ def discover(
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
-    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
-    replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
+    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over Poisson replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
+    replicates : Number of bootstrap replicates. By default 200, 20 for paper.
     correction : Correction for testing many slices: fdr-level, fwer-level, bh, by or none. By default fdr-level.
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
@@ -318,9 +314,7 @@ def check(
     alternative: Literal["worse", "better", "both"] = "worse",
     seed: int = 0,
     tfma_module: str | Sequence[str] = (),
-    test: Literal[
-        "auto", "bootstrap-rows", "bootstrap-cells", "permutation", "paper", "paper-cells"
-    ] = "auto",
+    test: Literal["auto", "bootstrap-rows", "paper"] = "auto",
     replicates: int | None = None,
     correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"] | None = None,
     alpha: float | None = None,
@@ -376,8 +370,8 @@ def check(
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
     tfma_module : Module of your own TFMA metrics, which `metric` or `eval_config` names. Importing it runs its code. One or several.
-    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows, bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
-    replicates : Number of bootstrap replicates. By default 200 of rows, 1000 of cells, 20 for paper.
+    test : auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over Poisson replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its settings (alpha 0.01, no correction, size 1).
+    replicates : Number of bootstrap replicates. By default 200, 20 for paper.
     correction : Correction for testing many slices: fdr-level, fwer-level, bh, by or none. By default fdr-level.
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.

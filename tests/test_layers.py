@@ -28,7 +28,7 @@ ORDER = (
     "metrics/findings",
     "metrics/measures",
     "metrics/user_metrics.py",
-    "metrics/registered",
+    "metrics/registered.py",
     "metrics/registry.py",
     "metrics/testing",
     "metrics/discovery",

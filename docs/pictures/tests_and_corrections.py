@@ -17,7 +17,7 @@ from scipy import stats
 
 from slicebeam.metrics.intervals.intervals import wilson
 from slicebeam.metrics.randomness import poisson_weights
-from slicebeam.metrics.significance import hall, hypergeometric, likelihood_ratio
+from slicebeam.metrics.significance import count_tests, hall
 from slicebeam.metrics.significance.pearson_iii import pearson_iii_p_value
 from slicebeam.metrics.significance.permutation import linear_statistic_moments
 from slicebeam.metrics.significance.random_subset import (
@@ -55,10 +55,10 @@ def exact_rates(axis: Axes) -> None:
     """Draw the law of right answers in 453 random examples, and the slice of the tutorial."""
     n, x, N, K = 453, 362, 16_281, 14_193
     counts = np.arange(352, 425)
-    chance = hypergeometric.pmf(counts, N, K, n)
+    chance = count_tests.pmf(counts, N, K, n)
     axis.bar(counts, chance, width=1.0, color=GREY, label="random groups of 453 people")
     axis.axvline(x, color=RED, label="the slice: 362 right")
-    p = float(hypergeometric.mid_p(n, x, N, K, "lower"))
+    p = float(count_tests.mid_p(n, x, N, K, "lower"))
     axis.annotate(
         f"p = {p:.1e}", (x, 0.004), (366, 0.02), arrowprops={"arrowstyle": "-", "color": RED}
     )
@@ -72,11 +72,12 @@ def corrected_root(axis: Axes) -> None:
     """Draw approximate p-values of a large table as multiples of the exact ones."""
     n, N, K = 20_000, 1_000_000, 100_000
     x = np.arange(2_040, 2_600, 4)
-    exact = hypergeometric.mid_p(n, x, N, K, "upper")
-    mean, deviation = n * K / N, np.sqrt(hypergeometric.variance(n, N, K))
+    exact = count_tests.mid_p(n, x, N, K, "upper")
+    mean, deviation = n * K / N, np.sqrt(count_tests.variance(n, N, K))
     plain = stats.norm.sf((x - mean) / deviation)
-    root = stats.norm.sf(likelihood_ratio.signed_root(n, x, N, K))
-    corrected = likelihood_ratio.p_value(n, x, N, K, "upper")
+    table = count_tests.Table.of(n, x, N, K)
+    root = stats.norm.sf(np.sign(table.excess) * np.sqrt(2.0 * table.half_deviance))
+    corrected = count_tests.likelihood_mid_p(n, x, N, K, "upper")
     for p, color, label in (
         (plain, GREY, "z of the difference"),
         (root, BLUE, "signed root r of the likelihood ratio"),

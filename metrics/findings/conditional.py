@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import expit, logit, ndtr
 
-from slicebeam.metrics.significance.mcnemar import mid_p
+from slicebeam.metrics.significance.count_tests import deviance, mcnemar_mid_p
 from slicebeam.metrics.significance.pearson_iii import SMALLEST_P
-from slicebeam.metrics.significance.saddle_point import deviance_part
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def rate_p_value(
     ratio of the candidate against the rest of its patterns, fitted together with the findings,
     r = sign(ψ)·√(2(ℓ₁ − ℓ₀)) and u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), where J are the informations with and
     without ψ. The tanh makes it the mid-p of a lattice (Daniels 1987, Int. Stat. Rev. 55:37), as
-    in `likelihood_ratio.p_value`, which this is with no finding.
+    in `count_tests.likelihood_mid_p`, which this is with no finding.
 
     A count at the end of what the findings' counts allow has no finite ψ. Its probability is taken
     half a step before the end, with 2·sinh(ψ/2) (Daniels' second continuity correction), and halved.
@@ -201,8 +200,8 @@ class _Conditional:
     def _deviance(self, fitted: FloatArray, count: FloatArray) -> float:
         """Return the examples' summed divergence of the fitted from the expected rates."""
         gap = fitted - self.expected
-        parts = deviance_part(fitted, self.expected, gap)
-        parts = parts + deviance_part(1.0 - fitted, 1.0 - self.expected, -gap)
+        parts = deviance(fitted, self.expected, gap)
+        parts = parts + deviance(1.0 - fitted, 1.0 - self.expected, -gap)
         return float(count @ parts)
 
 
@@ -373,7 +372,7 @@ def change_p_value(net: float, squares: float, tail: Tail, *, counts: bool) -> f
         return 1.0
     if counts:
         worse, better = np.rint([(squares + net) / 2, (squares - net) / 2])
-        return float(mid_p(worse, better, tail))
+        return float(mcnemar_mid_p(worse, better, tail))
     z = net / np.sqrt(squares)
     p = select_tail(np.array([ndtr(-z)]), np.array([ndtr(z)]), tail)
     return max(float(p[0]), SMALLEST_P)

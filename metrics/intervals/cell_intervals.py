@@ -8,22 +8,20 @@ Assumption: examples are independent; slices are samples of what the metric is m
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betaincinv, stdtrit
+from scipy.special import stdtrit
 
-from slicebeam.metrics.intervals.intervals import normal_quantile
+from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.intervals.intervals import bisect, jeffreys, normal_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
 
 
-# The bisection halves an interval of at most 1: its end is known to 1e-13.
-_HALVINGS = 43
 # Added to each count of the confusion table in the interval of MCC.
 _PSEUDO_COUNT = 0.25
 
@@ -31,33 +29,13 @@ _PSEUDO_COUNT = 0.25
 def fbeta(
     tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, beta: float, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the score interval of F_β.
+    """Return the score interval of F_β; (0, 1) where tp + fp + fn = 0.
 
-    Parameters
-    ----------
-    tp, fp, fn : arrays of whole numbers that broadcast
-        True positives, false positives and false negatives.
-    beta : float > 0
-        Weight of recall against precision.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold F_β and are within 0..1; (0, 1) where tp + fp + fn = 0.
-
-    Notes
-    -----
-    All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp, which is 0 on average at
-    the true f; u = tp + fp + fn. As in Fieller's (1954, J. R. Stat. Soc. B 16:175) interval of a
-    ratio, but with the variance σ² that T has *at f*, as in Wilson's interval: the share of true
-    positives follows from f and the share r of misses among the errors, estimated by
-    (fn + ½)/(fp + fn + 1). For β = 1 it is Wilson's interval of j = tp/u mapped to 2j/(1+j).
+    All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp, u = tp + fp + fn: Fieller's
+    (1954, J. R. Stat. Soc. B 16:175) interval of a ratio with the variance that T has *at f*, as in
+    Wilson's. The share of misses among the errors is estimated by (fn + ½)/(fp + fn + 1).
     """
-    if not 0.0 < beta < np.inf:
-        raise ValueError(f"beta = {beta} is not a positive number")
-    counts = (np.asarray(value, dtype=np.float64) for value in (tp, fp, fn))
-    hits, alarms, misses = np.broadcast_arrays(*counts)
+    hits, alarms, misses = floats(tp, fp, fn)
     weight = beta * beta
     union = hits + alarms + misses
     gain, loss = (1.0 + weight) * hits, weight * misses + alarms
@@ -68,62 +46,35 @@ def fbeta(
     square_cost = weight * weight * of_misses + 1.0 - of_misses
     z = normal_quantile(confidence)
 
-    def keeps(f: FloatArray) -> FloatArray:
+    def keeps(f: FloatArray) -> BoolArray:
         score = (1.0 + weight) * (1.0 - f)
         share = f * cost / (score + f * cost)
         spread = union * (score * score * share + f * f * square_cost * (1.0 - share))
         excess = (1.0 - f) * gain - f * loss
-        return np.asarray(z * z * spread - excess * excess)
+        return np.asarray(z * z * spread - excess * excess >= 0.0)
 
-    low = _end(keeps, value, np.zeros(value.shape))
-    high = _end(keeps, value, np.ones(value.shape))
+    low = bisect(keeps, value, np.zeros(value.shape))
+    high = bisect(keeps, value, np.ones(value.shape))
     # At an observed 0 or 1 the variance vanishes with the distance: the end is exact.
     low = np.where((hits == 0) | (union == 0), 0.0, low)
     high = np.where((loss == 0) | (union == 0), 1.0, high)
     return low, high
 
 
-def _end(
-    keeps: Callable[[FloatArray], FloatArray], inside: FloatArray, outside: FloatArray
-) -> FloatArray:
-    """Return where ``keeps`` falls below 0 on the way from the inside to the outside."""
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (inside + outside)
-        kept = keeps(middle) >= 0.0
-        inside = np.where(kept, middle, inside)
-        outside = np.where(kept, outside, middle)
-    return inside
-
-
 def balanced_accuracy(
     tp: ArrayLike, positives: ArrayLike, tn: ArrayLike, negatives: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the hybrid score interval of (tp/positives + tn/negatives)/2.
+    """Return the interval of (tp/positives + tn/negatives)/2; (0, 1) where a label is missing.
 
-    Parameters
-    ----------
-    tp, positives, tn, negatives : arrays of whole numbers that broadcast
-        True positives of all positives, true negatives of all negatives.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold the balanced accuracy and are within 0..1; (0, 1) where a label is missing.
-
-    Notes
-    -----
-    The two shares are independent. Each has an interval of its own, and the squared distances to
-    its ends add up (MOVER): Zou and Donner (2008), Stat. Med. 27:1693. The shares' intervals are
-    Jeffreys's, whose two ends fail about equally often, after Laud (2017), Pharm. Stat. 16:334
-    ("MOVER-J"): with Wilson's, all failures are on one side, and 8 % at 25 examples of a label.
+    MOVER (Zou and Donner 2008, Stat. Med. 27:1693): squared distances to the ends of the independent
+    shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334). With Wilson's, all failures are on
+    one side, and 8 % at 25 examples of a label.
     """
-    arrays = (np.asarray(value, dtype=np.float64) for value in (tp, positives, tn, negatives))
-    hits, with_label, rejected, without = np.broadcast_arrays(*arrays)
+    hits, with_label, rejected, without = floats(tp, positives, tn, negatives)
     recall = hits / np.maximum(with_label, 1.0)
     specificity = rejected / np.maximum(without, 1.0)
-    low_recall, high_recall = _jeffreys(hits, with_label, confidence)
-    low_specificity, high_specificity = _jeffreys(rejected, without, confidence)
+    low_recall, high_recall = jeffreys(hits, with_label, confidence)
+    low_specificity, high_specificity = jeffreys(rejected, without, confidence)
     value = 0.5 * (recall + specificity)
     low = value - 0.5 * np.hypot(recall - low_recall, specificity - low_specificity)
     high = value + 0.5 * np.hypot(high_recall - recall, high_specificity - specificity)
@@ -133,49 +84,21 @@ def balanced_accuracy(
     return np.where(missing, 0.0, low), np.where(missing, 1.0, high)
 
 
-def _jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return the equal-tailed interval of a share under Jeffreys's prior, with 0 and 1 kept."""
-    normal_quantile(confidence)
-    tail = 0.5 * (1.0 - confidence)
-    low = np.asarray(betaincinv(x + 0.5, n - x + 0.5, tail))
-    high = np.asarray(betaincinv(x + 0.5, n - x + 0.5, 1.0 - tail))
-    return np.where(x > 0, low, 0.0), np.where(x < n, high, 1.0)
-
-
 def mcc(
     tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of Matthews' correlation coefficient, by Fisher's transform.
+    """Return the interval of Matthews' correlation coefficient; (−1, 1) where it is undefined.
 
-    Parameters
-    ----------
-    tp, fp, fn, tn : arrays of whole numbers that broadcast
-        The confusion table.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold the coefficient and are within −1..1; (−1, 1) where a label or a prediction is
-        missing, so that it is undefined.
-
-    Notes
-    -----
-    artanh(r) ± t·√Var(r)/(1 − r²), t on n − 1 degrees of freedom, Var(r) by the delta method for
-    multinomial counts, all at the counts plus ¼ each; the ends are extended to the observed coefficient where it lies outside.
-    The coefficient is Pearson's of two 0/1 variables, whose Fisher transform is nearer to normal;
-    its usual variance 1/(n − 3) holds for normal variables only. Bishop, Fienberg and Holland
-    (1975), "Discrete Multivariate Analysis", section 11.3, have the variance.
+    artanh(r) ± t·√Var(r)/(1 − r²) at n − 1 degrees of freedom, Var(r) by the delta method (Bishop, Fienberg
+    and Holland 1975, "Discrete Multivariate Analysis", section 11.3), all at the counts plus ¼ each.
     """
-    counts = (np.asarray(value, dtype=np.float64) for value in (tp, fp, fn, tn))
-    table = np.stack(np.broadcast_arrays(*counts))
+    table = np.stack(floats(tp, fp, fn, tn))
     hits, alarms, misses, rejected = table
     products = (hits + alarms) * (hits + misses) * (rejected + alarms) * (rejected + misses)
     defined = products > 0
     observed = (hits * rejected - alarms * misses) / np.sqrt(np.where(defined, products, 1.0))
     value, variance = _mcc_with_variance(table + _PSEUDO_COUNT)
     middle = np.arctanh(value)
-    normal_quantile(confidence)
     freedom = np.maximum(table.sum(axis=0) - 1.0, 1.0)
     t = np.asarray(stdtrit(freedom, 0.5 * (1.0 + confidence)))
     arm = t * np.sqrt(variance) / (1.0 - value * value)
@@ -210,33 +133,12 @@ def by_delta_method(
     effective_n: ArrayLike,
     confidence: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return value ± t·√variance within the metric's range: for macro averages, weighted data.
+    """Return value ± t·√variance at effective_n − 1 degrees of freedom, within the metric's range.
 
-    Parameters
-    ----------
-    value, variance : float arrays that broadcast
-        NaN where undefined.
-    low_limit, high_limit : float
-        The metric's range; may be infinite.
-    effective_n : array of numbers
-        Examples that the value rests on, (Σw)²/Σw² for weighted data; one more than the degrees of
-        freedom of t.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold the value; the whole range where value or variance are undefined or fewer than
-        two examples count.
-
-    Notes
-    -----
-    A variance estimated where nearly all examples are right is far too small. So that the interval
-    does not collapse there, an arm is at least range·z²/(effective_n + z²), what Wilson's interval
-    has at a share of 0 or 1.
+    A variance estimated where nearly all examples are right is far too small: an arm is at least
+    range·z²/(effective_n + z²), what Wilson's interval has at a share of 0 or 1.
     """
-    arrays = (np.asarray(array, dtype=np.float64) for array in (value, variance, effective_n))
-    middle, spread, size = np.broadcast_arrays(*arrays)
+    middle, spread, size = floats(value, variance, effective_n)
     z = normal_quantile(confidence)
     usable = np.isfinite(middle) & np.isfinite(spread) & (spread >= 0) & (size > 1)
     freedom = np.where(usable, size - 1.0, 1.0)
@@ -261,40 +163,15 @@ def difference_from_overall(
     width: float,
     confidence: float = 0.95,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of value − overall from the interval of the value.
+    """Return the interval of value − overall from that of the value, within ±width.
 
-    Parameters
-    ----------
-    value, low, high : float arrays that broadcast
-        The metric of the slices with its interval; NaN values where undefined.
-    variance_of_value, variance_of_delta : float arrays
-        By the delta method, of the slice's metric and of its difference from all examples
-        (`significance.delta_method.variance`).
-    overall : float or array
-        The metric of all examples, the slice's among them.
-    width : float
-        Largest less smallest value of the metric; may be infinite.
-    confidence : float in (0, 1)
-        That of the value's interval.
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold value − overall and are within ±width, which is returned where something is
-        undefined. Both are the delta where its variance alone is 0 (the slice is all examples).
-
-    Notes
-    -----
-    The overall value shares the slice's examples, so that a delta mostly varies less than the
-    value: the arms shrink by the ratio of the standard deviations. Where it varies more, the
-    excess is added in squares to the arms (MOVER, Zou and Donner 2008), which stays finite for a
-    slice that is all right or all wrong, whose own variance is 0.
+    The overall value shares the slice's examples: the arms shrink by the ratio of the standard
+    deviations. Where the delta varies more, the excess is added in squares (MOVER), which stays finite
+    for a slice that is all right or all wrong, whose own variance is 0.
     """
-    arrays = (
-        np.asarray(array, dtype=np.float64)
-        for array in (value, low, high, variance_of_value, variance_of_delta, overall)
+    middle, bottom, top, own, both, whole = floats(
+        value, low, high, variance_of_value, variance_of_delta, overall
     )
-    middle, bottom, top, own, both, whole = np.broadcast_arrays(*arrays)
     usable = np.isfinite(np.stack([middle, bottom, top, own, both, whole])).all(axis=0)
     middle, bottom, top, own, both, whole = (
         np.where(usable, array, 0.0) for array in (middle, bottom, top, own, both, whole)

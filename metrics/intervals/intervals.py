@@ -6,51 +6,46 @@ keep their coverage in small slices and do not collapse at 0 or n errors, as Wal
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import betaincinv, ndtri, stdtrit
+
+from slicebeam.metrics.arrays import floats
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
 
 
-# The bisection halves an interval of at most 2: its end is known to 2e-13.
+# They halve an interval of at most 2: its end is known to 2e-13.
 _HALVINGS = 43
 
 
 def normal_quantile(confidence: float) -> float:
-    """Return z with P(abs(Z) ≤ z) = confidence, Z standard normal.
-
-    Raises
-    ------
-    ValueError
-        The confidence is not between 0 and 1.
-    """
+    """Return z with P(abs(Z) ≤ z) = confidence, Z standard normal; ValueError if that is none."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence = {confidence} is not between 0 and 1")
     return -float(ndtri(0.5 * (1.0 - confidence)))
 
 
+def bisect(
+    keeps: Callable[[FloatArray], BoolArray], inside: FloatArray, outside: FloatArray
+) -> FloatArray:
+    """Return the last value that is kept on the way from the inside to the outside."""
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (inside + outside)
+        kept = keeps(middle)
+        inside = np.where(kept, middle, inside)
+        outside = np.where(kept, outside, middle)
+    return inside
+
+
 def wilson(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return Wilson's score interval of a share.
-
-    Parameters
-    ----------
-    x, n : arrays of whole numbers that broadcast, 0 ≤ x ≤ n
-        x marked of n independent examples.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold x/n; 0 and 1 where n = 0. Source: Wilson (1927), J. Am. Stat. Assoc. 22:209.
-    """
-    hits, size = np.broadcast_arrays(
-        np.asarray(x, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    )
+    """Return Wilson's (1927, J. Am. Stat. Assoc. 22:209) score interval of x/n; (0, 1) where n = 0."""
+    hits, size = floats(x, n)
     z = normal_quantile(confidence)
     trials = np.maximum(size, 1.0)
     centre = (hits + 0.5 * z * z) / (trials + z * z)
@@ -61,30 +56,20 @@ def wilson(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, F
     return low, np.where(size > 0, high, 1.0)
 
 
+def jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
+    """Return the equal-tailed interval of a share under Jeffreys's prior, with 0 and 1 kept."""
+    tail = 0.5 * (1.0 - confidence)
+    low, high = (betaincinv(x + 0.5, n - x + 0.5, part) for part in (tail, 1.0 - tail))
+    return np.where(x > 0, low, 0.0), np.where(x < n, high, 1.0)
+
+
 def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return Agresti and Coull's interval of a share, with Student's quantile.
+    """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval of x/n, with Student's quantile.
 
-    Parameters
-    ----------
-    x, n : arrays of numbers that broadcast, 0 ≤ x ≤ n
-        x marked of n independent examples; effective numbers where they are weighted.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold x/n and are within 0..1, which is returned where n = 0.
-
-    Notes
-    -----
-    Agresti and Coull (1998), Am. Stat. 52:119: Wald's interval after z²/2 examples of either kind are
-    added. Wilson's interval has the same middle and covers .84 to .92 of shares near 0 at n = 20 to
-    100, this one .93 at least; with t on the enlarged number less one, .94 at least from n = 20 (all
-    shares from .0005 to .5, by enumeration), at a mean of .97 for n = 20 and .96 for n = 100.
+    Wald's after z²/2 examples of either kind are added, t on the enlarged number less one. Numbers may
+    be effective ones. It covers .94 at least from n = 20; Wilson's has .84 for shares near 0.
     """
-    hits, size = np.broadcast_arrays(
-        np.asarray(x, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    )
+    hits, size = floats(x, n)
     z = normal_quantile(confidence)
     trials = size + z * z
     share = (hits + 0.5 * z * z) / trials
@@ -100,30 +85,12 @@ def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatA
 def difference_from_overall(
     n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of a slice's share minus the share of all examples.
+    """Return the interval of x/n − K/N, a slice's share minus that of all; (−1, 1) where n = 0.
 
-    Parameters
-    ----------
-    n, x : arrays of whole numbers
-        Slice size and marked examples in it.
-    N, K : whole numbers or arrays that broadcast with `n` and `x`
-        All examples, those of the slice among them, and the marked ones.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold the observed x/n − K/N. (0, 0) where n = N, and the vacuous (−1, 1) where n = 0.
-
-    Notes
-    -----
-    The slice is part of the whole, hence delta = (1 − n/N)·(p_S − p_C) with the complement C, which
-    shares no example with S. The difference of the two independent shares gets Newcombe's hybrid
-    score interval: Newcombe (1998), Stat. Med. 17:873, method 10. The shares are those of the
-    populations that slice and complement were drawn from; n/N counts as fixed.
+    It is (1 − n/N)·(p_S − p_C) with the complement C, which shares no example with S: Newcombe's (1998,
+    Stat. Med. 17:873, method 10) hybrid score interval, n/N fixed.
     """
-    counts = (np.asarray(value, dtype=np.float64) for value in (n, x, N, K))
-    size, hits, everything, marked = np.broadcast_arrays(*counts)
+    size, hits, everything, marked = floats(n, x, N, K)
     rest, rest_hits = everything - size, marked - hits
     low_slice, high_slice = wilson(hits, size, confidence)
     low_rest, high_rest = wilson(rest_hits, rest, confidence)
@@ -141,29 +108,12 @@ def difference_from_overall(
 def paired_difference(
     b: ArrayLike, c: ArrayLike, n: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the score interval of (b − c)/n, a difference of shares on the same examples.
+    """Return the interval of (b − c)/n, b and c marked by one model only; (−1, 1) where n = 0.
 
-    Parameters
-    ----------
-    b, c : arrays of whole numbers that broadcast, b + c ≤ n
-        Examples that only the one, and only the other model marks.
-    n : whole numbers
-        All examples, the concordant ones among them.
-    confidence : float in (0, 1)
-
-    Returns
-    -------
-    low, high : float64 arrays of the broadcast shape
-        They hold (b − c)/n; the vacuous (−1, 1) where n = 0.
-
-    Notes
-    -----
     Tango (1998), Stat. Med. 17:891: all Δ with abs(b − c − nΔ) ≤ z·√(n·(2q̂ + Δ(1 − Δ))), q̂ the
-    maximum-likelihood share of c under Δ, the larger root of his quadratic equation. Both ends are
-    found by bisection. It needs no concordant counts but their sum.
+    maximum-likelihood share of c under Δ, the larger root of his quadratic equation.
     """
-    counts = (np.asarray(value, dtype=np.float64) for value in (b, c, n))
-    more, less, size = np.broadcast_arrays(*counts)
+    more, less, size = floats(b, c, n)
     z = normal_quantile(confidence)
     high = _upper_score_end(more, less, size, z)
     low = -_upper_score_end(less, more, size, z)
@@ -175,17 +125,14 @@ def _upper_score_end(b: FloatArray, c: FloatArray, n: FloatArray, z: float) -> F
     """Return the largest Δ that Tango's score test of (b − c)/n keeps; 0 where n = 0."""
     size = np.maximum(n, 1.0)
     p, q = b / size, c / size
-    inside = p - q
-    outside = np.ones(inside.shape)
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (inside + outside)
-        linear = (2.0 - p + q) * middle - p - q
+
+    def keeps(delta: FloatArray) -> BoolArray:
+        linear = (2.0 - p + q) * delta - p - q
         # The quadratic 2q̂² + linear·q̂ − q·Δ(1−Δ) = 0; here Δ ≥ p − q, and q̂ may be 0.
-        root = np.sqrt(np.maximum(linear * linear + 8.0 * q * middle * (1.0 - middle), 0.0))
-        smallest = np.maximum(0.0, -middle)
+        root = np.sqrt(np.maximum(linear * linear + 8.0 * q * delta * (1.0 - delta), 0.0))
+        smallest = np.maximum(0.0, -delta)
         mle = np.maximum(0.25 * (root - linear), smallest)
-        spread = np.maximum(2.0 * mle + middle * (1.0 - middle), 0.0)
-        kept = size * np.square(p - q - middle) <= z * z * spread
-        inside = np.where(kept, middle, inside)
-        outside = np.where(kept, outside, middle)
-    return inside
+        spread = np.maximum(2.0 * mle + delta * (1.0 - delta), 0.0)
+        return np.asarray(size * np.square(p - q - delta) <= z * z * spread)
+
+    return bisect(keeps, p - q, np.ones(p.shape))

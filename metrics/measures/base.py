@@ -85,14 +85,9 @@ class Needs:
 
 
 class Target(NamedTuple):
-    """What a metric averages over examples.
+    """What a metric averages over examples: the layout of its sums, and the cells of its denominator.
 
-    Attributes
-    ----------
-    layout : what is summed of it
-    counted : bool [cells] of which examples: the metric's denominator
-    upward : whether large targets are for the worse
-    is_share : whether the sum inside a slice, over the sum of all examples, is a share
+    ``upward`` says that large targets are harmful, ``is_share`` that a slice's sum is a part of all examples'.
     """
 
     layout: TargetSums
@@ -104,12 +99,8 @@ class Target(NamedTuple):
 class Movement(NamedTuple):
     """How single examples change between two models, on slices.
 
-    Attributes
-    ----------
-    inconsistency : float64 [slices] standard deviation of an example's change, weighted where examples are; NaN
-        without weight (Eyuboglu et al. 2024, section 2)
-    improved, degraded, counted : int64 [slices] examples that changed for the better and for the worse, and those in
-        the metric's denominator; None where only sums of values are known
+    The standard deviation of an example's change (Eyuboglu et al. 2024, section 2), NaN without weight; how many
+    changed for the better and for the worse, and how many count, None where only sums of values are known.
     """
 
     inconsistency: FloatArray
@@ -130,7 +121,7 @@ class Movement(NamedTuple):
 class Metric(ABC):
     """A metric: a function of a slice's sums.
 
-    A new metric of counts derives from `CellMetric`, which needs only its value and its derivative.
+    A new metric of counts derives from `CellMetric`, which needs only a formula.
     `Mean` averages a value of each example. Others define the abstract methods below.
 
     Arrays of sums are int64 [slices, columns] as `StatisticSpace` lays them out; ``totals`` are
@@ -155,24 +146,18 @@ class Metric(ABC):
     Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
     An example is in one of four cells, by its label and prediction; the metric is their mean gain:
 
-    >>> from slicebeam.metrics.measures.cell_metric import CellMetric
+    >>> from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
     >>> class NetBenefit(CellMetric):
     ...     name, title = "net_benefit", "Net benefit"
     ...     higher_is_better, range = True, (-0.25, 1.0)
     ...     needs = Needs(indicators=("positive", "predicted"))
     ...
-    ...     def gains(self, space, old):  # of each cell
-    ...         gain = np.where(space.holds("positive"), 1.0, -0.25)
-    ...         return gain * space.holds("predicted", old=old)
+    ...     def parts(self, space, *, old=False):  # sets of cells
+    ...         positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
+    ...         return [positive & predicted, ~positive & predicted, np.ones(space.cells, bool)]
     ...
-    ...     def of_cells(self, cells, space, *, old=False):  # [slices]; NaN without examples
-    ...         n, total = cells.sum(axis=1), cells @ self.gains(space, old)
-    ...         return np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0)
-    ...
-    ...     def gradient(self, cells, space, *, old=False):  # [slices, cells]
-    ...         value = self.of_cells(cells, space, old=old)[:, None]
-    ...         slope = (self.gains(space, old) - value) / cells.sum(axis=1)[:, None]
-    ...         return np.nan_to_num(slope)
+    ...     def formula(self, hits, alarms, examples):  # of their counts [slices]
+    ...         return ratio(hits - 0.25 * alarms, examples)
 
     Two slices and all 1,000 examples: true negatives, false negatives, false alarms and true
     positives. On which slice is the model worse than on all examples?
@@ -189,8 +174,8 @@ class Metric(ABC):
     >>> low.round(2), high.round(2)
     (array([-0.2 , -0.03]), array([-0.06,  0.15]))
 
-    Add it to the ``METRICS`` of a module in ``slicebeam.metrics.registered``: the command line and
-    all pipelines then know it by name.
+    Add it to ``slicebeam.metrics.registered.METRICS``: the command line and all pipelines then know it
+    by name.
     """
 
     name: str
@@ -246,12 +231,7 @@ class Metric(ABC):
         alternative: Alternative,
         tested: Tested,
     ) -> FloatArray:
-        """Return the smallest p-value [slices] of `test` that the error of the value leaves.
-
-        Parameters
-        ----------
-        tested : what `test` returned for the same slices
-        """
+        """Return the smallest p-value [slices] of `test` (which returned ``tested``) that the error leaves."""
         return tested.p
 
     @abstractmethod
@@ -321,23 +301,11 @@ class Metric(ABC):
         return None
 
     def target_sums(self, sums: IntArray, space: StatisticSpace) -> FloatArray:
-        """Return the sums of the target of sets of examples [sets, columns of its layout].
-
-        Raises
-        ------
-        ValueError
-            The metric has no target.
-        """
+        """Return the sums of the target of sets of examples [sets, columns of its layout]."""
         raise ValueError(f"no average over the examples gives {self.name}")
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
-        """Return weight times target of each example of a block [rows].
-
-        Raises
-        ------
-        ValueError
-            The metric has no target.
-        """
+        """Return weight times target of each example of a block [rows]."""
         raise ValueError(f"no average over the examples gives {self.name}")
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
@@ -345,10 +313,9 @@ class Metric(ABC):
         return mean
 
     def change_variance(self, sums: IntArray, space: StatisticSpace) -> FloatArray | None:
-        """Return the variance [slices] of what each example adds to the delta.
+        """Return the variance [slices] of what each example adds to the delta, for two models of its change.
 
-        Of two models that of the change, of one that of the value. None for a metric that is not a mean
-        over all examples of the slice, or where they are weighted.
+        None for a metric that is not a mean over all examples of the slice, or where they are weighted.
         """
         return None
 

@@ -7,15 +7,14 @@ linearised variance of its value is Σ_k c_k·g_k² with the gradient g (Särnda
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import delta_method, outcome_codes, permutation, sign_flip
+from slicebeam.metrics.significance import count_tests, delta_method, outcome_codes, permutation
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,30 +30,52 @@ if TYPE_CHECKING:
 # A variance of less is what rounding leaves of none, for any number of examples.
 _ROUNDING = 1e-25
 _ROUNDED_GRADIENT = 1e-9
+_STEP = 1e-100
 # Draws of the permutation law for each slice size: its deviation is known to 1.4 percent.
 _PERMUTATIONS = 2500
-_SEED = 0
 
 
 class CellMetric(base.Metric):
-    """A metric of cell counts.
+    """A metric of cell counts: a `formula` of the counts of some `parts`; `Metric` has an example.
 
-    A subclass defines the value (`of_cells`) and its derivative (`gradient`), and its denominators
-    (`strata`) if they are not all examples; `Metric` has an example. The test against all examples
-    is then the law of the metric on random subsets; the rest is by the delta method.
+    Its denominators are `strata`, if they are not all examples. The test against all examples is the law
+    of the metric on random subsets; the rest is by the delta method.
     """
 
-    @abstractmethod
+    def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
+        """Return the sets of cells [cells] whose counts the formula takes, in its order."""
+        raise NotImplementedError
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """Return the metric [slices] of the counts of `parts`, each [slices]; NaN where undefined.
+
+        A smooth function, by arithmetic, `ratio` and ``np.sqrt``: it is differentiated by a complex step.
+        """
+        raise NotImplementedError
+
     def of_cells(
         self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
     ) -> FloatArray:
         """Return the metric [slices] of (weighted) counts by cell [slices, cells]."""
+        return self.formula(*(cells[:, part].sum(axis=1) for part in self.parts(space, old=old)))
 
-    @abstractmethod
     def gradient(
         self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
     ) -> FloatArray:
-        """Return ∂metric/∂count [slices, cells]; 0 where the metric is undefined."""
+        """Return ∂metric/∂count [slices, cells]; 0 where the metric is undefined.
+
+        f(x + ih) = f(x) + ih·f'(x) to the last digit at h = 1e-100: Squire and Trapp (1998).
+        """
+        parts = self.parts(space, old=old)
+        counts = [cells[:, part].sum(axis=1) for part in parts]
+        defined = ~np.isnan(self.formula(*counts))
+        gradient = np.zeros(cells.shape)
+        for at, part in enumerate(parts):
+            moved = [*counts[:at], counts[at] + _STEP * 1j, *counts[at + 1 :]]
+            with np.errstate(invalid="ignore"):
+                slope = self.formula(*moved).imag / _STEP
+            gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
+        return gradient
 
     def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
         """Return the examples [slices] in the smallest denominator, of counts [slices, cells]."""
@@ -64,37 +85,27 @@ class CellMetric(base.Metric):
     def _test_overall(
         self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
     ) -> Tested:
-        """Test slices without weights (counts [slices, cells]) against all examples."""
-        return self.permuted(counts, totals, space, tail)
-
-    def permuted(self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
-        """Test slices by the law of the metric on random subsets of their size.
-
-        Parameters
-        ----------
-        counts, totals : [slices, cells] and [cells], without weights, of one model
-        """
+        """Test counts [slices, cells] without weights by the law of the metric on random subsets."""
         reasons = self.untestable(counts, totals, space)
         if np.count_nonzero(totals) < 2:
             reasons[reasons == 0] = outcome_codes.CONSTANT
         p = np.ones(len(counts))
         some = np.flatnonzero(reasons == 0)
         values = self.of_cells(counts[some].astype(np.float64), space)
-        p[some], reasons[some] = permutation.permutation_p_value(
+        p[some], reasons[some], _ = permutation.permutation_p_value(
             lambda cells: self.of_cells(cells.astype(np.float64), space),
             counts[some],
             totals,
             values,
             tail,
             _PERMUTATIONS,
-            _SEED,
         )
         return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
     def own_cells(self, sums: Sums, space: StatisticSpace) -> tuple[Sums, StatisticSpace]:
         """Return sums [slices, columns] over the cells that this metric distinguishes, and their space.
 
-        Other metrics may need finer cells; what is found of this one must not depend on them.
+        Other metrics may need finer cells; this metric's results must not depend on them.
         """
         own = replace(
             space,
@@ -184,8 +195,7 @@ class CellMetric(base.Metric):
     def _test_weighted(self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
         """Linearised t of the delta at Kish's effective number of examples.
 
-        The variance is the larger of the linearised one and the one that the delta would have
-        if the slice were like all examples, so that a slice without errors has a variance too.
+        The variance is at least that of a slice like all examples, so that one without errors has one too.
         """
         reasons = self.untestable(sums, totals, space)
         delta = self.delta(sums, totals, space)
@@ -205,17 +215,13 @@ class CellMetric(base.Metric):
         if is_paired:
             same, apart = outcome_codes.UNCHANGED, outcome_codes.UNVARYING
         reasons[constant] = np.where(delta[constant] == 0, same, apart)
-        p = delta_method.wald_p_value(
-            np.where(reasons == 0, delta, 0.0),
-            np.where(reasons == 0, variance, 1.0),
-            np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
-            tail,
-        )
+        freedom = np.maximum(self.effective_n(sums, space) - 1.0, 1.0)
+        p = delta_method.wald_p_value(delta, variance, freedom, tail)
         method = np.full(len(sums), outcome_codes.LINEARISED, np.int8)
         if is_paired and self.kind == "pointwise":
             # Every example changes by the same amount.
             flipped = constant & (delta != 0)
-            p[flipped] = sign_flip.constant_p_value(
+            p[flipped] = count_tests.constant_change_p(
                 self.effective_n(sums, space)[flipped], delta[flipped], tail
             )
             reasons[flipped], method[flipped] = 0, outcome_codes.SIGN_FLIP
@@ -289,8 +295,7 @@ class CellMetric(base.Metric):
     ) -> tuple[FloatArray, FloatArray]:
         """Delta method, with t at the effective number of examples.
 
-        With weights the variance is at least that of as many effective examples of all the data:
-        a few heavy examples of one kind make the slice's own far too small.
+        With weights the variance is at least that of as many effective examples of all the data.
         """
         variance = self.value_variance(sums, space, old=old)
         if space.weighted:
@@ -342,14 +347,8 @@ class CellMetric(base.Metric):
         variance = delta_method.variance(
             own, above, self._squares(sums, space), self._squares(parents, space)
         )
-        defined = ~np.isnan(ahead) & (variance > 0)
-        p = delta_method.wald_p_value(
-            np.where(defined, ahead, 0.0),
-            np.where(defined, variance, 1.0),
-            np.maximum(self.effective_n(sums, space) - 1.0, 1.0),
-            tail,
-        )
-        return np.where(defined, p, 1.0)
+        freedom = np.maximum(self.effective_n(sums, space) - 1.0, 1.0)
+        return delta_method.wald_p_value(ahead, variance, freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return the counts by cell, named by what holds in each, of the slice and of all examples."""
@@ -372,25 +371,19 @@ class CellMetric(base.Metric):
         return named
 
 
+def ratio(above: NDArray[Any], below: NDArray[Any]) -> NDArray[Any]:
+    """Return above/below [slices], NaN where the denominator is 0."""
+    undefined = np.full(below.shape, np.nan, np.result_type(above, below, np.float64))
+    return np.asarray(np.divide(above, below, out=undefined, where=np.real(below) > 0))
+
+
 def exchange_p_value(
     counts: Sums, change: FloatArray, space: StatisticSpace, tail: Tail
 ) -> FloatArray:
-    """Return the p-value of a change that is all one way, by exchange of the two models.
+    """Return the p-value of a change that is all one way, by exchange of the two models; NaN elsewhere.
 
-    If the models are alike, either could have made any prediction: of the 2^d ways to exchange them on
-    the d examples on which one is right and the other wrong, none is as extreme as that in which the
-    same one is always right. It is McNemar's (1947) exact test where one discordant count is 0.
-
-    Parameters
-    ----------
-    counts : int64 [slices, cells]
-    change : float64 [slices] of the metric, which is to grow with every wrong prediction made right
-    tail : of the change
-
-    Returns
-    -------
-    float64 [slices]
-        NaN where neither model is always the right one on the examples that tell them apart.
+    Of the 2^d ways to exchange models that are alike on the d examples that tell them apart, none is as
+    extreme as one always being right: McNemar's (1947) exact test where one discordant count is 0.
     """
     right, was_right = (_is_right(space, old=old) for old in (False, True))
     gained = counts[:, right & ~was_right].sum(axis=1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
 from slicebeam.metrics.significance import outcome_codes, permutation
 
 if TYPE_CHECKING:
@@ -23,61 +22,37 @@ if TYPE_CHECKING:
     Sums = IntArray
 
 
-class Confusion(NamedTuple):
-    """Entries of the confusion matrix [slices]."""
-
-    tp: NDArray[Any]
-    fp: NDArray[Any]
-    fn: NDArray[Any]
-    tn: NDArray[Any]
-
-    @property
-    def positives(self) -> NDArray[Any]:
-        """Examples of the positive class."""
-        return np.asarray(self.tp + self.fn)
-
-    @property
-    def negatives(self) -> NDArray[Any]:
-        """Other examples."""
-        return np.asarray(self.tn + self.fp)
-
-
-def _ratio(above: FloatArray, below: FloatArray) -> FloatArray:
-    return np.asarray(np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0))
-
-
-class BinaryMetric(CellMetric):
-    """A metric of the four entries of a confusion matrix."""
-
-    needs = base.Needs(indicators=("positive", "predicted"))
+class _Aggregate(CellMetric):
     kind: Literal["pointwise", "aggregate"] = "aggregate"
     indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
+    range = (0.0, 1.0)
 
-    def __init__(self, name: str, title: str, limits: tuple[float, float]) -> None:
-        self.name, self.title, self.range = name, title, limits
 
-    @staticmethod
-    def confusion(cells: NDArray[Any], space: StatisticSpace, *, old: bool = False) -> Confusion:
-        """Return the entries [slices] of counts by cell [slices, cells]."""
+class BinaryMetric(_Aggregate):
+    """A metric of true and false positives, false and true negatives, in this order."""
+
+    needs = base.Needs(indicators=("positive", "predicted"))
+
+    def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
+        """See `CellMetric.parts`."""
         positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
-        return Confusion(
-            cells[:, positive & predicted].sum(axis=1),
-            cells[:, ~positive & predicted].sum(axis=1),
-            cells[:, positive & ~predicted].sum(axis=1),
-            cells[:, ~positive & ~predicted].sum(axis=1),
-        )
+        return [
+            positive & predicted,
+            ~positive & predicted,
+            positive & ~predicted,
+            ~positive & ~predicted,
+        ]
 
-    @staticmethod
-    def _spread(slopes: Confusion, space: StatisticSpace, *, old: bool) -> FloatArray:
-        """Return the gradient [slices, cells] of the slopes in each entry [slices]."""
-        positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
-        entry = np.where(positive, np.where(predicted, 0, 2), np.where(predicted, 1, 3))
-        return np.stack(slopes, axis=1)[:, entry]
+    def entries(
+        self, cells: NDArray[Any], space: StatisticSpace, *, old: bool = False
+    ) -> list[Any]:
+        """Return the four entries [slices] of counts [slices, cells]."""
+        return [cells[:, part].sum(axis=1) for part in self.parts(space, old=old)]
 
-    @abstractmethod
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
+    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
         """Return the interval (low, high) [slices] of examples without weights."""
+        raise NotImplementedError
 
     def value_interval(
         self,
@@ -91,195 +66,140 @@ class BinaryMetric(CellMetric):
         """Return the metric's own interval; the delta method's where there are weights."""
         if space.weighted:
             return super().value_interval(sums, totals, space, confidence, old=old)
-        return self._own_interval(self.confusion(space.weights(sums), space, old=old), confidence)
+        return self.interval(self.entries(space.weights(sums), space, old=old), confidence)
+
+    def exact_p(self, own: list[Any], whole: list[Any], tail: Tail) -> FloatArray:
+        """Return the p-value [slices] of entries if the slice were a random subset, by exact moments."""
+        raise NotImplementedError
+
+    def _test_exactly(
+        self,
+        counts: Sums,
+        totals: Sums,
+        space: StatisticSpace,
+        tail: Tail,
+        reasons: NDArray[np.int8],
+    ) -> Tested:
+        some, p = reasons == 0, np.ones(len(counts))
+        own, whole = self.entries(counts[some], space), self.entries(totals[None, :], space)
+        p[some] = self.exact_p(own, whole, tail)
+        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
 
 class FBeta(BinaryMetric):
     """F-beta = (1 + β²)·TP/((1 + β²)·TP + β²·FN + FP), van Rijsbergen (1979)."""
 
+    undefined = "no example has a positive label or is predicted positive"
+
     def __init__(self, beta: float) -> None:
         # All digits where six are too few, so that the name means the same number again.
         digits = f"{beta:g}" if float(f"{beta:g}") == beta else repr(beta)
-        super().__init__(f"fbeta:{digits}", f"F-beta ({digits})", (0.0, 1.0))
-        self.beta = beta
-        self.undefined = "no example has a positive label or is predicted positive"
+        self.name, self.title, self.beta = f"fbeta:{digits}", f"F-beta ({digits})", beta
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.strata`."""
         return [space.holds("positive") | space.holds("predicted", old=old)]
 
-    def of_cells(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.of_cells`."""
-        tp, fp, fn, _ = self.confusion(cells, space, old=old)
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        tp, fp, fn, _ = counts
         square = self.beta**2
-        return _ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp)
-
-    def gradient(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.gradient`."""
-        tp, fp, fn, _ = self.confusion(cells, space, old=old)
-        square = self.beta**2
-        below = (1 + square) * tp + square * fn + fp
-        value = self.of_cells(cells, space, old=old)
-        unit = np.divide(1.0, below, out=np.zeros(below.shape), where=below > 0)
-        value = np.where(below > 0, value, 0.0)
-        slopes = Confusion(
-            (1 + square) * (1 - value) * unit,
-            -value * unit,
-            -square * value * unit,
-            np.zeros(below.shape),
-        )
-        return self._spread(slopes, space, old=old)
+        return ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp)
 
     def _test_overall(
         self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
     ) -> Tested:
-        own = self.confusion(counts, space)
-        whole = self.confusion(totals[None, :], space)
         reasons = self.untestable(counts, totals, space)
-        union = whole.tp + whole.fp + whole.fn
-        reasons[(reasons == 0) & (own.tp + own.fp + own.fn == union)] = outcome_codes.WHOLE
-        if np.count_nonzero([whole.tp[0], whole.fp[0], whole.fn[0]]) < 2:
+        whole = self.entries(totals[None, :], space)[:3]
+        is_whole = self.denominator(counts, space) == sum(whole)
+        reasons[(reasons == 0) & is_whole] = outcome_codes.WHOLE
+        if np.count_nonzero(whole) < 2:
             reasons[reasons == 0] = outcome_codes.CONSTANT
-        p = np.ones(len(counts))
-        some = reasons == 0
-        p[some] = permutation.fbeta_p_value(
-            own.tp[some], own.fp[some], own.fn[some], whole.tp, whole.fp, whole.fn, self.beta, tail
-        )
-        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
+        return self._test_exactly(counts, totals, space, tail, reasons)
 
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
-        """See `slicebeam.metrics.intervals.cell_intervals.fbeta`."""
-        return cell_intervals.fbeta(entries.tp, entries.fp, entries.fn, self.beta, confidence)
+    def exact_p(self, own: list[Any], whole: list[Any], tail: Tail) -> FloatArray:
+        """See `permutation.fbeta_p_value`."""
+        (tp, fp, fn, _), (TP, FP, FN, _) = own, whole
+        return permutation.fbeta_p_value(tp, fp, fn, TP, FP, FN, self.beta, tail)
+
+    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
+        """See `cell_intervals.fbeta`."""
+        tp, fp, fn, _ = entries
+        return cell_intervals.fbeta(tp, fp, fn, self.beta, confidence)
 
 
 class BalancedAccuracy(BinaryMetric):
     """The mean of recall and specificity."""
 
+    name, title = "balanced_accuracy", "Balanced accuracy"
     undefined = "all labels are one class"
-
-    def __init__(self) -> None:
-        super().__init__("balanced_accuracy", "Balanced accuracy", (0.0, 1.0))
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.strata`."""
         positive = space.holds("positive")
         return [positive, ~positive]
 
-    def of_cells(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.of_cells`."""
-        entries = self.confusion(cells, space, old=old)
-        return 0.5 * (_ratio(entries.tp, entries.positives) + _ratio(entries.tn, entries.negatives))
-
-    def gradient(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.gradient`."""
-        tp, fp, fn, tn = entries = self.confusion(cells, space, old=old)
-        defined = (entries.positives > 0) & (entries.negatives > 0)
-        positives = np.where(defined, entries.positives, 1.0) ** 2
-        negatives = np.where(defined, entries.negatives, 1.0) ** 2
-        slopes = (fn / positives, -tn / negatives, -tp / positives, fp / negatives)
-        return self._spread(
-            Confusion(*(np.where(defined, 0.5 * slope, 0.0) for slope in slopes)), space, old=old
-        )
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        tp, fp, fn, tn = counts
+        return np.asarray(0.5 * (ratio(tp, tp + fn) + ratio(tn, tn + fp)))
 
     def _test_overall(
         self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
     ) -> Tested:
-        own = self.confusion(counts, space)
-        whole = self.confusion(totals[None, :], space)
         reasons = self.untestable(counts, totals, space)
-        constant = (whole.tp[0] * whole.fn[0] == 0) and (whole.tn[0] * whole.fp[0] == 0)
-        if constant:
+        tp, fp, fn, tn = self.entries(totals[None, :], space)
+        if tp[0] * fn[0] == 0 and tn[0] * fp[0] == 0:
             reasons[reasons == 0] = outcome_codes.CONSTANT
-        p = np.ones(len(counts))
-        some = reasons == 0
-        p[some] = permutation.balanced_accuracy_p_value(
-            own.tp[some],
-            own.positives[some],
-            own.tn[some],
-            own.negatives[some],
-            whole.tp,
-            whole.positives,
-            whole.tn,
-            whole.negatives,
-            tail,
-        )
-        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
+        return self._test_exactly(counts, totals, space, tail, reasons)
 
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
-        """See `slicebeam.metrics.intervals.cell_intervals.balanced_accuracy`."""
-        return cell_intervals.balanced_accuracy(
-            entries.tp, entries.positives, entries.tn, entries.negatives, confidence
-        )
+    def exact_p(self, own: list[Any], whole: list[Any], tail: Tail) -> FloatArray:
+        """See `permutation.balanced_accuracy_p_value`."""
+        of_slice, of_all = ((tp, tp + fn, tn, tn + fp) for tp, fp, fn, tn in (own, whole))
+        return permutation.balanced_accuracy_p_value(*of_slice, *of_all, tail)
+
+    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
+        """See `cell_intervals.balanced_accuracy`."""
+        tp, fp, fn, tn = entries
+        return cell_intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, confidence)
 
 
 class Matthews(BinaryMetric):
     """Matthews' correlation coefficient, Matthews (1975), Biochim. Biophys. Acta 405:442."""
 
+    name, title, range = "mcc", "Matthews correlation", (-1.0, 1.0)
     undefined = "all labels, or all predictions, are one class"
-
-    def __init__(self) -> None:
-        super().__init__("mcc", "Matthews correlation", (-1.0, 1.0))
 
     def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
         """See `CellMetric.denominator`: the smallest margin, of which all others are made."""
-        tp, fp, fn, tn = self.confusion(counts, space, old=old)
+        tp, fp, fn, tn = self.entries(counts, space, old=old)
         return np.asarray(np.minimum.reduce([tp + fp, tp + fn, tn + fp, tn + fn]))
 
     def of_cells(
         self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
     ) -> FloatArray:
         """See `CellMetric.of_cells`."""
-        tp, fp, fn, tn = (
-            entry.astype(np.float64) for entry in self.confusion(cells, space, old=old)
-        )
-        # As roots, since the product of four margins overflows sooner.
+        return np.clip(super().of_cells(cells, space, old=old), -1.0, 1.0)
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`; as roots, since the product of four margins overflows sooner."""
+        tp, fp, fn, tn = counts
         below = np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
-        return np.clip(_ratio(tp * tn - fp * fn, below), -1.0, 1.0)
+        return ratio(tp * tn - fp * fn, below)
 
-    def gradient(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.gradient`."""
-        tp, fp, fn, tn = self.confusion(cells, space, old=old)
-        margins = (tp + fp, tp + fn, tn + fp, tn + fn)
-        defined = np.all([margin > 0 for margin in margins], axis=0)
-        a, b, c, d = (np.where(defined, margin, 1.0) for margin in margins)
-        below = np.sqrt(a * b) * np.sqrt(c * d)
-        half = 0.5 * (tp * tn - fp * fn) / below
-        slopes = (
-            tn / below - half * (1 / a + 1 / b),
-            -fn / below - half * (1 / a + 1 / c),
-            -fp / below - half * (1 / b + 1 / d),
-            tp / below - half * (1 / c + 1 / d),
-        )
-        return self._spread(
-            Confusion(*(np.where(defined, slope, 0.0) for slope in slopes)), space, old=old
-        )
-
-    def _own_interval(self, entries: Confusion, confidence: float) -> tuple[FloatArray, FloatArray]:
-        """See `slicebeam.metrics.intervals.cell_intervals.mcc`."""
-        return cell_intervals.mcc(*entries, confidence)
+    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
+        """See `cell_intervals.mcc`."""
+        tp, fp, fn, tn = entries
+        return cell_intervals.mcc(tp, fp, fn, tn, confidence)
 
 
-class MacroAverage(CellMetric):
+class MacroAverage(_Aggregate):
     """The mean over classes of precision, recall or F1; a class that never occurs is left out.
 
     As in scikit-learn, a class that occurs and is never predicted has precision 0.
     """
 
     needs = base.Needs(classes=True)
-    kind: Literal["pointwise", "aggregate"] = "aggregate"
-    indivisible = "it combines several shares, so no example has a share of its own in it"
-    higher_is_better = True
-    range = (0.0, 1.0)
 
     def __init__(self, of: Literal["precision", "recall", "f1"], title: str) -> None:
         self.name, self.title = f"{of}_macro", f"{title}, macro average"
@@ -305,7 +225,7 @@ class MacroAverage(CellMetric):
         """See `CellMetric.of_cells`."""
         hits, below, occurs = self._parts(cells, space, old=old)
         each = np.divide(self.share * hits, below, out=np.zeros(below.shape), where=below > 0)
-        return _ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
+        return ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
 
     def gradient(
         self, cells: FloatArray, space: StatisticSpace, *, old: bool = False

@@ -16,40 +16,20 @@ FEWEST_OTHERS = 20
 
 
 class LabelPrediction(NamedTuple):
-    """How much of the label a column predicts.
-
-    Attributes
-    ----------
-    right : share of the examples whose class is predicted from their value
-    most_frequent : share of the examples of the most frequent class
-    """
+    """Share of examples whose class is predicted from their value, and share of the most frequent class."""
 
     right: float
     most_frequent: float
 
 
 def predicts_label(table: IntArray, is_range: BoolArray) -> LabelPrediction | None:
-    """Return how much of the label a column predicts where that is almost all; None elsewhere.
+    """Return how much of the label the table [values, classes] predicts if almost all; None elsewhere.
 
-    Each example is predicted to be of the most frequent class among the *others* with its value.
-    Left out in this way, an example does not predict itself: a column of which every value occurs
-    once predicts nothing. "Almost all" means that of the errors of always predicting the most frequent
-    class at most one in `ERRORS_PER_LEFT` is left (Goodman and Kruskal's lambda of 0.95 or more,
-    J. Am. Stat. Assoc. 49, 1954). So a rare class must be predicted as well as a frequent one: where
-    99 % of the examples have one class, 99 % right predictions are none. Nothing is said with fewer
-    than `FEWEST_OTHERS` examples outside the most frequent class.
+    Each example is predicted to be of the most frequent class among the *others* with its value. Almost all:
+    of the errors of always predicting the most frequent class one in `ERRORS_PER_LEFT` is left at most (Goodman
+    and Kruskal's lambda of 0.95, J. Am. Stat. Assoc. 49, 1954), also if the range of most errors, where two
+    classes may meet within a bin, is left out and half of the other examples remain.
 
-    The border between two classes may lie within a bin. So the same is asked without the range of
-    most errors, where the others still hold at least half of the examples that are not of the most
-    frequent class.
-
-    Parameters
-    ----------
-    table : int64 [values, classes] examples
-    is_range : bool [values] which of the values are ranges of numbers
-
-    Examples
-    --------
     >>> nothing = np.zeros(2, bool)
     >>> predicts_label(np.array([[700, 2], [3, 295]]), nothing)
     LabelPrediction(right=0.995, most_frequent=0.703)

@@ -9,15 +9,8 @@ from scipy.special import gammaln
 
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.intervals import mean_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import (
-    hall,
-    outcome_codes,
-    pearson_iii,
-    random_subset,
-    sign_flip,
-)
+from slicebeam.metrics.significance import count_tests, hall, outcome_codes, random_subset
 from slicebeam.metrics.significance.hall import Moments
 
 if TYPE_CHECKING:
@@ -36,13 +29,7 @@ class Mean(base.Metric):
     """The mean of a value over the slice's examples, a Hájek mean where they are weighted.
 
     Hájek (1971): Σwx/Σw. Its linearised variance is Σw²(x − mean)²/(Σw)², and it counts as the mean
-    of Kish's (1965) effective number of examples, (Σw)²/Σw².
-
-    Parameters
-    ----------
-    name, title : what the metric is called; the name is also that of the value
-    limits : the smallest and largest mean
-    compares_models : whether the value is one of a model's, not of the example's
+    of Kish's (1965) effective number of examples, (Σw)²/Σw². The name is also that of the value.
     """
 
     higher_is_better = False
@@ -178,18 +165,8 @@ class Mean(base.Metric):
     ) -> Tested:
         """Test by the law of random subsets; by Hall's paired t, or sign flips, for two models.
 
-        The null is that the slice is nothing special: a random subset of all examples. Of bimodal
-        and skewed losses the power at .01 is above that of Hall's Welch t on either side (n = 20 to
-        1,000, 8,000 draws), which is next to blind on the better side below n = 50. A slice of the
-        same mean but 1.3 times the deviation is called in .02 to .06 (Hall's: .00 to .017); the
-        larger p of both would hold there too, at less power than Hall's.
-
-        Changes that are all the same have no t: see `_of_two_models`.
-
-        Raises
-        ------
-        ValueError
-            The space knows nothing of all examples' deviations.
+        Power at .01 is above that of Hall's Welch t on either side (n = 20 to 1,000). A slice of the same mean but
+        1.3 times the deviation is called in .02 to .06.
         """
         tail = self.tail(alternative)
         reasons = self.untestable(sums, totals, space)
@@ -210,24 +187,21 @@ class Mean(base.Metric):
     ) -> Tested:
         """Test by Hall's paired t, and by sign flips where all changes of a slice are the same.
 
-        Where large changes the other way are rare among all examples, the slice may lack them by
-        chance, which sign flips know nothing of: there p is at least Hall's, whose variance is
-        raised by that of all examples, and Hall's refusal stands.
+        Where large changes the other way are rare, the slice may lack them by chance: there p is at least Hall's,
+        whose variance is raised by that of all examples, and Hall's refusal stands.
         """
         ready = reasons == 0
-        changes, everything = (
-            self.moments(sums, space, "change"),
-            self.of_all(totals, space, "change"),
-        )
+        changes = self.moments(sums, space, "change")
+        everything = self.of_all(totals, space, "change")
         constant = ready & ~(changes.variance > 0)
-        p, too_skewed = hall.paired(_defined(changes, ready), tail, everything)
+        t = hall.against_zero(changes, everything)
+        p, too_skewed = t.p_value(tail)
         refused = ready & too_skewed
         method = np.full(len(sums), outcome_codes.HALL_PAIRED, np.int8)
         if constant.any():
             one_way = changes.mean * everything.skewness >= 0
-            flipped = sign_flip.constant_p_value(changes.n, changes.mean, tail)
-            varies = hall.against_zero(changes, everything).error > 0
-            least = np.where(one_way | ~varies, 0.0, p)
+            flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
+            least = np.where(one_way | ~(t.error > 0), 0.0, p)
             p = np.where(constant, np.maximum(flipped, least), p)
             refused &= ~(constant & one_way)
             method[constant] = outcome_codes.SIGN_FLIP
@@ -275,48 +249,16 @@ class Mean(base.Metric):
             & (mean**2 * squares > 4 * changes.n * of_second)
         )
 
-    def permuted(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
-    ) -> Tested:
-        """Test by the law of the mean of a random subset: its moments are those of all examples.
-
-        Mean, variance and skewness of a mean of n of N values drawn without replacement are
-        exact (Cochran 1977, "Sampling techniques", section 2.15); the tail is Pearson's type III.
-        """
-        reasons = self.untestable(sums, totals, space)
-        everything = self.of_all(totals, space)
-        N, n = float(everything.n), space.sizes(sums).astype(np.float64)
-        variance = float(everything.variance) * (1 - 1 / N)
-        if variance == 0:
-            reasons[reasons == 0] = outcome_codes.CONSTANT
-        reasons[(reasons == 0) & (n >= N)] = outcome_codes.WHOLE
-        rest = np.maximum(N - n, 1.0)
-        sd = np.sqrt(variance / np.maximum(n, 1.0) * rest / max(N - 1.0, 1.0))
-        skewness = float(everything.skewness) * (
-            (N - 2 * n) / max(N - 2.0, 1.0) * np.sqrt((N - 1.0) / (np.maximum(n, 1.0) * rest))
-        )
-        ready = reasons == 0
-        p = np.ones(len(sums))
-        p[ready] = pearson_iii.pearson_iii_p_value(
-            self.moments(sums, space).mean[ready],
-            np.full(np.count_nonzero(ready), everything.mean),
-            sd[ready],
-            skewness[ready],
-            self.tail(alternative),
-        )
-        return outcome_codes.Tested.by(outcome_codes.PERMUTATION, p, reasons)
-
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Hall-corrected intervals, see `slicebeam.metrics.intervals.mean_intervals`."""
+        """Hall-corrected intervals of the difference from all examples, or of the mean change."""
         if space.comparison == "baseline":
             changes = self.moments(sums, space, "change")
-            return mean_intervals.of_paired(
-                changes, confidence, self.of_all(totals, space, "change")
-            )
+            everything = self.of_all(totals, space, "change")
+            return hall.against_zero(changes, everything).interval(confidence)
         own, rest, share = self._against_rest(sums, totals, space)
-        low, high = mean_intervals.of_difference_from_overall(own, rest, share, confidence)
+        low, high = hall.difference_from_overall(own, rest, share, confidence)
         # Two constants, of which nothing says how far they would vary.
         apart = (self.untestable(sums, totals, space) == 0) & (own.variance + rest.variance == 0)
         return np.where(apart, -np.inf, low), np.where(apart, np.inf, high)
@@ -333,7 +275,8 @@ class Mean(base.Metric):
         """Hall-corrected interval of the mean, with the skewness of all examples."""
         source: Source = "old" if old else "new"
         own = self.moments(sums, space, source)
-        low, high = mean_intervals.of_mean(own, confidence, self.of_all(totals, space, source))
+        everything = self.of_all(totals, space, source)
+        low, high = hall.against_zero(own, everything).interval(confidence)
         shift = self._shift(space, source)
         return np.maximum(low + shift, self.range[0]), np.minimum(high + shift, self.range[1])
 
@@ -349,14 +292,13 @@ class Mean(base.Metric):
         skewness = float(self.of_all(totals, space, source).skewness)
         own = self.moments(sums, space, source, skewness)
         rest = self.moments(parents - sums, space, source, skewness)
-        ready = (own.n > 1) & (rest.n > 1) & (own.variance + rest.variance > 0)
-        p, _ = hall.welch(_defined(own, ready), _defined(rest, ready), tail)
+        p, _ = hall.against_rest(own, rest).p_value(tail)
         apart = (own.n > 0) & (rest.n > 0) & (own.variance + rest.variance == 0)
         # The parent varies only where its two constants differ by more than rounding.
         apart &= self.moments(parents, space, source).variance > 0
         extreme = own.mean > rest.mean if tail == "upper" else own.mean < rest.mean
         subsets = gammaln(own.n + rest.n + 1) - gammaln(own.n + 1) - gammaln(rest.n + 1)
-        return np.where(ready, p, np.where(apart & extreme, np.exp(-subsets), 1.0))
+        return np.where(apart & extreme, np.exp(-subsets), p)
 
     def target(self, space: StatisticSpace) -> base.Target:
         """Return the value itself about its shift, or its change between two models."""
@@ -411,11 +353,7 @@ class Mean(base.Metric):
         )
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
-        """Return the inputs of the test and the interval.
-
-        n, mean, variance and skewness of the slice and its complement, or of the changes; against
-        all examples n, N and the slice's sum of deviations too.
-        """
+        """Return the moments that the test and the interval take, and the slice's sum of deviations S."""
         own = sums[None, :]
         named: dict[str, float] = {}
         if space.comparison == "baseline":
@@ -439,13 +377,3 @@ class Mean(base.Metric):
             for field, column in zip(Moments._fields, moments, strict=True):
                 named[f"{name} {field}"] = float(np.broadcast_to(column, (1,))[0])
         return named
-
-
-def _defined(moments: Moments, ready: BoolArray) -> Moments:
-    """Return moments with harmless numbers where there is nothing to test."""
-    return Moments(
-        np.where(ready, moments.n, 2.0),
-        np.where(ready, moments.mean, 0.0),
-        np.where(ready, moments.variance, 1.0),
-        np.where(ready, moments.skewness, 0.0),
-    )

@@ -147,11 +147,8 @@ class AreaUnderCurve(base.Metric):
             delta = self.delta(sums, totals, space) + shift
             unvarying = np.where(delta == 0, outcome_codes.UNCHANGED, outcome_codes.UNVARYING)
             reasons = np.where(ready & ~(variance > 0), unvarying, reasons).astype(np.int8)
-            ready = reasons == 0
             freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
-            p[ready] = delta_method.wald_p_value(
-                delta[ready], variance[ready], freedom[ready], tail
-            )
+            p = delta_method.wald_p_value(delta, variance, freedom, tail)
             return outcome_codes.Tested.by(outcome_codes.DELTA_METHOD, p, reasons)
         whole = totals[: space.columns]
         of_all = space.placements(whole)
@@ -220,30 +217,18 @@ class AreaUnderCurve(base.Metric):
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
     ) -> FloatArray:
         """Z of the child's AUC as that of random positives and negatives of its parent."""
+        tail = self.tail("worse" if worse else "better")
         n1, n0 = self._classes(sums, space)
         above1, above0 = self._classes(parents, space)
         if space.comparison == "overall":
-            return auc.p_refine(
-                self.value(sums, space),
-                n1,
-                n0,
-                space.placements(parents),
-                above1,
-                above0,
-                worse_is_low=worse,
-            )
+            parent = space.placements(parents)
+            return auc.z_p_value(self.value(sums, space), n1, n0, parent, above1, above0, tail)
         ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
         # The child is part of its parent, so the difference varies by that much less.
         part = np.clip(1.0 - np.minimum(n1, n0) / np.maximum(np.minimum(above1, above0), 1.0), 0, 1)
         variance = self._gain_variance(sums, space) * part
-        defined = ~np.isnan(ahead) & (variance > 0)
-        p = delta_method.wald_p_value(
-            np.where(defined, ahead, 0.0),
-            np.where(defined, variance, 1.0),
-            np.maximum(np.minimum(n1, n0) - 1.0, 1.0),
-            self.tail("worse" if worse else "better"),
-        )
-        return np.where(defined, p, 1.0)
+        freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
+        return delta_method.wald_p_value(ahead, variance, freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return classes and placements of the slice and of all examples, and the gains' variance."""

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.significance import (
-    hypergeometric,
-    likelihood_ratio,
-    mcnemar,
-    outcome_codes,
-    refinement,
-)
+from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
+from slicebeam.metrics.significance import count_tests, outcome_codes, refinement
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -27,11 +23,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.outcome_codes import Tested
 
     Sums = IntArray
-
-# Above this variance of the hypergeometric the signed-root likelihood ratio is as good as the
-# exact sum, which would need thousands of terms. The variance, not the expected count, says how
-# close to normal the count is; where it is above 1,000 the expected count is too.
-EXACT_UP_TO_VARIANCE = 1000.0
 
 # A literal is an indicator, or its opposite after "~".
 Within = Literal["", "positive", "~positive", "predicted", "positive|predicted"]
@@ -60,16 +51,7 @@ class _Which:
 
 
 class Share(CellMetric):
-    """The share of the examples ``within`` that are ``marked``.
-
-    Parameters
-    ----------
-    name, title : what the metric is called
-    marked : literal such as ``wrong`` or ``~predicted``
-    within : which examples are the denominator; all without
-    higher_is_better : its direction
-    compares_models : whether it depends on the model
-    """
+    """The share of the examples ``within`` (all without) that are ``marked``, a literal such as ``~predicted``."""
 
     def __init__(
         self,
@@ -114,29 +96,14 @@ class Share(CellMetric):
         marked: Sums = counts[:, self._which(space, old=old).marked].sum(axis=1)
         return marked
 
-    def of_cells(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.of_cells`."""
+    def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
+        """See `CellMetric.parts`."""
         which = self._which(space, old=old)
-        within = cells[:, which.within].sum(axis=1)
-        marked = cells[:, which.marked].sum(axis=1)
-        share: FloatArray = np.divide(
-            marked, within, out=np.full(within.shape, np.nan), where=within > 0
-        )
-        return self._of_share(share)
+        return [which.marked, which.within]
 
-    def gradient(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """See `CellMetric.gradient`."""
-        which = self._which(space, old=old)
-        within = cells[:, which.within].sum(axis=1)
-        marked = cells[:, which.marked].sum(axis=1)
-        safe = np.where(within > 0, within, 1.0)
-        share = marked / safe
-        slope = (which.marked[None, :] - share[:, None] * which.within[None, :]) / safe[:, None]
-        return np.where((within > 0)[:, None], slope * self._slope(share)[:, None], 0.0)
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        return self._of_share(ratio(*counts))
 
     def _of_share(self, share: FloatArray) -> FloatArray:
         """Return the metric of the share; F1 is another increasing function of its share."""
@@ -148,11 +115,7 @@ class Share(CellMetric):
     def _test_overall(
         self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
     ) -> Tested:
-        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large.
-
-        Assumption: under the null the examples of the denominator that are in the slice are a
-        random subset of all of the denominator.
-        """
+        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         n, x, N, K = self._table(counts, totals, space)
         reasons = self.untestable(counts, totals, space)
         # The rest of the denominator is empty: nothing is left to compare with.
@@ -161,14 +124,14 @@ class Share(CellMetric):
             reasons[reasons == 0] = outcome_codes.CONSTANT
         p = np.ones(n.shape)
         testable = reasons == 0
-        exact = hypergeometric.variance(n, N, K) <= EXACT_UP_TO_VARIANCE
+        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
         method = np.where(
             exact, outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO
         ).astype(np.int8)
         some = testable & exact
-        p[some] = hypergeometric.mid_p(n[some], x[some], N, K, tail)
+        p[some] = count_tests.mid_p(n[some], x[some], N, K, tail)
         some = testable & ~exact
-        p[some] = likelihood_ratio.p_value(n[some], x[some], N, K, tail)
+        p[some] = count_tests.likelihood_mid_p(n[some], x[some], N, K, tail)
         return outcome_codes.Tested.by(method, p, reasons)
 
     def _table(
@@ -198,7 +161,7 @@ class Share(CellMetric):
         reasons[(only_new + only_old == 0) & (reasons == 0)] = outcome_codes.UNCHANGED
         p = np.ones(reasons.shape)
         testable = reasons == 0
-        p[testable] = mcnemar.mid_p(only_new[testable], only_old[testable], tail)
+        p[testable] = count_tests.mcnemar_mid_p(only_new[testable], only_old[testable], tail)
         return outcome_codes.Tested.by(outcome_codes.MCNEMAR, p, reasons)
 
     def delta_interval(
@@ -236,8 +199,7 @@ class Share(CellMetric):
         if space.weighted:
             which = self._which(space, old=old)
             first = space.weights(sums)[:, which.within].sum(axis=1)
-            second = space.weights(sums, 2)[:, which.within].sum(axis=1)
-            n = np.divide(first**2, second, out=np.zeros(first.shape), where=second > 0)
+            n = self._kish(sums, which.within, space)
             marked = space.weights(sums)[:, which.marked].sum(axis=1)
             share = np.divide(marked, first, out=np.zeros(first.shape), where=first > 0)
             # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
@@ -267,7 +229,7 @@ class Share(CellMetric):
                 b, c, b_parent, c_parent = c, b, c_parent, b_parent
             return refinement.p_refine_paired(n, b, c, n_parent, b_parent, c_parent)
         x, x_parent = self._marked(counts, space), self._marked(above, space)
-        return refinement.p_refine_overall(n, x, n_parent, x_parent, worse_is_high=tail == "upper")
+        return count_tests.mid_p(n, x, n_parent, x_parent, tail)
 
     def target(self, space: StatisticSpace) -> base.Target | None:
         """Return what counts against the metric, or the change of marks between two models.

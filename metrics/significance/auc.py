@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import betainc, betaincc
 
+from slicebeam.metrics.arrays import floats
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -34,21 +35,12 @@ _REACH = 0.97
 
 
 class Placements(NamedTuple):
-    """How a slice's positives stand among its negatives; float64 arrays [slices].
+    """How a slice's positives stand among its negatives; float64 [slices], NaN where a class is empty.
 
     With φ = 1 where a positive scores above a negative, ½ where they tie and 0 else, a pair has
     φ = auc + a + b + c: a depends on the positive, b on the negative alone, and c, the rest, has
-    mean 0 given either (Hoeffding 1948). NaN where a class is empty.
-
-    Attributes
-    ----------
-    auc : mean of φ, P(S1 > S0) + ½P(S1 = S0)
-    spread1 : mean of a², the variance over positives of P0(S < s) + ½P0(S = s)
-    spread0 : mean of b², the variance over negatives of P1(S > s) + ½P1(S = s)
-    interaction : mean of c²
-    skew1, skew0 : means of a³ and b³
-    mixed : mean of a·b·c
-    mixed1, mixed0 : means of a·c² and b·c²
+    mean 0 given either (Hoeffding 1948). The fields are the means of φ, a², b², c², a³, b³, a·b·c,
+    a·c² and b·c².
     """
 
     auc: FloatArray
@@ -63,52 +55,20 @@ class Placements(NamedTuple):
 
 
 def placements(histogram: ArrayLike) -> Placements:
-    """Return AUC and moments of the placements of each slice.
+    """Return AUC and moments of the placements of histograms [slices, 2 (negatives, positives), buckets].
 
-    Parameters
-    ----------
-    histogram : int array [slices, 2, buckets]
-        Examples by bucket of ascending score: negatives [:, 0] and positives [:, 1].
-
-    Returns
-    -------
-    Placements of float64 arrays [slices]
-        Those of the bucketed scores: examples in the same bucket tie.
-
-    Raises
-    ------
-    ValueError
-        If the histogram does not have this shape, or has a negative count.
-
-    Notes
-    -----
-    AUC and placements are those of DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837,
-    eq. 1–4, with their variance components taken over the examples as they are (divided by n, not
-    n − 1).
+    Examples in one bucket tie. DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, with
+    variance components over the examples as they are (divided by n, not n − 1).
     """
-    counts = _checked(histogram)
+    counts = np.asarray(histogram, dtype=np.int64)
     step = max(1, _ENTRIES_AT_ONCE // max(1, counts[:1].size))
     parts = [_placements(counts[at : at + step]) for at in range(0, max(1, len(counts)), step)]
     return Placements(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def discretisation_error(histogram: ArrayLike, coarse: BoolArray | None = None) -> FloatArray:
-    """Return how far the AUC of the buckets may be from the AUC of the scores themselves.
-
-    Parameters
-    ----------
-    histogram : int array [slices, 2, buckets]
-        As in `placements`.
-    coarse : bool array [buckets], optional
-        Which buckets hold several different scores; in the others all pairs tie, as they should.
-
-    Returns
-    -------
-    float64 array [slices]
-        ½Σ p1·p0 over the buckets: a pair within a bucket counts ½ and has 0, ½ or 1. NaN where a
-        class is empty.
-    """
-    counts = _checked(histogram).astype(np.float64)
+    """Return ½Σ p1·p0 over the ``coarse`` buckets [slices], which hold several scores: a bound of the error."""
+    counts = np.asarray(histogram, dtype=np.float64)
     size = counts.sum(axis=2)
     pairs = size[:, 0] * size[:, 1]
     together = counts[:, 0] * counts[:, 1]
@@ -119,34 +79,11 @@ def discretisation_error(histogram: ArrayLike, coarse: BoolArray | None = None) 
 
 
 def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
-    """Return the edges of score buckets that hold about equally many examples.
+    """Return ascending edges of buckets of about equally many examples, for ``searchsorted(side="right")``.
 
-    Parameters
-    ----------
-    scores : float array [examples]
-        Without NaN; ±inf are the smallest and largest scores.
-    buckets : int ≥ 1
-        The largest number of buckets.
-
-    Returns
-    -------
-    float64 array [at most buckets − 1], strictly ascending
-        Scores that open a bucket: ``np.searchsorted(edges, score, side="right")`` is the bucket of
-        a score.
-
-    Raises
-    ------
-    ValueError
-        If `buckets` is below 1.
-
-    Notes
-    -----
-    If there are at most `buckets` distinct scores each has a bucket of its own, and the AUC is
-    exact. Else a score that fills two average buckets has one of its own, and the others are split
-    as finely as the number of buckets allows.
+    At most `buckets` distinct scores have a bucket each, and the AUC is exact. Else a score that fills two
+    average buckets has one, and the others are split as finely as the number allows.
     """
-    if buckets < 1:
-        raise ValueError(f"buckets = {buckets} is below 1")
     values, counts = np.unique(np.asarray(scores, dtype=np.float64), return_counts=True)
     if values.size <= buckets:
         return values[1:]
@@ -181,84 +118,15 @@ def z_p_value(
     N0: ArrayLike,
     tail: Tail,
 ) -> FloatArray:
-    """Return the p-value of slices' AUC against the AUC of all examples.
+    """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible.
 
-    Parameters
-    ----------
-    auc : float array [slices]
-    n1, n0 : int arrays [slices]
-        Positives and negatives of the slice.
-    reference : Placements of scalars or arrays [1]
-        Those of all examples.
-    N1, N0 : int
-        All positives and negatives, the slice's among them.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a high AUC is extreme.
-
-    Returns
-    -------
-    float64 array [slices]
-        1.0 where a class of the slice is empty, where the slice is all examples and where no
-        other AUC is possible. Never 0 by the fitted law's end.
-
-    Notes
-    -----
-    z = (auc − reference.auc)/√v, with the exact variance of the AUC of random subsets,
-    v = f1·spread1/n1 + f0·spread0/n0 + f1·f0·interaction/(n1·n0), f = (N − n)/(N − 1). Its first
-    two terms are the placement variance of DeLong, DeLong and Clarke-Pearson (1988), Biometrics
-    44:837, here under the null; f corrects for drawing without replacement from the finite whole.
-
-    With few examples of a class the AUC is skewed, and a normal z is wrong where it matters, in the
-    tail. z is therefore referred to a beta law (Pearson I) of its mean, variance and skewness,
-    the third cumulant being that of a two-sample U-statistic to terms of 1/n³. The one end
-    that is left free lies between the AUC's own end, at which the beta law's tail is too heavy, and
-    that of the gamma law, the limit of the beta laws.
+    z = (auc − reference.auc)/√v with the exact variance of random subsets of either class, v =
+    f1·spread1/n1 + f0·spread0/n0 + f1·f0·interaction/(n1·n0), f = (N − n)/(N − 1): DeLong, DeLong and
+    Clarke-Pearson (1988) under the null, without replacement. z is referred to a beta law (Pearson I) of its
+    mean, variance and skewness (to terms of 1/n³), for with few examples of a class the AUC is skewed.
     """
     upper, lower = _tails(auc, (n1, n0), reference, (N1, N0))
     return select_tail(upper, lower, tail)
-
-
-def p_refine(
-    auc: ArrayLike,
-    n1: ArrayLike,
-    n0: ArrayLike,
-    parent: Placements,
-    parent_n1: ArrayLike,
-    parent_n0: ArrayLike,
-    *,
-    worse_is_low: bool,
-) -> FloatArray:
-    """Return how likely a random subset of the parent has an AUC as bad as the child's.
-
-    Parameters
-    ----------
-    auc : float array [pairs]
-        The child's.
-    n1, n0 : int arrays [pairs]
-        The child's positives and negatives.
-    parent : Placements of arrays [pairs]
-    parent_n1, parent_n0 : int arrays [pairs]
-        The parent's positives and negatives, the child's among them.
-    worse_is_low : bool
-        Whether a low AUC is harmful.
-
-    Returns
-    -------
-    float64 array [pairs]
-        One-sided p of `z_p_value` with the parent in the place of all examples; 1.0 where the child
-        is all of its parent.
-    """
-    upper, lower = _tails(auc, (n1, n0), parent, (parent_n1, parent_n0))
-    return lower if worse_is_low else upper
-
-
-def _checked(histogram: ArrayLike) -> IntArray:
-    counts = np.asarray(histogram, dtype=np.int64)
-    if counts.ndim != 3 or counts.shape[1] != 2:
-        raise ValueError(f"the histogram is {counts.shape}, not [slices, 2, buckets]")
-    if counts.size and counts.min() < 0:
-        raise ValueError(f"the histogram holds {counts.min()}: counts are ≥ 0")
-    return counts
 
 
 def _placements(counts: IntArray) -> Placements:
@@ -317,7 +185,7 @@ def _tails(
     whole_sizes: tuple[ArrayLike, ArrayLike],
 ) -> tuple[FloatArray, FloatArray]:
     """Return the p-values (upper, lower) of the AUC of a random subset within each class."""
-    value, n1, n0 = as_floats(auc, *sizes)
+    value, n1, n0 = floats(auc, *sizes)
     N1, N0 = (np.asarray(size, dtype=np.float64) for size in whole_sizes)
     known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(whole.auc)
     all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
@@ -371,9 +239,3 @@ def _beta_tails(
     place = np.clip((end + np.where(right, z, -z)) / width, 0.0, 1.0)
     above, below = betaincc(first, second, place), betainc(first, second, place)
     return np.where(right, above, below), np.where(right, below, above)
-
-
-def as_floats(auc: ArrayLike, n1: ArrayLike, n0: ArrayLike) -> tuple[FloatArray, ...]:
-    """Return AUC and numbers of either class as float64 arrays of one shape."""
-    values = (np.asarray(value, dtype=np.float64) for value in (auc, n1, n0))
-    return tuple(np.broadcast_arrays(*values))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtr
 
+from slicebeam.metrics.arrays import floats
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -30,29 +31,10 @@ PSEUDO_COUNT = 0.5
 def variance(
     gradient_slice: ArrayLike, gradient_reference: ArrayLike, counts: ArrayLike, totals: ArrayLike
 ) -> FloatArray:
-    """Return the variance of ψ(slice) − ψ(all examples), of which the slice is a part.
+    """Return Var(ψ(slice) − ψ(all)) [slices] = Σ_k [c_k^S·(g_k^S − g_k^O)² + c_k^C·(g_k^O)²].
 
-    Parameters
-    ----------
-    gradient_slice : float array [slices, cells]
-        Derivatives of ψ to the counts, at the slice's counts.
-    gradient_reference : float array [cells] or [slices, cells]
-        The same at the counts of all examples.
-    counts : array [slices, cells]
-        Examples of the slice in each cell; for weighted data the sums of their squared weights.
-    totals : array [cells] or [slices, cells]
-        The same of all examples, at least `counts`.
-
-    Returns
-    -------
-    float64 array [slices]
-        Σ_k [c_k^S·(g_k^S − g_k^O)² + c_k^C·(g_k^O)²] with the complement's counts c^C; NaN where
-        a gradient is NaN.
-
-    Notes
-    -----
-    An example of the slice moves both metrics, one of the complement C only the metric of all. For
-    the variance of ψ(slice) alone pass a `gradient_reference` of 0.
+    The slice is a part of all examples: one of it moves both metrics, one of the complement C only that of
+    all. Counts and totals may be sums of squared weights.
     """
     inside = np.asarray(counts, dtype=np.float64)
     outside = np.asarray(totals, dtype=np.float64) - inside
@@ -65,21 +47,7 @@ def variance(
 def paired_variance(
     gradient_new: ArrayLike, gradient_old: ArrayLike, counts: ArrayLike
 ) -> FloatArray:
-    """Return the variance of ψ(new model) − ψ(old model) on the same examples.
-
-    Parameters
-    ----------
-    gradient_new, gradient_old : float arrays [slices, cells]
-        Derivatives of the two models' metric to the counts of the *joint* cells (label, new
-        prediction, old prediction).
-    counts : array [slices, cells]
-        Examples of the slice in each joint cell, or the sums of their squared weights.
-
-    Returns
-    -------
-    float64 array [slices]
-        Σ_k c_k·(g_k^new − g_k^old)²; NaN where a gradient is NaN.
-    """
+    """Return Var(ψ(new) − ψ(old)) [slices] = Σ_k c_k·(g_k^new − g_k^old)² over the joint cells."""
     difference = np.asarray(gradient_new, np.float64) - np.asarray(gradient_old, np.float64)
     terms = np.asarray(counts, dtype=np.float64) * np.square(difference)
     return np.asarray(terms.sum(axis=-1), dtype=np.float64)
@@ -88,23 +56,8 @@ def paired_variance(
 def wald_p_value(
     delta: ArrayLike, variance: ArrayLike, freedom: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return the p-value of delta/√variance, t-distributed on the given degrees of freedom.
-
-    Parameters
-    ----------
-    delta, variance, freedom : float arrays that broadcast
-        Degrees of freedom > 0; infinity stands for the normal law.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a large delta is extreme.
-
-    Returns
-    -------
-    float64 array of the broadcast shape
-        1.0 where the delta is not finite, or the variance or the degrees of freedom are not
-        positive and, for the variance, finite.
-    """
-    arrays = (np.asarray(value, dtype=np.float64) for value in (delta, variance, freedom))
-    difference, spread, degrees = np.broadcast_arrays(*arrays)
+    """Return the p-value of delta/√variance by Student's t; 1 where it is undefined or there is no variance."""
+    difference, spread, degrees = floats(delta, variance, freedom)
     usable = np.isfinite(difference) & np.isfinite(spread) & (spread > 0) & (degrees > 0)
     t = np.where(usable, difference, 0.0) / np.sqrt(np.where(usable, spread, 1.0))
     freedoms = np.where(usable, degrees, 1.0)
@@ -119,37 +72,12 @@ def paired_p_value(
     counts: ArrayLike,
     tail: Tail,
 ) -> FloatArray:
-    """Return the p-value of two models' difference on the same slice, for any smooth metric.
+    """Return the p-value [slices] of two models' difference; 1 where no example tells them apart.
 
-    Parameters
-    ----------
-    delta : float array [slices]
-        ψ(new) − ψ(old); NaN where undefined.
-    gradient_new, gradient_old : float arrays [slices, cells]
-        As in `paired_variance`, over the joint cells. NaN where the delta is undefined.
-    counts : array [slices, cells]
-        Examples of the slice in each joint cell.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a new model with a larger metric is extreme.
-
-    Returns
-    -------
-    float64 array [slices]
-        1.0 where the delta is undefined, or no example tells the two models apart.
-
-    Notes
-    -----
-    t = δ/√V with V = Σ_k (c_k + ½)·d_k², d = g^new − g^old, on Satterthwaite's (1946, Biometrics
-    Bull. 2:110) degrees of freedom 2V²/Σ_k (c_k + ½)·d_k⁴: V is a weighted sum of Poisson counts,
-    and the Poisson variance of a count is its mean.
-
-    The plain δ/√V fails where a few rare examples weigh much (the positives of balanced accuracy):
-    when a slice by chance has none of those on which the models differ, δ moves away from 0 and V
-    shrinks together. The half example in each cell is what such a cell could well have held
-    (Haldane 1956, Ann. Hum. Genet. 20:309). Simulated for precision, F_β, balanced accuracy and
-    MCC with the joint cells of binary labels, it holds the level from n = 50 to 5,000, at the cost
-    of power where fewer than about 20 examples tell the models apart. With hundreds of joint cells
-    the half examples outweigh the data: the test is then needlessly conservative.
+    t = δ/√V with V = Σ_k (c_k + ½)·d_k², d = g^new − g^old, on Satterthwaite's (1946, Biometrics Bull.
+    2:110) degrees of freedom 2V²/Σ_k (c_k + ½)·d_k⁴. Without the half example (Haldane 1956, Ann. Hum.
+    Genet. 20:309) δ moves away from 0 and V shrinks together where a slice by chance has none of the few
+    examples that weigh much. It costs power below about 20 examples that tell the models apart.
     """
     new = np.asarray(gradient_new, dtype=np.float64)
     old = np.asarray(gradient_old, dtype=np.float64)

@@ -29,14 +29,7 @@ _RADIX = np.uint16
 
 
 class ScoredRows(NamedTuple):
-    """Rows of a group, in ascending order of their score.
-
-    Attributes
-    ----------
-    rank : int64 [rows] number of the score among the different scores of the group
-    positive : bool [rows] the label
-    weights : int64 [rows] in fixed point; None if all rows count the same
-    """
+    """Rows of a group in ascending order of score: rank of the score, label, weights in fixed point or None."""
 
     rank: IntArray
     positive: BoolArray
@@ -44,15 +37,7 @@ class ScoredRows(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Neighbours in a slice with the same score: arrays [runs], in the order slice, score.
-
-    Attributes
-    ----------
-    at : where each begins among the members
-    slices : whose they are
-    rank : of the score
-    first : run at which the slice begins
-    """
+    """Neighbours in a slice with one score: begin, slice, rank, and run at which the slice begins [runs]."""
 
     at: IntArray
     slices: IntArray
@@ -61,22 +46,10 @@ class _Runs(NamedTuple):
 
 
 class Areas:
-    """Exact AUC of slices, and of its replicates.
+    """Exact AUC of slices and of their replicates, from groups of ascending scores: `begin`, then `add`.
 
-    For each group of scores, ascending: `begin`, then `add` for the members, those of a slice all at
-    once. The result does not
-    depend on where the groups are cut, nor on the order of examples with the same score.
-
-    Parameters
-    ----------
-    sizes : int64 [slices, 2]
-        Negatives and positives of each slice: examples, or weights in fixed point.
-    of_all : int64 [2]
-        The same of all examples.
-    layers : int ≥ 1
-        One, and one for each replicate.
-    is_weighted : bool
-        Whether rows have weights; pairs are then summed as float64.
+    The result does not depend on where groups are cut, nor on the order of equal scores. `sizes` [slices, 2]
+    and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
     """
 
     def __init__(
@@ -114,13 +87,9 @@ class Areas:
     def add(
         self, slices: IntArray, rows: IntArray, drawn: Sequence[NDArray[np.uint8]] | None = None
     ) -> None:
-        """Add members of the group.
+        """Add members of the group: their slices and rows [members], rows ascending within each slice.
 
-        Parameters
-        ----------
-        slices : int64 [members]
-        rows : int64 [members] their places in the group, ascending within each slice
-        drawn : for each replicate, how often a row of the group counts: uint8 [rows of the group]
+        `drawn` says for each replicate how often a row of the group counts, uint8 [rows of the group].
         """
         if slices.size == 0:
             return
@@ -213,5 +182,5 @@ def _share(wins: NDArray[np.generic], negatives: IntArray, positives: IntArray) 
     pairs = 2.0 * negatives.astype(np.float64) * positives.astype(np.float64)
     known = pairs > 0
     share = np.asarray(wins, np.float64) / np.where(known, pairs, 1.0)
-    # FloatArray of weights may leave the range by their rounding.
+    # Sums of float weights may leave the range by their rounding.
     return np.where(known, np.clip(share, 0.0, 1.0), np.nan)

@@ -1,11 +1,12 @@
-"""Student's t of means of skewed values, corrected for the skewness: slice against rest, and paired.
+"""Student's t of means of skewed values, corrected for the skewness: tests and intervals.
 
 A mean of losses is not near normal in a slice of 50 examples, and t even less so: a slice that by
 chance misses the few large losses has a small mean *and* a small standard deviation, so that t is
-skewed to the other side than the values are. Hall's cubic takes that out and keeps t's order.
+skewed to the other side than the values are. Hall's cubic takes that out and keeps t's order:
+T = t + G·t²/3 + G²·t³/27 + G/6, Hall (1992), J. R. Stat. Soc. B 54:221.
 
 Assumptions: examples are independent; the skewness of the values is about the same in the slice
-as in the reference that it is taken from.
+as in the reference that it is taken from. Rates and coverage: docs/explanation/calibration.md.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -31,15 +32,7 @@ _LARGEST_T = 1e90
 
 
 class Moments(NamedTuple):
-    """What is known of the values of a sample: float64 scalars or arrays that broadcast.
-
-    Attributes
-    ----------
-    n : examples, or Kish's effective number, (Σw)²/Σw², where they are weighted
-    mean : mean of the values; anything where n is 0
-    variance : of single values, with divisor n − 1; the mean's own variance is variance / n
-    skewness : third standardised central moment of single values; NaN counts as 0
-    """
+    """Number of values (Kish's where weighted), mean, variance (divisor n − 1) and skewness of one value."""
 
     n: FloatArray
     mean: FloatArray
@@ -47,164 +40,118 @@ class Moments(NamedTuple):
     skewness: FloatArray
 
 
-class Studentised(NamedTuple):
-    """A difference of means in its standard error, and what its distribution needs.
+class TStatistic(NamedTuple):
+    """A difference of means, its standard error, degrees of freedom and skewness G; one shape.
 
-    Attributes
-    ----------
-    difference, error : float64 arrays of one shape, error ≥ 0
-    df : float64 array, degrees of freedom
-    bend : float64 array, G, the skewness of the difference
-    known : bool array, False if a sample is too small to have a variance
-    too_skewed : bool array, True where the correction does not hold
+    ``known`` is False where a sample is too small to have a variance, ``too_skewed`` True where the
+    correction does not hold.
     """
 
     difference: FloatArray
     error: FloatArray
     df: FloatArray
-    bend: FloatArray
+    skewness: FloatArray
     known: BoolArray
     too_skewed: BoolArray
 
+    @classmethod
+    def of(
+        cls,
+        difference: FloatArray,
+        variance: FloatArray,
+        df: FloatArray,
+        skewness: FloatArray,
+        known: BoolArray,
+        skewed: BoolArray,
+    ) -> TStatistic:
+        """Return a statistic of arrays that broadcast."""
+        refused = skewed & known & (variance > 0)
+        parts = np.broadcast_arrays(difference, np.sqrt(variance), df, skewness, known, refused)
+        return cls(*parts)
 
-def welch(sample: Moments, rest: Moments, tail: Tail) -> tuple[FloatArray, BoolArray]:
-    """Return Hall's skewness-corrected Welch p-value of slices against their complements.
+    def p_value(self, tail: Tail) -> tuple[FloatArray, BoolArray]:
+        """Return the p-value, 1 where there is none, and where it is refused."""
+        varies = self.error > 0
+        with np.errstate(over="ignore"):
+            t = self.difference / np.where(varies, self.error, 1.0)
+        T = hall_transform(np.clip(t, -_LARGEST_T, _LARGEST_T), self.skewness)
+        # The upper tail by symmetry: 1 − P(t ≤ T) has no digits below 1e-16.
+        p = select_tail(stdtr(self.df, -T), stdtr(self.df, T), tail)
+        return np.where(self.known & varies & ~self.too_skewed, p, 1.0), self.too_skewed.copy()
 
-    Parameters
-    ----------
-    sample : Moments
-        Of the slices; their skewness is not used.
-    rest : Moments
-        Of the complements, which share no example with the slices. `skewness` is best that of all
-        examples: a complement's is as good where it is large.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a large slice mean is extreme.
+    def interval(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+        """Return all means with abs(T) ≤ the quantile of t; (−inf, inf) where not known."""
+        quantile = -stdtrit(self.df, 0.5 * (1.0 - confidence))
+        # The ends hold the mean but at low confidence, where T's median is off 0 by more than that.
+        below = np.maximum(inverse_hall_transform(quantile, self.skewness), 0.0)
+        above = np.minimum(inverse_hall_transform(-quantile, self.skewness), 0.0)
+        low, high = self.difference - self.error * below, self.difference - self.error * above
+        return np.where(self.known, low, -np.inf), np.where(self.known, high, np.inf)
 
-    Returns
-    -------
-    p : float64 array of the broadcast shape
-        1.0 where a side has n < 2, where the total variance is 0, and where too_skewed.
-    too_skewed : bool array
-        Where abs(γ) > √n of the smaller side, and nothing else makes p 1.
 
-    Notes
-    -----
-    T = t + G·t²/3 + G²·t³/27 + G/6 at Welch's degrees of freedom, t = (x̄_S − x̄_C)/√(v_S + v_C),
-    with v = variance/n and G = γ·(r^1.5/√n − (1 − r)^1.5/√m), r = v_S/(v_S + v_C), m the
-    complement's n. Source: the cubic transformation of Hall (1992), J. R. Stat. Soc. B 54:221. The
-    signs are those of P(t ≤ x) ≈ Φ(x) + γ·(2x² + 1)·φ(x)/(6√n) for one sample: t is skewed to the
-    other side than the values. Without the cube it is Johnson's (1978), J. Am. Stat. Assoc.
-    73:536. γ is that of the reference, for 50 values hardly show their own.
+def against_rest(sample: Moments, rest: Moments) -> TStatistic:
+    """Return the difference of slices and complements at Welch's degrees of freedom.
 
-    Two additions, which change nothing in a large slice that is small beside its complement:
-
-    - The second term of G, the complement's part of the third cumulant, counts where the
-      complement is the smaller side; it cancels the first where both are equal.
-    - Each variance is at least what γ²/2 more values with the other side's variance would make
-      it. A slice that by chance has none of the rare large values otherwise is called better.
-
-    Random slices of 20,000 log losses, 16,000 draws, false-positive rates of upper and lower at
-    .005 each and of both at .01. Four classifiers with γ 1.7 to 4.3, and one of an outcome of 2 %
-    with γ = 7.3:
-
-    ===================  =================  ==============  ============  ==============
-    slices               upper              lower           both          both, only t
-    ===================  =================  ==============  ============  ==============
-    n = 50               .0055 to .0071     .0000 to .0035  .006 to .009  .020 to .058
-    n = 100              .0046 to .0068     .0000 to .0043  .007 to .009  .014 to .036
-    n = 500              .0049 to .0056     .0040 to .0055  .009 to .011  .011 to .016
-    n = 5000             .0044 to .0057     .0048 to .0058  .009 to .012  .010 to .011
-    complement of 100    .0000 to .0040     .0043 to .0074  .006 to .009  .015 to .036
-    2 %, n = 100         .0073              .0000           .007          .124
-    ===================  =================  ==============  ============  ==============
-
-    Without the additions: .015 to .036 for a complement of 100, .130 in the last row, and as here
-    in the other rows. The side opposite to the skewness has next to no power where abs(G) > 0.4,
-    for T then cannot go far below −1/G. Values on a lattice (.01 or .81, the latter in 10 %)
-    reach .014 at n = 50.
+    G = γ·(r^1.5/√n − (1 − r)^1.5/√m), r = v_S/(v_S + v_C), v = variance/n. γ is that of the reference,
+    for 50 values hardly show their own; too skewed is abs(γ) > √n of the smaller side.
     """
-    return _p_value(against_rest(sample, rest), tail)
-
-
-def paired(
-    differences: Moments, tail: Tail, everything: Moments | None = None
-) -> tuple[FloatArray, BoolArray]:
-    """Return the skewness-corrected p-value of the slices' mean difference against 0.
-
-    Parameters
-    ----------
-    differences : Moments
-        Of the differences, new − old, of each slice.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a large mean is extreme.
-    everything : Moments, optional
-        Of the differences of all examples. Skewness then comes from it, and the smallest variance
-        that a slice is given, as in `welch`. Without it the slice's own skewness is used.
-
-    Returns
-    -------
-    p : float64 array of the broadcast shape
-        1.0 where n < 2, where the variance is 0, and where too_skewed.
-    too_skewed : bool array
-        Where abs(γ) > √n, and nothing else makes p 1.
-
-    Notes
-    -----
-    `welch` with r = 1, hence G = γ/√n, at n − 1 degrees of freedom: Hall (1992), J. R. Stat. Soc.
-    B 54:221. The null is a mean of 0, whatever the distribution.
-
-    Pass `everything`: at .01 and n = 50 the rates on the differences of two classifiers' log losses
-    (γ = 0.0, 1.5 and 4.7, null true) are .006 to .009 with it and .019 to .030 with the slice's own
-    skewness; at n = 100 .005 to .009 and .005 to .022, at n = 500 .010 to .011 and .008 to .014.
-    On exponential values less their mean .007 to .010 and .010 to .011.
-    """
-    return _p_value(against_zero(differences, everything), tail)
-
-
-def against_rest(sample: Moments, rest: Moments) -> Studentised:
-    """Return the difference of the means of slices and complements, ready for `welch`."""
     n, mean, variance, _ = _arrays(sample)
     m, rest_mean, rest_variance, skewness = _arrays(rest)
     known = (n >= 2.0) & (m >= 2.0)
     size, rest_size = np.maximum(n, 2.0), np.maximum(m, 2.0)
-    of_slice = _steady(size, variance, rest_variance, skewness) / size
-    of_rest = _steady(rest_size, rest_variance, variance, skewness) / rest_size
+    of_slice = _with_floor(size, variance, rest_variance, skewness) / size
+    of_rest = _with_floor(rest_size, rest_variance, variance, skewness) / rest_size
     total = np.where(known, of_slice + of_rest, 0.0)
     ratio = np.where(total > 0, of_slice, 1.0) / np.where(total > 0, total, 1.0)
     other = 1.0 - ratio
     # Squares of ratios, for squares of variances may leave the range of a double.
     df = 1.0 / (np.square(ratio) / (size - 1.0) + np.square(other) / (rest_size - 1.0))
-    bend = skewness * (ratio**1.5 / np.sqrt(size) - other**1.5 / np.sqrt(rest_size))
+    G = skewness * (ratio**1.5 / np.sqrt(size) - other**1.5 / np.sqrt(rest_size))
     difference = np.where(known, mean - rest_mean, 0.0)
-    smaller = np.minimum(size, rest_size)
-    return _studentised(difference, total, df, bend, known, np.abs(skewness) > np.sqrt(smaller))
+    skewed = np.abs(skewness) > np.sqrt(np.minimum(size, rest_size))
+    return TStatistic.of(difference, total, df, G, known, skewed)
 
 
-def against_zero(sample: Moments, everything: Moments | None = None) -> Studentised:
-    """Return the means of slices, ready for `paired` and for the interval of a mean."""
-    n, mean, variance, skewness = _arrays(sample)
+def against_zero(sample: Moments, everything: Moments) -> TStatistic:
+    """Return the means of slices, G = γ/√n at n − 1 degrees of freedom.
+
+    Skewness and the smallest variance are those of ``everything``: the slice's own are too liberal.
+    """
+    n, mean, variance, _ = _arrays(sample)
+    _, _, spread, skewness = _arrays(everything)
     known = n >= 2.0
     size = np.maximum(n, 2.0)
-    if everything is not None:
-        _, _, spread, skewness = _arrays(everything)
-        variance = _steady(size, variance, spread, skewness)
-    total = np.where(known, variance / size, 0.0)
-    bend = skewness / np.sqrt(size)
-    difference = np.where(known, mean, 0.0)
-    return _studentised(difference, total, size - 1.0, bend, known, np.abs(bend) > 1.0)
+    total = np.where(known, _with_floor(size, variance, spread, skewness) / size, 0.0)
+    G = skewness / np.sqrt(size)
+    return TStatistic.of(np.where(known, mean, 0.0), total, size - 1.0, G, known, np.abs(G) > 1.0)
 
 
-def hall_transform(t: ArrayLike, bend: ArrayLike) -> FloatArray:
-    """Return Hall's T = t + G·t²/3 + G²·t³/27 + G/6 of t [...] and G [...]; it rises with t."""
-    x, G = np.asarray(t, dtype=np.float64), np.asarray(bend, dtype=np.float64)
+def difference_from_overall(
+    sample: Moments, rest: Moments, share: ArrayLike, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the interval of the slices' mean minus that of all, (1 − share)·(μ_S − μ_C).
+
+    ``share`` is n/N, or the slice's part of the weights, and counts as fixed: (0, 0) where it is 1.
+    """
+    outside = np.clip(1.0 - np.asarray(share, dtype=np.float64), 0.0, 1.0)
+    low, high = against_rest(sample, rest).interval(confidence)
+    whole = outside == 0.0
+    # 0·inf is not a number.
+    factor = np.where(whole, 1.0, outside)
+    return np.where(whole, 0.0, factor * low), np.where(whole, 0.0, factor * high)
+
+
+def hall_transform(t: ArrayLike, skewness: ArrayLike) -> FloatArray:
+    """Return Hall's T of t [...] and G [...]; it rises with t."""
+    x, G = np.asarray(t, dtype=np.float64), np.asarray(skewness, dtype=np.float64)
     # The sum as one product, which rounding cannot make fall: ((1 + G·t/3)³ − 1)/G + G/6.
     factor = 1.0 + G * x / 3.0
     return np.asarray(x * (factor * factor + factor + 1.0) / 3.0 + G / 6.0, dtype=np.float64)
 
 
-def inverse_hall_transform(T: ArrayLike, bend: ArrayLike) -> FloatArray:
+def inverse_hall_transform(T: ArrayLike, skewness: ArrayLike) -> FloatArray:
     """Return the t of which Hall's T [...] comes: the inverse of `hall_transform`, at G = 0 too."""
-    y, G = np.asarray(T, dtype=np.float64), np.asarray(bend, dtype=np.float64)
+    y, G = np.asarray(T, dtype=np.float64), np.asarray(skewness, dtype=np.float64)
     above = y - G / 6.0
     # t = 3·(c − 1)/G with c³ = 1 + G·above, without the difference that cancels.
     root = np.cbrt(1.0 + G * above)
@@ -217,39 +164,9 @@ def _arrays(moments: Moments) -> tuple[FloatArray, FloatArray, FloatArray, Float
     return n, mean, np.maximum(variance, 0.0), np.where(np.isfinite(skewness), skewness, 0.0)
 
 
-def _steady(
+def _with_floor(
     n: FloatArray, variance: FloatArray, reference: FloatArray, skewness: FloatArray
 ) -> FloatArray:
     """Return the variance of single values, raised where that of the reference is larger."""
     added = _ADDED_PER_SQUARED_SKEWNESS * np.square(skewness)
     return variance + added / (n - 1.0 + added) * np.maximum(reference - variance, 0.0)
-
-
-def _studentised(
-    difference: FloatArray,
-    total: FloatArray,
-    df: FloatArray,
-    bend: FloatArray,
-    known: BoolArray,
-    skewed: BoolArray,
-) -> Studentised:
-    shape = np.broadcast_shapes(difference.shape, total.shape, bend.shape)
-    refused = skewed & known & (total > 0)
-    return Studentised(
-        difference=np.broadcast_to(difference, shape),
-        error=np.broadcast_to(np.sqrt(total), shape),
-        df=np.broadcast_to(df, shape),
-        bend=np.broadcast_to(bend, shape),
-        known=np.broadcast_to(known, shape),
-        too_skewed=np.broadcast_to(refused, shape),
-    )
-
-
-def _p_value(of: Studentised, tail: Tail) -> tuple[FloatArray, BoolArray]:
-    varies = of.error > 0
-    with np.errstate(over="ignore"):
-        t = of.difference / np.where(varies, of.error, 1.0)
-    T = hall_transform(np.clip(t, -_LARGEST_T, _LARGEST_T), of.bend)
-    # The upper tail by symmetry: 1 − P(t ≤ T) has no digits below 1e-16.
-    p = select_tail(stdtr(of.df, -T), stdtr(of.df, T), tail)
-    return np.where(of.known & varies & ~of.too_skewed, p, 1.0), of.too_skewed.copy()

@@ -59,9 +59,7 @@ METHODS: tuple[str, ...] = (
     "Hall's paired t",
     "AUC z, null variance",
     "linearised t, weighted",
-    "bootstrap of cells, t",
     "bootstrap of examples, t",
-    "permutation of examples, Pearson III tail",
     "AutoSlicer's t",
     "bootstrap of groups, t",
     "exchange of the two models",
@@ -78,9 +76,7 @@ METHODS: tuple[str, ...] = (
     HALL_PAIRED,
     AUC_Z,
     LINEARISED,
-    BOOTSTRAP_CELLS,
     BOOTSTRAP_ROWS,
-    PERMUTATION,
     PAPER,
     BOOTSTRAP_GROUPS,
     EXCHANGE,
@@ -90,14 +86,7 @@ METHODS: tuple[str, ...] = (
 
 
 class Tested(NamedTuple):
-    """The outcome of a test of many slices.
-
-    Attributes
-    ----------
-    p : float64 [slices]; 1.0 where the test is degenerate, never NaN
-    reasons : int8 [slices] position in ``REASONS``, 0 where the test was done
-    methods : int8 [slices] position in ``METHODS``, 0 where no test was done
-    """
+    """P-values [slices], 1 where degenerate, never NaN; positions in ``REASONS`` and ``METHODS``, 0 for none."""
 
     p: FloatArray
     reasons: NDArray[np.int8]

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.significance.saddle_point import deviance_part
+from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.significance.count_tests import deviance
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -32,10 +33,7 @@ _EXPANSION_SKEWNESS = 0.01
 
 
 class NullMoments(NamedTuple):
-    """Mean, standard deviation and skewness of a statistic under the null, float64 [slices].
-
-    The skewness is 0 where the standard deviation is.
-    """
+    """Mean, deviation and skewness of a statistic under the null [slices]; skewness 0 where the deviation is."""
 
     mean: FloatArray
     sd: FloatArray
@@ -45,30 +43,12 @@ class NullMoments(NamedTuple):
 def pearson_iii_p_value(
     statistic: ArrayLike, mean: ArrayLike, sd: ArrayLike, skewness: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return the tail of a Pearson type III law (a shifted gamma law) with three given moments.
+    """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0.
 
-    Parameters
-    ----------
-    statistic, mean, sd, skewness : float arrays that broadcast
-    tail : {"upper", "lower", "both"}
-        ``both``: twice the smaller tail, at most 1.
-
-    Returns
-    -------
-    float64 array of the broadcast shape
-        Precise where it is small, at least 1e-300 (also outside the support, which ends 2/skewness
-        standard deviations from the mean); 1.0 where sd is 0 or a moment is not finite.
-
-    Notes
-    -----
-    With the shape k = 4/skewness², k + √k·z is a standard gamma variable for a positive skewness;
-    for a negative one the law is mirrored. Below a skewness of 0.01 Temme's uniform expansion
-    (1979, SIAM J. Math. Anal. 10:757, first term) replaces the incomplete gamma function, whose
-    series would need thousands of terms: its relative error is below 1/k = 2.5e-5.
-    Mielke and Berry (2007), section 2.3; Winkler et al. (2016).
+    With k = 4/skewness², k + √k·z is standard gamma. Below a skewness of 0.01 Temme's uniform expansion
+    (1979, SIAM J. Math. Anal. 10:757, first term) is used, of relative error 1/k.
     """
-    arrays = (np.asarray(value, dtype=np.float64) for value in (statistic, mean, sd, skewness))
-    value, centre, spread, skew = np.broadcast_arrays(*arrays)
+    value, centre, spread, skew = floats(statistic, mean, sd, skewness)
     usable = (spread > 0) & np.isfinite(value) & np.isfinite(centre)
     usable &= np.isfinite(spread) & np.isfinite(skew)
     scale = np.where(usable, spread, 1.0)
@@ -98,7 +78,7 @@ def _gamma_tails(z: FloatArray, skewness: FloatArray) -> tuple[FloatArray, Float
 
 def _temme(shape: FloatArray, x: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
     # k·η²/2 = x − k − k·log(x/k), a deviance.
-    half_square = deviance_part(shape, x, shape - x)
+    half_square = deviance(shape, x, shape - x)
     root = np.copysign(np.sqrt(2.0 * half_square), z)
     relative = z / np.sqrt(shape)
     eta = root / np.sqrt(shape)

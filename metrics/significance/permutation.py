@@ -15,7 +15,7 @@ import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.significance import hypergeometric, outcome_codes
+from slicebeam.metrics.significance import count_tests, outcome_codes
 from slicebeam.metrics.significance.pearson_iii import NullMoments, pearson_iii_p_value
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -44,42 +44,11 @@ _LARGEST_MULTINOMIAL = 1_000_000
 _CELLS_PER_DRAW = 0.02
 
 
-class PermutationTest(NamedTuple):
-    """The test of many slices, both arrays [slices].
-
-    Attributes
-    ----------
-    p : float64, 1.0 where there was nothing to test, never NaN and never 0
-    reasons : int8, position in `outcome_codes.REASONS`, 0 where the test was done
-    """
-
-    p: FloatArray
-    reasons: NDArray[np.int8]
-
-
 def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike) -> NullMoments:
-    """Return the exact moments of a sum of scores over n examples drawn without replacement.
+    """Return the exact moments of a sum of scores [slices, cells] over n examples drawn from totals [cells].
 
-    Parameters
-    ----------
-    scores : float array [slices, cells]
-        What an example of each cell adds to the statistic.
-    totals : int array [cells], [1, cells] or [slices, cells]
-        Examples of the population in each cell; they have N in sum.
-    n : int array [slices]
-        Examples drawn, 0 ≤ n ≤ N.
-
-    Returns
-    -------
-    Moments, float64 [slices]
-        sd and skewness are 0 where the sum is constant (n = 0, n = N or equal scores).
-
-    Notes
-    -----
-    With the population's central moments μ₂ and μ₃ (divisor N) the sum has the mean n·ā, the
-    variance n·(N−n)/(N−1)·μ₂ and the third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃:
-    Isserlis (1931), Proc. R. Soc. A 132:586; Cochran (1977), "Sampling techniques", sections 2.6
-    and 2.15. For 0/1 scores these are the moments of the hypergeometric law.
+    Mean n·ā, variance n·(N−n)/(N−1)·μ₂, third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃: Isserlis
+    (1931), Proc. R. Soc. A 132:586; Cochran (1977), "Sampling techniques", sections 2.6 and 2.15.
     """
     weights = np.atleast_2d(np.asarray(totals, dtype=np.float64))
     values = np.atleast_2d(np.asarray(scores, dtype=np.float64))
@@ -112,35 +81,14 @@ def fbeta_p_value(
     beta: float,
     tail: Tail,
 ) -> FloatArray:
-    """Return the p-value of a slice's F_β if its non-true-negatives were a random subset of all.
+    """Return the p-value of F_β if the slice's non-true-negatives were a random subset of all.
 
-    Parameters
-    ----------
-    tp, fp, fn : int arrays [slices]
-        True positives, false positives and false negatives of the slices.
-    TP, FP, FN : ints or int arrays [slices]
-        Those of all examples, the slice's among them.
-    beta : float > 0
-        Weight of recall against precision. For β = 1 `hypergeometric.mid_p` of tp is exact.
-    tail : {"upper", "lower", "both"}
-        ``lower``: a small F_β is extreme.
-
-    Returns
-    -------
-    float64 array [slices]
-        Near the mid-p. 1.0 where tp + fp + fn is 0 or all, or where all have the same outcome.
-
-    Notes
-    -----
-    F_β ≤ f exactly where (1+β²)(1−f)·tp − β²·f·fn − f·fp ≤ 0: for a fixed f the left side is a
-    linear statistic of the cells, so the law of F_β at f is the law of a sum at 0, a Pearson III
-    law with the exact moments. At F_β = 0 and 1 the event is tp = 0 or tp = u: exactly
-    hypergeometric. Assumption: given the slice's number u = tp + fp + fn of examples that count
-    (the stratum that defines the denominator), they are drawn at random from those of all examples.
+    F_β ≤ f exactly where (1+β²)(1−f)·tp − β²·f·fn − f·fp ≤ 0: a linear statistic, whose moments are exact.
+    At F_β = 0 and 1 the event is tp = 0 or tp = all: exactly hypergeometric.
     """
     counts = (np.asarray(value, dtype=np.int64) for value in (tp, fp, fn, TP, FP, FN))
     hits, alarms, misses, all_hits, all_alarms, all_misses = np.broadcast_arrays(*counts)
-    weight = _recall_weight(beta)
+    weight = beta * beta
     drawn = hits + alarms + misses
     population = all_hits + all_alarms + all_misses
     gain = (1.0 + weight) * hits
@@ -152,14 +100,8 @@ def fbeta_p_value(
     end = (hits == 0) | (hits == drawn)
     if end.any():
         rows = (drawn[end], hits[end], population[end], all_hits[end])
-        p[end] = hypergeometric.mid_p(*rows, tail)
+        p[end] = count_tests.mid_p(*rows, tail)
     return p
-
-
-def _recall_weight(beta: float) -> float:
-    if not 0.0 < beta < np.inf:
-        raise ValueError(f"beta = {beta} is not a positive number")
-    return beta * beta
 
 
 def balanced_accuracy_p_value(
@@ -173,27 +115,9 @@ def balanced_accuracy_p_value(
     N: ArrayLike,
     tail: Tail,
 ) -> FloatArray:
-    """Return the p-value of a slice's balanced accuracy, exchanging examples within each label.
+    """Return the p-value of tp/positives + tn/negatives, exchanging examples within each label.
 
-    Parameters
-    ----------
-    tp, positives, tn, negatives : int arrays [slices]
-        True positives of the slice's positives, true negatives of its negatives.
-    TP, P, TN, N : ints or int arrays [slices]
-        The same of all examples, the slice's among them.
-    tail : {"upper", "lower", "both"}
-        ``lower``: a small balanced accuracy is extreme.
-
-    Returns
-    -------
-    float64 array [slices]
-        Near the mid-p. 1.0 where a label is missing in the slice or nothing varies.
-
-    Notes
-    -----
-    Given the slice's positives and negatives, tp ~ Hypergeom(P, TP, positives) and
-    tn ~ Hypergeom(N, TN, negatives) are independent, so that the moments of tp/positives +
-    tn/negatives are exact sums (second and third cumulants add up); then Pearson III.
+    Given positives and negatives both shares are hypergeometric and independent: cumulants add up.
     """
     arrays = (
         np.asarray(value, dtype=np.int64) for value in (tp, positives, tn, negatives, TP, P, TN, N)
@@ -234,38 +158,12 @@ def permutation_p_value(
     tail: Tail,
     replicates: int = 5000,
     seed: int = 0,
-) -> PermutationTest:
-    """Return the p-value of any metric of cell counts if the slice were a random subset.
+) -> outcome_codes.Tested:
+    """Return the p-value [slices] of any metric of cell counts if the slice were a random subset.
 
-    Parameters
-    ----------
-    value_of : function of int64 [m, cells] that returns float64 [m]
-        The metric, NaN where it is undefined. A delta to a constant serves as well.
-    counts : int array [slices, cells]
-        Only their sums n are used.
-    totals : int array [cells]
-        Of all examples, the slice's among them.
-    observed : float array [slices]
-        What ``value_of`` is on the slices; NaN where undefined.
-    tail : {"upper", "lower", "both"}
-        ``lower``: small values are extreme.
-    replicates : int
-        Draws per size of slice.
-
-    Returns
-    -------
-    PermutationTest
-        p = 1 with the reason `outcome_codes.UNDEFINED_REPLICATES` where the observed value or more than 5 %
-        of the draws are undefined, and `outcome_codes.NO_VARIANCE` where the draws are all equal.
-
-    Notes
-    -----
-    The draws of size n are a function of (seed, n) alone: slices of one size share them, and the
-    result does not depend on which other slices there are. Up to n = 200 a tail that at least 20
-    draws reach is counted, ties by half (the mid-p); other tails are those of a Pearson III law
-    with the draws' moments, whose linear part is replaced by its exact moments
-    (`linear_statistic_moments`), so that only the metric's curvature is simulated. Above, the three
-    moments, scaled so that they are nearly constant, are interpolated on a geometric grid of n.
+    The draws of size n are a function of (seed, n) alone. Up to n = 200 a tail that at least 20 draws reach is
+    counted, ties by half; others are a Pearson III law's, with the linear part's moments exact. Above, the
+    three moments are interpolated on a geometric grid of n. Untested where over 5 % of draws are undefined.
     """
     population = np.asarray(totals, dtype=np.int64)
     size = np.asarray(counts, dtype=np.int64).sum(axis=1)
@@ -281,7 +179,7 @@ def permutation_p_value(
         _test_own_sizes(draws, small, size, value, tail, p, reasons)
     if large.size:
         _test_on_grid(draws, large, size, value, tail, p, reasons)
-    return PermutationTest(p, reasons)
+    return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
 
 class _Sample(NamedTuple):
@@ -328,11 +226,9 @@ class _Draws(NamedTuple):
 def _cells_of_huge_population(
     generator: np.random.Generator, totals: IntArray, n: int, replicates: int
 ) -> IntArray:
-    """Draw n examples from a population that is beyond numpy's limit.
+    """Draw n examples from a population that is beyond numpy's limit, by binomials given their sum.
 
-    The multivariate hypergeometric law is that of independent binomial counts of the cells given
-    that their sum is n. For large n the excess of the sum is taken back from the cells in
-    proportion to their variance, as conditioning does in the normal limit.
+    For large n the sum's excess is taken back in proportion to the cells' variances, as in the normal limit.
     """
     shares = totals / totals.sum(dtype=np.float64)
     if n <= _LARGEST_MULTINOMIAL:
@@ -361,8 +257,7 @@ def _moments_with_exact_linear_part(
 ) -> NullMoments:
     """Return the moments of values = linear part of the cells + rest, the first one's exactly.
 
-    A control variate: the noise of simulated moments, which a deep tail magnifies, is left only in
-    the terms that hold the rest, which is smaller than the linear part by about √n.
+    A control variate: simulation noise, which a deep tail magnifies, is left only in the rest.
     """
     plain = _sample_moments(values)
     if plain.sd[0] == 0.0:
@@ -462,10 +357,7 @@ def _test_on_grid(
 
 
 def _grid(largest: int, population: float) -> IntArray:
-    """Return sizes from 200 in equal ratios, up to the first at or above the largest slice.
-
-    The sizes are the same whatever the slices, so that a slice's result is its own.
-    """
+    """Return sizes from 200 in equal ratios up to the first at or above the largest: the same for all slices."""
     steps = int(np.ceil(np.log(max(largest / _LARGEST_OWN_SIZE, 1.0)) / np.log(_GRID_RATIO))) + 1
     nodes = np.rint(_LARGEST_OWN_SIZE * _GRID_RATIO ** np.arange(steps + 1.0)).astype(np.int64)
     last = max(int(_LAST_NODE_SHARE * population), 1)

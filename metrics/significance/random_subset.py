@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.significance import hypergeometric
+from slicebeam.metrics.significance import count_tests
 from slicebeam.metrics.significance.subset_law import LARGEST_ROOT, Population, SubsetLaw
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -44,32 +44,16 @@ _NEGLIGIBLE = 1e-5
 
 
 def bin_edges(low: float, high: float, deviation: float) -> FloatArray:
-    """Return the edges [BINS + 1] of the bins of values about 0.
-
-    Parameters
-    ----------
-    low, high : the smallest and the largest value
-    deviation : standard deviation of the values, > 0
-    """
+    """Return the edges [BINS + 1] of the bins of values about 0 with a standard deviation above 0."""
     unit = _MIDDLE * deviation
     places = np.linspace(np.arcsinh(low / unit), np.arcsinh(high / unit), BINS + 1)
     return np.asarray(unit * np.sinh(places))
 
 
 def bin_sums(values: FloatArray, edges: FloatArray, unit: float) -> IntArray:
-    """Return what `population` needs of values: integers, which add up in any order.
+    """Return int64 [3, BINS], which add up: number of values, their distance from the lower edge, its square.
 
-    Parameters
-    ----------
-    values : float64 [examples]
-    edges : float64 [BINS + 1]
-    unit : of the sums, a part of a bin's width
-
-    Returns
-    -------
-    int64 [3, BINS]
-        Number of the values in each bin, their summed distance from its lower edge and its
-        square, in units of the bin's width and its square.
+    The distances are in units of `unit` times the bin's width (squared).
     """
     left, width = edges[:-1], np.diff(edges)
     at = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
@@ -82,12 +66,7 @@ def bin_sums(values: FloatArray, edges: FloatArray, unit: float) -> IntArray:
 
 
 def population(sums: IntArray, edges: FloatArray, unit: float) -> Population:
-    """Return the population of bins: two points for each keep its number, mean and variance.
-
-    Parameters
-    ----------
-    sums, edges, unit : as of `bin_sums`, summed over all examples
-    """
+    """Return the population of summed `bin_sums`: two points a bin keep its number, mean and variance."""
     filled = np.flatnonzero(sums[0])
     counts = sums[0, filled].astype(np.float64)
     mean = sums[1, filled] * unit / counts
@@ -126,42 +105,15 @@ def _span(points: FloatArray) -> float:
 def sum_p_value(n: ArrayLike, total: ArrayLike, of: Population, tail: Tail) -> FloatArray:
     """Return the tail of the sum of n of the population's values, drawn without replacement.
 
-    Parameters
-    ----------
-    n : int array [slices]
-        Sizes of the slices.
-    total : float array [slices]
-        Sums of their values.
-    of : Population
-        The values of all N examples, the slices' among them.
-    tail : {"upper", "lower", "both"}
-        ``upper``: a large sum is extreme. ``both``: twice the smaller tail, at most 1.
-
-    Returns
-    -------
-    float64 array [slices]
-        About the mid-p where the values are discrete; 1.0 where n is 0 or N or the values are all
-        the same.
-
-    Notes
-    -----
     With f = n/N, values x_i about their mean and K(a, b) = Σ log(1 − f + f·e^(a + b·x_i)) solve
     ∂K/∂a = n, ∂K/∂b = S. Then r = sign(b)·√(2(a·n + b·S − K)),
     q = b·√(det K″(a, b)/(N·f·(1 − f))) and P(sum ≥ S) ≈ Φ(−w), w = r + log(q/r)/r: Robinson
-    (1982), Ann. Statist. 10:458; Booth and Butler (1990), Biometrika 77:787; the form Φ(−w) is
-    Barndorff-Nielsen's (1986), Biometrika 73:307. Where the values lie on a lattice of span d,
-    (2/d)·tanh(b·d/2) stands for b in q, which makes the tail the mid-p.
+    (1982), Ann. Statist. 10:458; Booth and Butler (1990), Biometrika 77:787. On a lattice of span d,
+    (2/d)·tanh(b·d/2) stands for b in q, which makes it the mid-p. Solved for fixed sizes along b and
+    interpolated. The tail sums over the numbers of outliers and far values, which make lumps.
 
-    r/√N and q/r depend on f and S/N alone. They are solved for fixed sizes along b, and
-    interpolated: in S by cubics with the exact slope dr/dS = b/r, in log n by cubics at the same S/n.
-    Few values that are 2 % of the sum of squares, and a value far off that occurs often, make lumps of
-    the sum's law, which a saddle point smooths over: the tail is the sum over how many of them are in
-    the subset, each with its hypergeometric probability. A slice of half
-    the examples or more is its complement's mirror image. The result depends on n, S and the
-    population only, not on what other slices are tested with it.
-
-    Assumption: the slice is a random subset. A slice with the overall mean but more varied values
-    than all examples is called more often than the level says.
+    Assumption: the slice is a random subset. One with the overall mean but more varied values than all
+    examples is called more often than the level says.
     """
     sizes, sums = np.broadcast_arrays(
         np.asarray(n, dtype=np.int64), np.asarray(total, dtype=np.float64)
@@ -212,10 +164,7 @@ def _parts(of: Population) -> tuple[SubsetLaw | _WithFarValue, tuple[_Outlier, .
 
 
 def _outlying(points: FloatArray, counts: FloatArray) -> list[int]:
-    """Return where the value farthest from the mean is, if it is much of the sum of squares.
-
-    An odd number of values in one bin is at two points, half of them at each.
-    """
+    """Return where the value farthest from the mean is, if much of the sum of squares (an odd bin has two)."""
     if points.size <= 2:
         return []
     deviations = points - (counts * points).sum() / counts.sum()
@@ -240,14 +189,8 @@ def _law(points: FloatArray, counts: FloatArray, span: float, *, is_part: bool) 
 class _WithFarValue:
     """The sums of random subsets of a population in which one value, far off, occurs several times.
 
-    How often a subset holds it decides most of a small subset's sum, whose law has a lump for each
-    number. A saddle point smooths over them: the tail is the sum over that number instead, which is
-    hypergeometric.
-
-    Parameters
-    ----------
-    whole, rest : the law of all values, and of all but those
-    value, count : the far value, and how often it occurs
+    How often a small subset holds it makes lumps that a saddle point smooths over: the tail is the sum
+    over that hypergeometric number. `whole` and `rest` are the laws with and without the value.
     """
 
     def __init__(self, whole: SubsetLaw, rest: SubsetLaw, value: float, count: int) -> None:
@@ -277,13 +220,13 @@ class _WithFarValue:
         reach = 1.0 + LARGEST_ROOT * spread / abs(gap)
         first = np.clip(np.ceil(middle - reach), least, most + 1).astype(np.int64)
         last = np.clip(np.floor(middle + reach), least - 1, most).astype(np.int64)
-        more = hypergeometric.weighted_tail(n, last, self.N, self.count, 0.0)
-        fewer = hypergeometric.weighted_tail(n, n - first, self.N, self.rest.N, 0.0)
+        more = count_tests.weighted_tail(n, last, self.N, self.count, 0.0)
+        fewer = count_tests.weighted_tail(n, n - first, self.N, self.rest.N, 0.0)
         upper, lower = (more, fewer) if gap > 0 else (fewer, more)
         for step in range(int((last - first).max(initial=-1)) + 1):
             some = np.flatnonzero(first + step <= last)
             held, size = first[some] + step, n[some]
-            chance = hypergeometric.pmf(held, self.N, self.count, size)
+            chance = count_tests.pmf(held, self.N, self.count, size)
             matters = chance > _NEGLIGIBLE * np.minimum(upper[some], lower[some])
             some, chance = some[matters], chance[matters]
             held, size = held[matters], size[matters]
@@ -299,7 +242,7 @@ def _chance_of(held: tuple[int, ...], counts: tuple[int, ...], n: IntArray, N: i
     for times, count in zip(held, counts, strict=True):
         possible = drawn >= times
         chance *= np.where(
-            possible, hypergeometric.pmf(times, left, count, np.clip(drawn, 0, left)), 0.0
+            possible, count_tests.pmf(times, left, count, np.clip(drawn, 0, left)), 0.0
         )
         drawn = drawn - times
         left -= count

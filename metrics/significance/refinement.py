@@ -1,7 +1,7 @@
 """Whether a slice is worse than its parent, or only inherits that the parent is worse.
 
-Under the null the child's examples are a random subset of the parent's. Both tests are exact given
-the parent's counts.
+Under the null the child's examples are a random subset of the parent's. The test is exact given the
+parent's counts; that of one model is `count_tests.mid_p` with the parent in place of all examples.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.significance import hypergeometric, likelihood_ratio
+from slicebeam.metrics.significance import count_tests
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
 
-# Above this variance the corrected root gives a tail to within 1e-4 of itself without a sum.
-_EXACT_UP_TO_VARIANCE = 1000.0
 _WINDOW = 12.0
 # Added to both sides of the window, for laws that are too narrow and skewed for their deviation.
 _SMALLEST_MARGIN = 24.0
@@ -29,30 +26,6 @@ _SMALLEST_MARGIN = 24.0
 _STEPS_PER_DEVIATION = 3.0
 # Terms that are summed at once: about forty columns of them are alive at a time.
 _TERMS_AT_ONCE = 250_000
-
-
-def p_refine_overall(
-    n: ArrayLike, x: ArrayLike, n_parent: ArrayLike, x_parent: ArrayLike, *, worse_is_high: bool
-) -> FloatArray:
-    """Return the one-sided mid-p that the child is worse than its parent.
-
-    Parameters
-    ----------
-    n, x : int arrays [pairs]
-        Child's examples and the marked ones.
-    n_parent, x_parent : int arrays [pairs]
-        The parent's, the child's among them.
-    worse_is_high : bool
-        Whether many marked examples are harmful.
-
-    Returns
-    -------
-    float64 array [pairs]
-        Mid-p of x, X ~ Hypergeom(n_parent, x_parent, n), in the harmful tail; 1.0 where the child
-        is all of its parent or the parent's examples are all alike.
-    """
-    tail: Tail = "upper" if worse_is_high else "lower"
-    return hypergeometric.mid_p(n, x, n_parent, x_parent, tail)
 
 
 class _ChildCounts(NamedTuple):
@@ -74,40 +47,17 @@ def p_refine_paired(
     b_parent: ArrayLike,
     c_parent: ArrayLike,
 ) -> FloatArray:
-    """Return the one-sided mid-p that the child's net discordance b − c exceeds its parent's.
+    """Return P(D > b − c) + ½P(D = b − c), D = B − C of a random n-subset of the parent.
 
-    Parameters
-    ----------
-    n, b, c : int arrays [pairs]
-        Child's examples, and its discordant ones of either kind; many b are harmful.
-    n_parent, b_parent, c_parent : int arrays [pairs]
-        The parent's, the child's among them.
-
-    Returns
-    -------
-    float64 array [pairs]
-        P(D > b − c) + ½P(D = b − c) for D = B − C of a random n-subset of the parent; 1.0 where
-        the child is all of its parent, is empty, or where the parent has no discordant example.
-
-    Raises
-    ------
-    ValueError
-        If a child's counts are not within its parent's.
-
-    Notes
-    -----
-    (B, C) is multivariate hypergeometric, hence a sum over the number k of discordant examples in
-    the child: k ~ Hypergeom(n_parent, b_parent + c_parent, n) and, given k,
-    B ~ Hypergeom(b_parent + c_parent, b_parent, k), where D ≥ d if and only if B ≥ (k + d)/2.
-    k runs over 12 standard deviations around its mean and around the k that is most likely given
-    D = d, where the sum lies in the far tail.
+    Sums over the number k of discordant examples in the child, k ~ Hypergeom(n_parent, b_parent +
+    c_parent, n), B ~ Hypergeom(b_parent + c_parent, b_parent, k), 12 deviations around the mean and around
+    the likeliest k given D. 1 where nothing can vary.
     """
     counts = (
         np.atleast_1d(np.asarray(value, dtype=np.int64))
         for value in (n, b, c, n_parent, b_parent, c_parent)
     )
     pairs = _ChildCounts(*np.broadcast_arrays(*counts))
-    _validate(pairs)
     discordant = pairs.b_parent + pairs.c_parent
     possible = (pairs.n > 0) & (pairs.n < pairs.n_parent) & (discordant > 0)
     # All examples net to the same: nothing can vary.
@@ -121,21 +71,6 @@ def p_refine_paired(
         part = _ChildCounts(*(column[rows[chunk]] for column in pairs))
         p[rows[chunk]] = _mid_tail(part, first[chunk], step[chunk], terms[chunk])
     return p
-
-
-def _validate(pairs: _ChildCounts) -> None:
-    agreeing = pairs.n - pairs.b - pairs.c
-    agreeing_parent = pairs.n_parent - pairs.b_parent - pairs.c_parent
-    parts = (
-        ("b", pairs.b, pairs.b_parent),
-        ("c", pairs.c, pairs.c_parent),
-        ("n - b - c", agreeing, agreeing_parent),
-    )
-    for name, child, parent in parts:
-        wrong = (child < 0) | (child > parent)
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise ValueError(f"{name} = {child[at]} of a child is not within 0..{parent[at]}")
 
 
 def _chunks(terms: IntArray) -> list[slice]:
@@ -152,7 +87,7 @@ def _grid(pairs: _ChildCounts) -> tuple[IntArray, IntArray, IntArray]:
     low = np.maximum(0, pairs.n - agreeing)
     high = np.minimum(pairs.n, discordant)
     mean = pairs.n * (discordant / pairs.n_parent)
-    deviation = np.sqrt(hypergeometric.variance(pairs.n, pairs.n_parent, discordant))
+    deviation = np.sqrt(count_tests.variance(pairs.n, pairs.n_parent, discordant))
     mode, mode_deviation = _likeliest_given_difference(pairs)
     margin = _WINDOW * np.maximum(deviation, mode_deviation) + _SMALLEST_MARGIN
     first = np.maximum(low, np.floor(np.minimum(mean, mode) - margin).astype(np.int64))
@@ -163,11 +98,7 @@ def _grid(pairs: _ChildCounts) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _likeliest_given_difference(pairs: _ChildCounts) -> tuple[FloatArray, FloatArray]:
-    """Return the likeliest k given B − C = b − c, and about the deviation of k there.
-
-    Along B = C + d the probabilities of neighbours have a falling ratio, so that the top is found
-    by bisection over C.
-    """
+    """Return the likeliest k given B − C = b − c, by bisection over C, and about its deviation there."""
     difference = pairs.b - pairs.c
     agreeing_parent = pairs.n_parent - pairs.b_parent - pairs.c_parent
     # B and C both change by one, so that the examples that agree change by two.
@@ -211,7 +142,7 @@ def _mid_tail(pairs: _ChildCounts, first: IntArray, step: IntArray, terms: IntAr
     pair = np.repeat(np.arange(terms.size), terms)
     k = first[pair] + step[pair] * (np.arange(ends[-1]) - (ends - terms)[pair])
     discordant = pairs.b_parent + pairs.c_parent
-    weight = hypergeometric.pmf(k, pairs.n_parent[pair], discordant[pair], pairs.n[pair])
+    weight = count_tests.pmf(k, pairs.n_parent[pair], discordant[pair], pairs.n[pair])
     twice_threshold = k + (pairs.b - pairs.c)[pair]
     # An odd k cannot give D = d: there the next B counts in full, else the threshold by half.
     odd = twice_threshold % 2 == 1
@@ -229,15 +160,15 @@ def _tail_of_b(
     """Return P(B > b) + P(B = b) where odd, and P(B > b) + ½P(B = b) elsewhere."""
     low = np.maximum(0, k + b_parent - discordant)
     high = np.minimum(k, b_parent)
-    wide = hypergeometric.variance(k, discordant, b_parent) > _EXACT_UP_TO_VARIANCE
+    wide = count_tests.variance(k, discordant, b_parent) > count_tests.EXACT_UP_TO_VARIANCE
     wide &= (b >= low) & (b <= high)
     tail = np.empty(k.shape)
-    tail[~wide] = hypergeometric.weighted_tail(
+    tail[~wide] = count_tests.weighted_tail(
         k[~wide], b[~wide], discordant[~wide], b_parent[~wide], np.where(odd[~wide], 1.0, 0.5)
     )
     if wide.any():
         table = (k[wide], b[wide], discordant[wide], b_parent[wide])
-        point = hypergeometric.pmf(table[1], table[2], table[3], table[0])
+        point = count_tests.pmf(table[1], table[2], table[3], table[0])
         half_more = np.where(odd[wide], 0.5, 0.0) * point
-        tail[wide] = likelihood_ratio.p_value(*table, "upper") + half_more
+        tail[wide] = count_tests.likelihood_mid_p(*table, "upper") + half_more
     return tail

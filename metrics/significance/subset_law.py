@@ -32,14 +32,7 @@ _LEAST_VARIANCE = 1e-9
 
 
 class Population(NamedTuple):
-    """The values of all examples, compressed.
-
-    Attributes
-    ----------
-    points : values, at most two for each bin
-    counts : examples at each point, which may be fractions
-    span : the distance between neighbouring sums of subsets where all values are on a lattice, else 0
-    """
+    """The values of all examples: at most two points a bin, their counts (maybe fractions), lattice span or 0."""
 
     points: tuple[float, ...]
     counts: tuple[float, ...]
@@ -290,13 +283,7 @@ class _Tilted:
 
 
 class _Solved:
-    """w as a function of the sum, for one size.
-
-    Parameters
-    ----------
-    total, root, correction, slope : [steps] along b; the correction is unknown at the root 0
-    lowest, highest : the smallest and largest sum, and the w there
-    """
+    """W as a function of the sum, for one size: paths along b, and sum and w at the two ends."""
 
     def __init__(
         self,

@@ -12,25 +12,7 @@ if TYPE_CHECKING:
 
 
 def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:
-    """Return the p-value of the requested tail from the two one-sided ones.
-
-    Parameters
-    ----------
-    upper, lower : float64 arrays of one shape
-        One-sided p-values, each precise where it is small.
-    tail : {"upper", "lower", "both"}
-        ``upper`` means that large values of the statistic are extreme.
-
-    Returns
-    -------
-    float64 array
-        ``upper``, ``lower`` or min(1, 2·min(upper, lower)).
-
-    Raises
-    ------
-    ValueError
-        If `tail` is none of the three.
-    """
+    """Return upper, lower or min(1, 2·min(upper, lower)) of one-sided p-values."""
     if tail == "upper":
         return upper
     if tail == "lower":

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
+
+from slicebeam.metrics.intervals.intervals import normal_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -17,15 +19,7 @@ _ROUNDING = 1e-12
 
 
 class RunDifference(NamedTuple):
-    """What changed between two runs; every array is float64 [slices].
-
-    Attributes
-    ----------
-    value : delta now minus delta then
-    low, high : its confidence interval, at the confidence of the intervals that were given
-    p : two-sided; NaN, as the others, where one of the deltas or intervals is undefined, or a delta
-        lies outside its interval
-    """
+    """Delta now minus then with interval and two-sided p [slices]; NaN where a delta or interval is undefined."""
 
     value: FloatArray
     low: FloatArray
@@ -38,48 +32,19 @@ def difference(
     then: tuple[ArrayLike, ArrayLike, ArrayLike],
     confidence: float,
 ) -> RunDifference:
-    """Return the difference of two independent estimates with its interval and p-value.
+    """Return the difference of two independent estimates, each (estimate, low, high), with interval and p.
 
-    Parameters
-    ----------
-    now, then : (estimate, low, high), float arrays [slices] each
-        The estimates with their confidence intervals, which need not be symmetric.
-    confidence : float
-        Of these intervals, within (0, 1).
-
-    Raises
-    ------
-    ValueError
-        If the confidence is none.
-
-    Notes
-    -----
-    The interval is that of the *method of variance estimates recovery* (MOVER; Zou and Donner 2008,
-    Statistics in Medicine 27:1693, eq. 5), of which Newcombe's hybrid score interval for the
-    difference of two shares (Newcombe 1998, Statistics in Medicine 17:873, method 10) is a special
-    case: the variance of each estimate towards the other is read off the end of its interval that
-    lies there, as (distance / z)².
-
-    The p-value is that of the level at which this interval ends at zero, the ends taken to move away
-    from the estimates in proportion to the normal quantile: p = 2·Φ(−z·abs(d) / r), r the distance from d
-    to the end of the interval that is nearer to zero. So p < 1 − confidence exactly where the interval
-    excludes zero.
-
-    Assumptions: the two runs have no example in common, and each interval covers at its confidence on
-    either side. Where the same examples are in both, and the models err on the same ones, the true
-    variance is smaller and the test errs on the careful side. An estimate that was *selected* for
-    being extreme is biased outwards, which no test of this kind mends: hand over all slices, not only
-    those that were significant.
+    MOVER (Zou and Donner 2008, Statistics in Medicine 27:1693, eq. 5). p = 2·Φ(−z·abs(d)/r), r the distance
+    from d to the end nearer to zero: p < 1 − confidence exactly where the interval excludes zero. Assumes no
+    common examples, and estimates that were not selected for being extreme.
     """
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence {confidence} is not within (0, 1)")
-    value_now, low_now, high_now = (np.asarray(one, np.float64) for one in now)
-    value_then, low_then, high_then = (np.asarray(one, np.float64) for one in then)
+    value_now, low_now, high_now = (np.asarray(part, np.float64) for part in now)
+    value_then, low_then, high_then = (np.asarray(part, np.float64) for part in then)
     value = value_now - value_then
     below = np.hypot(_reach(low_now, value_now), _reach(value_then, high_then))
     above = np.hypot(_reach(value_now, high_now), _reach(low_then, value_then))
     reach = np.where(value > 0, below, above)
-    quantile = ndtri(0.5 + confidence / 2)
+    quantile = normal_quantile(confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.abs(value) / reach
     # Without any width, equal estimates are the same and others are surely not.
@@ -87,7 +52,7 @@ def difference(
     p = 2.0 * ndtr(-quantile * distance)
     undefined = ~np.isfinite(value + below + above)
     return RunDifference(
-        *(np.where(undefined, np.nan, one) for one in (value, value - below, value + above, p))
+        *(np.where(undefined, np.nan, part) for part in (value, value - below, value + above, p))
     )
 
 

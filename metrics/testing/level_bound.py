@@ -36,13 +36,7 @@ _MOST_TUPLES = 2_000_000
 
 @dataclass(frozen=True)
 class Visited:
-    """The slices that a search has counted.
-
-    Attributes
-    ----------
-    keys : int64 [slices], sorted
-    sizes : int64 [slices] examples of each; 0 for an empty one
-    """
+    """The slices that a search has counted: sorted keys, and examples of each [slices]."""
 
     keys: Keys
     sizes: IntArray
@@ -51,18 +45,9 @@ class Visited:
 def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int) -> list[int]:
     """Return an upper bound of the slices of at least ``min_size`` examples, for each level.
 
-    For each feature tuple: the visited slices that are large enough, and of the other cells at
-    most as many as there are examples left for (in a tuple without list columns each example is in
-    one cell). Cells with a singleton, and at level 3 with a pair, that is known to be too small are
-    no such slices. Exact at level 1, and up to level 3 where only cells below small slices were not
-    visited.
-
-    Parameters
-    ----------
-    lattice : the features
-    visited : what was counted; all singletons among them
-    rows : number of examples
-    min_size : smallest slice that is tested
+    Of each feature tuple: visited slices that are large enough, and of the other cells at most as many as
+    examples are left for (without list columns an example is in one cell), none below a small singleton or,
+    at level 3, pair. Exact at level 1, and up to level 3 if only cells below small slices were not visited.
     """
     large = np.zeros(lattice.base, bool)
     for keys, sizes in _of_level(lattice, visited, 1):

@@ -17,35 +17,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Correction
 
 
 def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
-    """Return Benjamini and Hochberg's adjusted p-values among m tests.
+    """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values among m tests.
 
-    Parameters
-    ----------
-    p : float array [tests], any order
-    m : int
-        All tests, at least ``len(p)``; those not given count as p = 1.
-
-    Returns
-    -------
-    float64 array [tests]
-        min over j ≥ rank of p_(j)·m/j, at most 1. Rejecting where it is ≤ α controls the false
-        discovery rate at α for independent or positively dependent tests. Source: Benjamini and
-        Hochberg (1995), J. R. Stat. Soc. B 57:289.
-
-    Raises
-    ------
-    ValueError
-        If m is less than the number of p-values.
-
-    Examples
-    --------
-    Of 100 tests only three had a small p-value. With q ≤ 0.05 two of them count as findings; of such
-    findings, 5 % at most are expected to be false.
+    Tests not given count as p = 1; valid for independent or positively dependent tests.
 
     >>> bh_adjusted([0.0001, 0.03, 0.0008], m=100).round(3)
     array([0.01, 1.  , 0.04])
@@ -54,19 +33,7 @@ def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
 
 
 def holm_adjusted(p: ArrayLike) -> FloatArray:
-    """Return Holm's adjusted p-values, under any dependence of the tests.
-
-    Parameters
-    ----------
-    p : float array [tests], any order; all tests of the family
-
-    Returns
-    -------
-    float64 array [tests]
-        max over ranks i ≤ rank of p_(i)·(m − i + 1), at most 1, m the number of tests. Rejecting
-        where it is ≤ α controls the family-wise error rate at α. Source: Holm (1979), Scand. J.
-        Stat. 6:65.
-    """
+    """Return Holm's (1979, Scand. J. Stat. 6:65) adjusted p-values of a whole family, any dependence."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     steps = values[order] * np.arange(values.size, 0, -1)
@@ -76,32 +43,12 @@ def holm_adjusted(p: ArrayLike) -> FloatArray:
 
 
 def by_adjusted(p: ArrayLike, m: int) -> FloatArray:
-    """Return Benjamini and Yekutieli's adjusted p-values among m tests, under any dependence.
-
-    Parameters
-    ----------
-    p : float array [tests], any order
-    m : int
-        All tests, at least ``len(p)``; those not given count as p = 1.
-
-    Returns
-    -------
-    float64 array [tests]
-        As `bh_adjusted`, times Σ_{i ≤ m} 1/i. Source: Benjamini and Yekutieli (2001), Ann. Stat.
-        29:1165, theorem 1.3.
-
-    Raises
-    ------
-    ValueError
-        If m is less than the number of p-values.
-    """
+    """Return Benjamini and Yekutieli's (2001, Ann. Stat. 29:1165) adjusted p-values, any dependence."""
     harmonic = float(digamma(m + 1.0)) + float(np.euler_gamma)
     return _step_up(np.asarray(p, dtype=np.float64), m, harmonic)
 
 
 def _step_up(p: FloatArray, m: int, factor: float) -> FloatArray:
-    if m < p.size:
-        raise ValueError(f"m = {m} tests are fewer than the {p.size} p-values given")
     order = np.argsort(p, kind="stable")
     scaled = p[order] * (factor * m / np.arange(1, p.size + 1))
     # The tests not given have p = 1 and adjusted values ≥ 1, so they never lower the others.
@@ -118,37 +65,10 @@ def adjusted(
     correction: Correction,
     levels: int,
 ) -> FloatArray:
-    """Return the q-values of slices of several cross sizes; a slice is called where q ≤ α.
+    """Return the q-values [slices] of slices of several cross sizes (level, 1-based); called where q ≤ α.
 
-    Parameters
-    ----------
-    p : float array [slices]
-    level : int array [slices]
-        Cross size of each slice, 1-based.
-    tests_per_level : sequence of ints, one for each level
-        Slices that could have been tested there, or an upper bound of it.
-    correction : {"fdr-level", "fwer-level", "bh", "by", "none"}
-        ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (that is, at α/L);
-        ``fwer-level``: p·L·m_l, valid under any order of search and later selection (Bonferroni);
-        ``bh``, ``by``: over the tests of all levels together; ``none``: q = p.
-    levels : int
-        L, the levels that share α.
-
-    Returns
-    -------
-    float64 array [slices]
-        At most 1.
-
-    Raises
-    ------
-    ValueError
-        If a level is not within 1..levels, if a level holds more p-values than tests, or if the
-        correction is unknown.
-
-    Examples
-    --------
-    Two slices of one condition, out of 10 that could have been tested, and one slice of two
-    conditions, out of 45. The two levels share α:
+    ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (at α/L); ``fwer-level``: p·L·m_l,
+    valid under any order of search; ``bh``, ``by``: over the tests of all levels; ``none``: q = p.
 
     >>> p, level = [0.0001, 0.004, 0.0002], [1, 1, 2]
     >>> adjusted(p, level, [10, 45], "fdr-level", levels=2).round(3)
@@ -159,7 +79,13 @@ def adjusted(
     p_values = np.asarray(p, dtype=np.float64)
     at = np.asarray(level, dtype=np.int64)
     tests = np.asarray(tests_per_level, dtype=np.int64)
-    _validate(p_values, at, tests, levels)
+    given = np.bincount(at, minlength=levels + 1)[1:]
+    if (given > tests).any():
+        worst = int(np.argmax(given > tests))
+        raise ValueError(
+            f"level {worst + 1} has {given[worst]} p-values but only {tests[worst]} tests: "
+            "tests_per_level must be an upper bound"
+        )
     if correction == "none":
         return p_values.copy()
     if correction == "bh":
@@ -178,23 +104,3 @@ def adjusted(
     raise ValueError(
         f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'bh', 'by' or 'none'"
     )
-
-
-def _validate(p: FloatArray, level: IntArray, tests: IntArray, levels: int) -> None:
-    if p.shape != level.shape:
-        raise ValueError(f"{p.size} p-values but {level.size} levels were given")
-    if tests.size != levels:
-        raise ValueError(f"tests_per_level has {tests.size} entries for {levels} levels")
-    if not level.size:
-        return
-    if level.min() < 1 or level.max() > levels:
-        raise ValueError(
-            f"levels {level.min()}..{level.max()} were given, but levels are 1..{levels}"
-        )
-    given = np.bincount(level, minlength=levels + 1)[1:]
-    if (given > tests).any():
-        worst = int(np.argmax(given > tests))
-        raise ValueError(
-            f"level {worst + 1} has {given[worst]} p-values but only {tests[worst]} tests: "
-            "tests_per_level must be an upper bound"
-        )

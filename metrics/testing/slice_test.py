@@ -1,4 +1,4 @@
-"""Tests slices by any of the tests, whatever the metric: its own, a bootstrap, a permutation."""
+"""Tests slices by any of the tests, whatever the metric: its own, a bootstrap, the published one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.kinds import OF_CELLS, OF_ROWS, PAPER
 from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import outcome_codes, paper
 
@@ -31,35 +29,9 @@ _SLICES_AT_A_TIME = 1 << 16
 _NUMBERS_AT_A_TIME = 1 << 22
 
 
-def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool) -> None:
-    """Refuse a test that a metric has not.
-
-    Raises
-    ------
-    InputError
-        The test does not fit the metric, the comparison, or weights.
-    """
+def check_comparison(name: str, comparison: Comparison) -> None:
+    """Refuse to compare two models by a metric that cannot: OptionError."""
     own = metric(name)
-    if test in OF_CELLS and not isinstance(own, CellMetric):
-        raise OptionError(
-            f"--test {test} draws counts, and {name} is not a metric of counts; use bootstrap-rows or auto"
-        )
-    if weighted and test in (*OF_CELLS, "permutation"):
-        raise OptionError(
-            f"--test {test} treats all examples as equal, but --weight is given; use auto or "
-            "bootstrap-rows"
-        )
-    if test == "permutation":
-        if comparison == "baseline":
-            raise OptionError(
-                "--test permutation compares a slice with random subsets of all examples; to "
-                "compare two models, use auto or bootstrap-rows"
-            )
-        if not isinstance(own, (CellMetric, Mean)):
-            raise OptionError(
-                f"--test permutation: the default test of {name} already uses the law of the "
-                "permutation; use auto"
-            )
     if comparison == "baseline" and own.needs.two_models:
         raise OptionError(
             f"--metric {name} is of both models at once: its slices are compared with all examples; use "
@@ -73,17 +45,11 @@ def check_test(test: Test, name: str, comparison: Comparison, *, weighted: bool)
 
 def needs_rows(test: Test, name: str, space: StatisticSpace) -> bool:
     """Return whether a test of a metric must resample examples."""
-    return test in OF_ROWS or (test == "auto" and metric(name).needs_rows(space))
+    return test != "auto" or metric(name).needs_rows(space)
 
 
 class Outcomes(NamedTuple):
-    """Outcome of the tests of a block of slices; all arrays [slices].
-
-    Attributes
-    ----------
-    tested : p-values, never 0, reasons and methods
-    errors : float64 standard errors of the delta by a bootstrap; NaN where there was none
-    """
+    """Tested slices, p never 0, and standard errors of their deltas by a bootstrap, NaN without one."""
 
     tested: Tested
     errors: FloatArray
@@ -98,11 +64,8 @@ class SliceTest:
     metric : name of the metric
     space : the statistics, with their scales
     test : ``auto``, the calibrated test of the metric; ``bootstrap-rows``, t over Poisson-bootstrap
-        replicates of the examples; ``bootstrap-cells``, the same law drawn from the counts;
-        ``permutation``, the law of random subsets; ``paper`` and ``paper-cells``, AutoSlicer's own
-        uncalibrated use of the bootstrap, also on the smallest slices
+        replicates of the examples; ``paper``, AutoSlicer's own uncalibrated use of it
     alternative : ``worse``, ``better`` or ``both``
-    replicates, seed : of the bootstrap
     smallest : slices with fewer examples are not tested
 
     Examples
@@ -112,7 +75,7 @@ class SliceTest:
 
     >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
     >>> space = StatisticSpace(("wrong",), "overall")
-    >>> test = SliceTest("accuracy", space, "auto", "worse", replicates=0, seed=0, smallest=20)
+    >>> test = SliceTest("accuracy", space, "auto", "worse", smallest=20)
     >>> outcomes = test.of_sums(np.array([[60, 40], [45, 5], [5, 3]]), np.array([850, 150]))
     >>> outcomes.tested.p.round(4)  # float64 [slices]
     array([0.    , 0.8407, 1.    ])
@@ -126,8 +89,6 @@ class SliceTest:
     space: StatisticSpace
     test: Test
     alternative: Alternative
-    replicates: int
-    seed: int
     smallest: int = 1
 
     def needs_rows(self) -> bool:
@@ -141,17 +102,10 @@ class SliceTest:
         reduced: IntArray | None = None,
         of_all: IntArray | None = None,
     ) -> Outcomes:
-        """Test slices.
+        """Test slices of sums [slices, 1 + replicates, raw columns]; totals [1 + replicates, …] of all examples.
 
-        Where examples must be resampled and there are no replicates, the metric's own quick test
-        says which slices could become significant; replicates for other metrics are passed over.
-
-        Parameters
-        ----------
-        sums : int64 [slices, 1 + replicates, raw columns]
-        totals : int64 [1 + replicates, raw columns and total terms] of all examples
-        reduced : int64 [slices, columns] the slices' own sums, reduced, where that is done already
-        of_all : int64 [columns and total terms] the same of all examples
+        Without replicates a test that resamples is the metric's quick one; replicates for other metrics are
+        passed over. `reduced` and `of_all` are the reduced sums, where that is done already.
         """
         if of_all is None:
             of_all = self.space.reduce(totals[:1], totals[:1])[0]
@@ -159,20 +113,13 @@ class SliceTest:
             reduced = self.space.reduce(sums[:, 0], totals[:1])
         layers = sums.shape[1]
         by_rows = layers > 1 and self.needs_rows()
-        if by_rows:
-            width = layers * self.space.raw_columns
-        elif self.test in OF_CELLS:
-            width = 2 * self.replicates * self.space.cells
-        else:
-            width = 1
+        width = layers * self.space.raw_columns if by_rows else 1
         step = max(1, min(_SLICES_AT_A_TIME, _NUMBERS_AT_A_TIME // width))
         parts = []
         for begin in range(0, len(sums), step):
             some = slice(begin, begin + step)
             if by_rows:
                 parts.append(self._run_rows(sums[some], totals, reduced[some], of_all))
-            elif self.test in OF_CELLS:
-                parts.append(self._run_cells(reduced[some], of_all))
             else:
                 parts.append(self._run_own(reduced[some], of_all))
         if not parts:
@@ -187,24 +134,12 @@ class SliceTest:
         return self._finished(Outcomes(outcome_codes.Tested(p, reasons, methods), errors), reduced)
 
     def of_sums(self, reduced: IntArray, of_all: IntArray) -> Outcomes:
-        """Test slices by the metric's own test.
-
-        Parameters
-        ----------
-        reduced : int64 [slices, columns]
-        of_all : int64 [columns and total terms] of all examples
-        """
+        """Test slices by the metric's own test, of reduced sums [slices, columns] and those of all examples."""
         return self._finished(self._run_own(reduced, of_all), reduced)
 
     def of_replicates(self, reduced: IntArray, of_all: IntArray, deltas: FloatArray) -> Outcomes:
-        """Test slices by replicates of the examples.
-
-        Parameters
-        ----------
-        reduced, of_all : as in `of_sums`
-        deltas : float64 [slices, 1 + replicates] the observed delta, and that of each replicate
-        """
-        tested = self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], outcome_codes.BOOTSTRAP_ROWS)
+        """Test slices by deltas [slices, 1 + replicates]: the observed one, then that of each replicate."""
+        tested = self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:])
         return self._finished(tested, reduced)
 
     def _finished(self, outcomes: Outcomes, reduced: IntArray) -> Outcomes:
@@ -216,16 +151,7 @@ class SliceTest:
         return Outcomes(outcome_codes.Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
 
     def _run_own(self, sums: IntArray, totals: IntArray) -> Outcomes:
-        own, space = metric(self.metric), self.space
-        if self.test != "permutation":
-            tested = own.test(sums, totals, space, self.alternative)
-        elif isinstance(own, Mean):
-            tested = own.permuted(sums, totals, space, self.alternative)
-        elif isinstance(own, CellMetric):
-            merged, cells = own.own_cells(sums, space)
-            everything = own.own_cells(totals, space)[0]
-            counts, whole = cells.counts(merged), cells.counts(everything)
-            tested = own.permuted(counts, whole, cells, own.tail(self.alternative))
+        tested = metric(self.metric).test(sums, totals, self.space, self.alternative)
         return Outcomes(tested, np.full(len(sums), np.nan))
 
     def _run_rows(
@@ -239,38 +165,21 @@ class SliceTest:
         else:
             references = own.value_of_raw(totals[:, : space.raw_columns], space)[None, :]
         deltas = values - references
-        return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:], outcome_codes.BOOTSTRAP_ROWS)
-
-    def _run_cells(self, sums: IntArray, totals: IntArray) -> Outcomes:
-        own, space = metric(self.metric), self.space
-        if not isinstance(own, CellMetric):
-            raise TypeError(f"{self.metric} is not a metric of counts")
-        merged, cells = own.own_cells(sums, space)
-        whole = cells.counts(own.own_cells(totals, space)[0])
-        drawn, drawn_totals = self._drawn_cells(cells.counts(merged), whole)
-        flat = drawn.reshape(-1, cells.cells).astype(np.float64)
-        values = own.of_cells(flat, cells)
-        if space.comparison == "baseline":
-            references = own.of_cells(flat, cells, old=True)
-        else:
-            references = own.of_cells(drawn_totals.reshape(flat.shape).astype(np.float64), cells)
-        deltas = (values - references).reshape(drawn.shape[:2])
-        delta = own.delta(sums, totals, space)
-        return self._t(sums, totals, delta, deltas, outcome_codes.BOOTSTRAP_CELLS)
+        return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:])
 
     def _t(
-        self, sums: IntArray, totals: IntArray, delta: FloatArray, deltas: FloatArray, method: int
+        self, sums: IntArray, totals: IntArray, delta: FloatArray, deltas: FloatArray
     ) -> Outcomes:
         own = metric(self.metric)
         p, reasons, errors = paper.t_p_value(delta, deltas, own.tail(self.alternative))
-        if self.test in PAPER:
+        if self.test == "paper":
             if self.space.comparison == "overall":
                 whole = self.space.sizes(sums) == self.space.sizes(totals)
                 reasons = np.where(whole, outcome_codes.WHOLE, reasons).astype(np.int8)
             return Outcomes(outcome_codes.Tested.by(outcome_codes.PAPER, p, reasons), errors)
         against = own.untestable(sums, totals, self.space)
         reasons = np.where(against != 0, against, reasons).astype(np.int8)
-        methods = np.full(len(sums), method, np.int8)
+        methods = np.full(len(sums), outcome_codes.BOOTSTRAP_ROWS, np.int8)
         if self.space.comparison == "baseline":
             self._judge_constant_changes(sums, totals, delta, p, reasons, methods, errors)
         return Outcomes(outcome_codes.Tested.by(methods, p, reasons), errors)
@@ -285,10 +194,7 @@ class SliceTest:
         methods: NDArray[np.int8],
         errors: FloatArray,
     ) -> None:
-        """Put the metric's own test of a change in the place of replicates that do not vary.
-
-        Where the metric has none the slice is not tested, and the reason says that the models differ.
-        """
+        """Put the metric's own test of a change in the place of replicates that do not vary."""
         at = np.flatnonzero((reasons == outcome_codes.NO_VARIANCE) & (delta != 0))
         if not at.size:
             return
@@ -301,14 +207,3 @@ class SliceTest:
         methods[at] = np.where(holds, judged.methods, 0)
         reasons[at] = np.where(holds, 0, outcome_codes.UNVARYING)
         errors[at] = np.nan
-
-    def _drawn_cells(self, observed: IntArray, totals: IntArray) -> tuple[IntArray, IntArray]:
-        """Return replicate counts of the slices and of all examples, by independent atoms."""
-        if self.space.comparison == "baseline":
-            drawn = paper.poisson_cell_counts(observed, self.replicates, self.seed)
-            return drawn, drawn
-        atoms = np.concatenate([observed, totals[None, :] - observed], axis=1)
-        drawn = paper.poisson_cell_counts(atoms, self.replicates, self.seed)
-        cells = observed.shape[1]
-        inside, outside = drawn[..., :cells], drawn[..., cells:]
-        return inside, inside + outside

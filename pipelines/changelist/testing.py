@@ -14,7 +14,7 @@ class Bootstrap(Part):
 
     replicates: int
     kind: Literal["poisson"] = "poisson"
-    unit: Literal["rows", "groups", "cells"]
+    unit: Literal["rows", "groups"]
     seed: int
 
 

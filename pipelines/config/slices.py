@@ -10,8 +10,6 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import (
     ALTERNATIVES,
     CORRECTIONS,
-    OF_ROWS,
-    PAPER,
     REPLICATES,
     TESTS,
     Alternative,
@@ -94,20 +92,15 @@ class RunConfig(MetricsConfig):
     test: Annotated[
         Test,
         Option(
-            "auto: the metric's own test, calibrated for small slices too. bootstrap-rows, "
-            "bootstrap-cells: t over Poisson replicates of examples, or of counts. permutation: "
-            "random subsets. paper, paper-cells: AutoSlicer's t over 20 replicates, with its settings "
-            "(alpha 0.01, no correction, size 1).",
+            "auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over "
+            "Poisson replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its "
+            "settings (alpha 0.01, no correction, size 1).",
             "Statistics",
         ),
     ] = "auto"
     replicates: Annotated[
         Annotated[int, Field(ge=2, le=10_000)] | None,
-        Option(
-            "Number of bootstrap replicates.",
-            "Statistics",
-            default="200 of rows, 1000 of cells, 20 for paper",
-        ),
+        Option("Number of bootstrap replicates.", "Statistics", default="200, 20 for paper"),
     ] = None
     correction: Annotated[
         str | None,
@@ -198,23 +191,18 @@ class RunConfig(MetricsConfig):
         return self.replicates or TFMA_REPLICATES
 
     def _check_test(self) -> None:
-        from slicebeam.metrics.testing.slice_test import check_test
+        from slicebeam.metrics.testing.slice_test import check_comparison
 
         for name in self.metric:
-            check_test(self.test, name, self.comparison, weighted=self.weight is not None)
-        if self.group and self.test not in ("auto", *OF_ROWS):
-            raise OptionError(
-                f"--test {self.test} treats examples as independent, but --group is given; use "
-                "auto or bootstrap-rows, which resample whole groups"
-            )
+            check_comparison(name, self.comparison)
         if self.group and self.example_id and not self.names_examples:
             raise OptionError(
                 "--example-id has no effect with --group, whose examples are resampled together"
             )
-        if self.replicates is not None and not (self.draws_replicates or self.tfma_metric):
+        if self.replicates is not None and not (self.resamples_examples or self.tfma_metric):
             raise OptionError(
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
-                "none; use bootstrap-rows or bootstrap-cells"
+                "none; use bootstrap-rows"
             )
 
     @property
@@ -242,14 +230,9 @@ class RunConfig(MetricsConfig):
         return not self.group and (self.example_id is not None or self.resamples_examples)
 
     @property
-    def draws_replicates(self) -> bool:
-        """Whether there are replicates, of examples or of counts."""
-        return self.resamples_examples or self.used_test not in ("auto", "permutation")
-
-    @property
     def is_paper(self) -> bool:
         """Whether the published test is used, whose other settings then are the published ones."""
-        return self.test in PAPER
+        return self.test == "paper"
 
     @property
     def used_alpha(self) -> float:
@@ -319,7 +302,7 @@ class RunConfig(MetricsConfig):
             "correction": self.used_correction,
             "min_slice_size": self.used_min_slice_size,
         }
-        if self.draws_replicates:
+        if self.resamples_examples:
             options["replicates"] = self.used_replicates
         elif self.tfma_metric:
             options["replicates"] = self.tfma_replicates

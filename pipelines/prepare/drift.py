@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.significance.drift import p_more_frequent
+from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.predicates import shown
 
 if TYPE_CHECKING:

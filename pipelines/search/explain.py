@@ -46,14 +46,10 @@ _WHY = {
     "the placements of all examples; its tail by a beta law.",
     outcome_codes.LINEARISED: "t of the weighted metric: linearised variance, Kish's effective number of "
     "examples as degrees of freedom.",
-    outcome_codes.BOOTSTRAP_CELLS: "delta / sd of its Poisson replicates drawn from the counts, t on B − 1 "
-    "degrees of freedom.",
     outcome_codes.BOOTSTRAP_ROWS: "delta / sd of its Poisson replicates of the examples, t on B − 1 degrees of "
     "freedom.",
     outcome_codes.BOOTSTRAP_GROUPS: "delta / sd of its Poisson replicates, in which all examples of a group get "
     "the same weight, t on B − 1 degrees of freedom.",
-    outcome_codes.PERMUTATION: "the mean of a random subset of n of the N examples: its exact mean, deviation "
-    "and skewness; tail by Pearson type III.",
     outcome_codes.PAPER: "delta / sd of its replicates, t on B − 1 degrees of freedom. Uncalibrated.",
 }
 
@@ -133,7 +129,7 @@ def _metric_lines(
         )
     inputs = own.inputs(results.sums[at], prepared.of_all, prepared.space)
     lines += [f"    {name} = {_number(number)}" for name, number in inputs.items()]
-    if config.draws_replicates and measured.name == config.metric[0]:
+    if config.resamples_examples and measured.name == config.metric[0]:
         lines.append(f"    B = {config.used_replicates} replicates, seed {config.seed}")
     return lines
 

@@ -63,8 +63,6 @@ class SliceCounter:
                 prepared.space,
                 config.used_test,
                 config.alternative,
-                config.used_replicates,
-                config.seed,
                 config.smallest_slice_of(name),
             )
             for name in config.metric

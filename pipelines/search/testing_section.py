@@ -8,7 +8,6 @@ import numpy as np
 
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
-from slicebeam.metrics.kinds import OF_CELLS
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import (
     CONSTANT,
@@ -62,10 +61,8 @@ def testing(
     if config.used_correction == "none":
         expected = config.used_alpha * sum(searched.tested_per_level) * len(config.metric)
     replicates = None
-    if config.draws_replicates:
-        unit: Literal["rows", "groups", "cells"] = "groups" if config.group else "rows"
-        if config.used_test in OF_CELLS:
-            unit = "cells"
+    if config.resamples_examples:
+        unit: Literal["rows", "groups"] = "groups" if config.group else "rows"
         replicates = Bootstrap(replicates=config.used_replicates, unit=unit, seed=config.seed)
     return Testing(
         test=metrics[0].test,

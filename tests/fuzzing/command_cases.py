@@ -40,7 +40,7 @@ CHOICES = {
     "--format": (*words("parquet csv jsonl tfrecord Parquet"), ""),
     "--compare": (*words("overall baseline Overall"), ""),
     "--alternative": words("worse better both two"),
-    "--test": (*words("auto bootstrap-rows bootstrap-cells permutation paper paper-cells t"), ""),
+    "--test": (*words("auto bootstrap-rows paper t"), ""),
     "--correction": words("fdr-level fwer-level bh by none holm"),
     "--strategy": words("batch iterative priority prio"),
     "--save-slices": words("tested significant all"),

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import SumReader
 from slicebeam.metrics.errors import EngineError
-from slicebeam.metrics.kinds import PAPER
 from slicebeam.metrics.registry import metric
 from slicebeam.transforms.count.plans import read_block
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
@@ -94,7 +93,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
             columns[f"first{number}"] = columns[f"p{number}"]
         if metric(test.metric).needs.ranked:
             best = tested.p
-            if len(totals) == 1 and test.test not in PAPER:
+            if len(totals) == 1 and test.test != "paper":
                 own = metric(test.metric)
                 best = own.least_test_p(own_sums, of_all, space, test.alternative, tested)
             columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)

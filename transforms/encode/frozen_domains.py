@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.significance.drift import p_more_frequent
+from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.column_values import missing_mask, sortable, successors
 from slicebeam.transforms.encode.domain_learning import most_frequent
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue

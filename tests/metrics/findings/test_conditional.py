@@ -22,7 +22,7 @@ from slicebeam.metrics.findings.conditional import (
 from slicebeam.metrics.findings.groups import group_p_value
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.significance import hypergeometric, likelihood_ratio, random_subset
+from slicebeam.metrics.significance import count_tests, random_subset
 from slicebeam.metrics.significance.subset_law import Population
 from tests.encoded_table import deviation_law
 
@@ -63,7 +63,7 @@ def test_with_no_finding_it_is_the_test_of_one_slice():
     for N, K, n in ((1000, 100, 20), (30000, 600, 40), (400, 60, 200), (500, 450, 60)):
         model = fit("rate", [0], 0, [N], [K])
         x = np.arange(min(n, K) + 1)
-        exact = hypergeometric.mid_p(np.full(x.size, n), x, N, K, "upper")
+        exact = count_tests.mid_p(np.full(x.size, n), x, N, K, "upper")
         for count, p in zip(x[exact < 0.2], exact[exact < 0.2], strict=True):
             assert rate_p_value(model, [N], [n], count, "upper") == pytest.approx(p, rel=0.07)
             # The other tail of what is right is the same.
@@ -75,7 +75,7 @@ def test_with_no_finding_it_is_the_test_of_one_slice():
     model = fit("rate", [0], 0, [N], [K])
     for x in (5800, 6300, 7500):
         for tail in ("upper", "lower", "both"):
-            p = float(likelihood_ratio.p_value(n, x, N, K, tail))
+            p = float(count_tests.likelihood_mid_p(n, x, N, K, tail))
             assert rate_p_value(model, [N], [n], x, tail) == pytest.approx(p, rel=1e-6)
 
 

@@ -191,12 +191,3 @@ def test_difference_from_overall_of_special_slices():
     assert ends[0][3] == ends[1][3] == 0.0
     np.testing.assert_array_equal(ends[0][4:], -1.0)
     np.testing.assert_array_equal(ends[1][4:], 1.0)
-
-
-def test_wrong_parameters_are_refused():
-    with pytest.raises(ValueError, match="confidence"):
-        cell_intervals.mcc(1, 2, 3, 4, 1.0)
-    with pytest.raises(ValueError, match="confidence"):
-        cell_intervals.balanced_accuracy(1, 2, 3, 4, 0.0)
-    with pytest.raises(ValueError, match="beta"):
-        cell_intervals.fbeta(1, 2, 3, -1.0, 0.95)

@@ -54,40 +54,29 @@ def test_agrees_with_predicting_each_example_by_the_others():
     assert min(answers[True], answers[False]) >= 5
 
 
-@pytest.mark.parametrize(("wrong", "is_found"), [(5, True), (6, False)])
-def test_one_error_in_twenty_is_left_at_most(wrong, is_found):
-    # 100 examples are not of the most frequent class.
-    table = np.array([[900, wrong], [0, 100 - wrong]])
-    assert (predicts_label(table, np.zeros(2, bool)) is not None) is is_found
+BORDER = [[100, 0]] * 6 + [[60, 40]] + [[0, 100]] * 3
+RANGES, VALUES = "ranges", "values"
 
 
-def test_a_rare_class_has_to_be_predicted_too():
+@pytest.mark.parametrize(("table", "kind", "share"), [
+    # Of the 100 examples not of the most frequent class one error in twenty is left at most.
+    ([[900, 5], [0, 95]], VALUES, 0.995),
+    ([[900, 6], [0, 94]], VALUES, None),
     # 99 % of the labels are right, as always: half of the rare ones are missed.
-    assert predicts_label(np.array([[9900, 50], [0, 50]]), np.zeros(2, bool)) is None
-
-
-@pytest.mark.parametrize(("rare", "is_found"), [(20, True), (19, False)])
-def test_few_examples_say_nothing(rare, is_found):
-    assert (
-        predicts_label(np.array([[500, 0], [0, rare]]), np.zeros(2, bool)) is not None
-    ) is is_found
-
-
-def test_values_that_occur_once_predict_nothing():
-    assert (
-        predicts_label(np.eye(2, dtype=np.int64).repeat(200, axis=0), np.zeros(400, bool)) is None
-    )
-
-
-def test_a_border_may_lie_within_a_range_but_not_within_a_value():
-    # Ten bins of a number that is below a threshold for all of one class only.
-    table = np.array([[100, 0]] * 6 + [[60, 40]] + [[0, 100]] * 3)
-    assert predicts_label(table, np.ones(10, bool)) == LabelPrediction(1.0, 600 / 900)
-    assert predicts_label(table, np.zeros(10, bool)) is None
-
-
-def test_the_range_of_the_border_must_leave_half_of_the_others():
-    # All of the rare class are in one bin with as many of the other: no proof of a border.
-    assert predicts_label(np.array([[100, 0]] * 9 + [[50, 50]]), np.ones(10, bool)) is None
-    three = np.array([[100, 0]] * 8 + [[30, 70], [0, 30]])
-    assert predicts_label(three, np.ones(10, bool)) is None
+    ([[9900, 50], [0, 50]], VALUES, None),
+    # Few examples say nothing.
+    ([[500, 0], [0, 20]], VALUES, 1.0),
+    ([[500, 0], [0, 19]], VALUES, None),
+    # Values that occur once predict nothing.
+    ([[1, 0]] * 200 + [[0, 1]] * 200, VALUES, None),
+    # A border may lie within a range, but not within a value, and must leave half of the others.
+    (BORDER, RANGES, 1.0),
+    (BORDER, VALUES, None),
+    ([[100, 0]] * 9 + [[50, 50]], RANGES, None),
+    ([[100, 0]] * 8 + [[30, 70], [0, 30]], RANGES, None),
+])  # fmt: skip
+def test_what_predicts_the_label(table, kind, share):
+    found = predicts_label(np.array(table), np.full(len(table), kind == RANGES))
+    assert (found and found.right) == share
+    if table is BORDER and found:
+        assert found.most_frequent == 600 / 900

@@ -1,4 +1,4 @@
-"""AUC: placements against pairs and scikit-learn, rates of the test, coverage of the intervals."""
+"""AUC: placements against pairs and scikit-learn, the law's tails, coverage of the intervals."""
 
 import numpy as np
 import pytest
@@ -101,13 +101,6 @@ def test_placements_do_not_depend_on_the_other_slices(monkeypatch):
     assert auc.placements(histogram[:0]).auc.shape == (0,)
 
 
-def test_wrong_histograms_are_refused():
-    with pytest.raises(ValueError, match="slices, 2, buckets"):
-        auc.placements(np.ones((3, 10), dtype=np.int64))
-    with pytest.raises(ValueError, match="holds -1"):
-        auc.placements(np.full((1, 2, 3), -1))
-
-
 def edge_cases():
     rng = np.random.default_rng(5)
     normal = rng.normal(size=5000)
@@ -146,38 +139,6 @@ def test_heavy_values_leave_fine_buckets_to_the_others():
     scores = np.where(rng.random(20_000) < 0.7, 0.25, rng.normal(size=20_000))
     at = np.searchsorted(auc.bucket_edges(scores, BUCKETS), scores, side="right")
     assert np.bincount(at[scores != 0.25]).max() < 1.2 * 6000 / (BUCKETS - 2)
-    with pytest.raises(ValueError, match="below 1"):
-        auc.bucket_edges(scores, 0)
-
-
-@pytest.mark.parametrize(
-    ("true_auc", "prevalence", "n", "ratio"),
-    [
-        (0.8, 0.03, 1000, 1.0),
-        (0.7, 0.1, 300, 2.0),
-        (0.9, 0.7, 200, 0.5),
-        (0.95, 0.1, 300, 1.0),
-        (0.8, 0.4, 15_000, 1.0),
-    ],
-)
-@pytest.mark.slow
-def test_false_positive_rate(true_auc, prevalence, n, ratio):
-    whole = population(true_auc, prevalence, ratio=ratio)
-    N0, N1 = whole.sum(axis=1)
-    n1 = round(n * prevalence)
-    draws = 4000
-    slices = auc.placements(random_slices(whole, n - n1, n1, draws))
-    reference = auc.placements(whole[None])
-    args = (slices.auc, n1, n - n1, reference, N1, N0)
-    both, low, high = (auc.z_p_value(*args, tail) for tail in ("both", "lower", "upper"))
-    np.testing.assert_allclose(both, np.minimum(1.0, 2.0 * np.minimum(low, high)))
-    # Four standard errors of the simulation.
-    assert (both <= 0.05).mean() == pytest.approx(0.05, abs=0.015)
-    assert (both <= 0.01).mean() == pytest.approx(0.01, abs=0.0063)
-    for side in (low, high):
-        assert (side <= 0.1).mean() == pytest.approx(0.1, abs=0.02)
-        assert (side <= 0.025).mean() == pytest.approx(0.025, abs=0.011)
-        assert side.mean() == pytest.approx(0.5, abs=0.02)
 
 
 def test_far_tail_is_not_too_light():
@@ -213,16 +174,14 @@ def test_large_slices_have_the_normal_z():
 
 
 @pytest.mark.slow
-def test_p_refine_is_uniform_for_random_parts_of_a_parent():
+def test_p_is_uniform_for_random_parts_of_a_parent():
     parent = population(0.85, 0.3, size=900, seed=8)
     parent_n0, parent_n1 = parent.sum(axis=1)
     children = auc.placements(random_slices(parent, 400, 120, 6000, seed=9))
     parents = auc.placements(np.broadcast_to(parent, (6000, *parent.shape)))
     sides = [
-        auc.p_refine(
-            children.auc, 120, 400, parents, parent_n1, parent_n0, worse_is_low=worse_is_low
-        )
-        for worse_is_low in (True, False)
+        auc.z_p_value(children.auc, 120, 400, parents, parent_n1, parent_n0, tail)
+        for tail in ("lower", "upper")
     ]
     for p in sides:
         for level in (0.01, 0.05, 0.3, 0.7):
@@ -360,8 +319,8 @@ def test_no_other_auc_is_possible(row):
     whole = auc.placements(np.array([patterns[row]]))
     for tail in ("both", "lower", "upper"):
         assert auc.z_p_value(whole.auc, 2, 3, whole, 4, 9, tail) == 1.0
-    assert auc.p_refine(whole.auc, 2, 3, whole, 4, 9, worse_is_low=True) == 1.0
-    assert auc.p_refine(whole.auc, 4, 9, whole, 4, 9, worse_is_low=False) == 1.0
+    assert auc.z_p_value(whole.auc, 2, 3, whole, 4, 9, "lower") == 1.0
+    assert auc.z_p_value(whole.auc, 4, 9, whole, 4, 9, "upper") == 1.0
 
 
 def test_tiny_and_nearly_whole_slices_have_finite_p_values():
@@ -374,5 +333,3 @@ def test_tiny_and_nearly_whole_slices_have_finite_p_values():
         for tail in ("both", "lower", "upper"):
             p = auc.z_p_value(values, n1, n0, reference, N1, N0, tail)
             assert ((p >= 0) & (p <= 1)).all()
-    with pytest.raises(ValueError, match="confidence = 1"):
-        auc_intervals.value_interval(reference, N1, N0, 1.0)

@@ -10,14 +10,14 @@ import pytest
 from benchmarks import calibration
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
-from slicebeam.metrics.significance import hypergeometric
+from slicebeam.metrics.significance import count_tests
 from slicebeam.pipelines.search.strategies import Priority
 
 
 def test_mid_p_against_scipy(monkeypatch):
     assert designs.mid_p_against_scipy(tables=300).passed
-    ours = hypergeometric.mid_p
-    monkeypatch.setattr(hypergeometric, "mid_p", lambda *table: ours(*table) * (1 + 1e-7))
+    ours = count_tests.mid_p
+    monkeypatch.setattr(count_tests, "mid_p", lambda *table: ours(*table) * (1 + 1e-7))
     assert not designs.mid_p_against_scipy(tables=300).passed
 
 
@@ -39,13 +39,6 @@ def test_deep_tail():
 def test_power():
     # The bars are .02 below the power, which is five standard errors of 10,000 draws.
     assert designs.power(draws=10_000).passed
-
-
-@pytest.mark.slow
-def test_cells_against_rows():
-    # A ratio of two sds of 2,500 draws each varies by .02.
-    assert designs.cells_against_rows(draws=2500, slack=0.06).passed
-    assert not designs.cells_against_rows(draws=2500, slack=0.06, scale=0.8).passed
 
 
 def test_paper_mode():
@@ -78,7 +71,7 @@ def test_permuted_adult():
     found = calibration.permuted_adult(permutations=6, two_sided=2, slack=0.006)
     assert found.passed, found
     wrong = calibration.permuted_adult(
-        permutations=2, two_sided=0, slack=0.006, test="paper-cells", correction="none"
+        permutations=2, two_sided=0, slack=0.006, test="paper", correction="none"
     )
     assert not wrong.passed
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.significance import delta_method, mcnemar
+from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.significance import count_tests, delta_method
 
 # Joint cells of (label, new prediction, old prediction): label is the highest bit.
 LABEL = np.arange(8) >> 2
@@ -12,41 +13,22 @@ NEW = (np.arange(8) >> 1) & 1
 OLD = np.arange(8) & 1
 
 
+SPACE = statistic_space(["mcc"], "baseline")
+PLACE = (
+    LABEL * SPACE.stride("positive")
+    + NEW * SPACE.stride("predicted")
+    + OLD * SPACE.stride("predicted", old=True)
+)
+
+
 def metric_of(name, cells, prediction):
     """Return the metric and its gradient [..., 8] at joint counts."""
-    counts = np.asarray(cells, dtype=float)
-    tp, fp = counts @ (LABEL * prediction), counts @ ((1 - LABEL) * prediction)
-    fn, tn = counts @ (LABEL * (1 - prediction)), counts @ ((1 - LABEL) * (1 - prediction))
-    zero = np.zeros_like(tp)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if name == "precision":
-            value = tp / (tp + fp)
-            parts = [(1 - value) / (tp + fp), -value / (tp + fp), zero, zero]
-        elif name == "F2":
-            whole = 5 * tp + 4 * fn + fp
-            value = 5 * tp / whole
-            parts = [5 * (1 - value) / whole, -value / whole, -4 * value / whole, zero]
-        elif name == "balanced accuracy":
-            recall, specificity = tp / (tp + fn), tn / (tn + fp)
-            value = (recall + specificity) / 2
-            parts = [
-                (1 - recall) / (tp + fn) / 2,
-                -specificity / (tn + fp) / 2,
-                -recall / (tp + fn) / 2,
-                (1 - specificity) / (tn + fp) / 2,
-            ]
-        else:
-            a, b, c, d = tp + fp, tp + fn, tn + fp, tn + fn
-            root = np.sqrt(a * b * c * d)
-            value = (tp * tn - fp * fn) / root
-            parts = [
-                tn / root - value / 2 * (1 / a + 1 / b),
-                -fn / root - value / 2 * (1 / a + 1 / c),
-                -fp / root - value / 2 * (1 / b + 1 / d),
-                tp / root - value / 2 * (1 / c + 1 / d),
-            ]
-    kind = np.where(LABEL == 1, np.where(prediction == 1, 0, 2), np.where(prediction == 1, 1, 3))
-    return value, np.stack(parts, axis=-1)[..., kind]
+    counts = np.atleast_2d(np.asarray(cells, dtype=float))
+    placed, old = np.empty(counts.shape), prediction is OLD
+    placed[:, PLACE] = counts
+    value = metric(name).of_cells(placed, SPACE, old=old)
+    gradient = metric(name).gradient(placed, SPACE, old=old)[:, PLACE]
+    return (value, gradient) if np.ndim(cells) == 2 else (value[0], gradient[0])
 
 
 def equal_models(name, prevalence, recall, fall_out, flips):
@@ -81,9 +63,9 @@ def tails_of(name, cells):
     """Return the one-sided p-values of the draws whose denominators are at least 10."""
     denominator = {
         "precision": [cells @ NEW, cells @ OLD],
-        "F2": [cells @ (LABEL | NEW), cells @ (LABEL | OLD)],
-        "balanced accuracy": [cells @ LABEL, cells @ (1 - LABEL)],
-        "MCC": [cells @ LABEL, cells @ (1 - LABEL), cells @ NEW, cells @ OLD],
+        "fbeta:2": [cells @ (LABEL | NEW), cells @ (LABEL | OLD)],
+        "balanced_accuracy": [cells @ LABEL, cells @ (1 - LABEL)],
+        "mcc": [cells @ LABEL, cells @ (1 - LABEL), cells @ NEW, cells @ OLD],
     }[name]
     cells = cells[np.min(denominator, axis=0) >= 10]
     new, gradient_new = metric_of(name, cells, NEW)
@@ -94,7 +76,7 @@ def tails_of(name, cells):
     }
 
 
-METRICS = ("precision", "F2", "balanced accuracy", "MCC")
+METRICS = ("precision", "fbeta:2", "balanced_accuracy", "mcc")
 LAWS = [
     (0.1, 0.6, 0.1, (0.03, 0.03, 0.03)),
     (0.1, 0.6, 0.1, (0.05, 0.02, 0.06)),
@@ -196,14 +178,14 @@ def test_paired_test_of_accuracy_is_near_mcnemar():
     new = np.tile([0.4, 0.8, -0.2], (4, 1)) / n
     old = np.tile([0.4, -0.2, 0.8], (4, 1)) / n
     p = delta_method.paired_p_value((b - c) / n, new, old, counts, "both")
-    exact = mcnemar.mid_p(b, c, "both")
+    exact = count_tests.mcnemar_mid_p(b, c, "both")
     np.testing.assert_allclose(np.log(p), np.log(exact), rtol=0.06)
     assert (p >= exact * 0.95).all()
 
 
 @pytest.mark.parametrize(
     ("name", "least"),
-    [("precision", 0.85), ("F2", 0.88), ("balanced accuracy", 0.95), ("MCC", 0.95)],
+    [("precision", 0.85), ("fbeta:2", 0.88), ("balanced_accuracy", 0.95), ("mcc", 0.95)],
 )
 def test_paired_power(name, least):
     # A new model that loses a fifth of the true positives and raises as many false alarms.

@@ -6,21 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from slicebeam.metrics.significance import refinement
-
-
-def test_overall_is_the_mid_p_within_the_parent():
-    n, x = np.array([5, 40, 40]), np.array([4, 12, 3])
-    n_parent, x_parent = np.array([10, 200, 200]), np.array([4, 30, 30])
-    law = stats.hypergeom(n_parent, x_parent, n)
-    high = refinement.p_refine_overall(n, x, n_parent, x_parent, worse_is_high=True)
-    low = refinement.p_refine_overall(n, x, n_parent, x_parent, worse_is_high=False)
-    np.testing.assert_allclose(high, law.sf(x) + 0.5 * law.pmf(x), rtol=1e-10)
-    np.testing.assert_allclose(low, law.cdf(x) - 0.5 * law.pmf(x), rtol=1e-10)
-    whole = refinement.p_refine_overall([10], [4], [10], [4], worse_is_high=True)
-    assert whole.tolist() == [1.0]
+from slicebeam.metrics.significance import count_tests, refinement
 
 
 def enumerated(n, b, c, n_parent, b_parent, c_parent):
@@ -76,7 +63,7 @@ def test_paired_without_short_cuts_is_the_same(monkeypatch):
     b, c = np.rint(3000 + 33 * z).astype(int), np.rint(3600 - 33 * z).astype(int)
     quick = refinement.p_refine_paired(n, b, c, n_parent, b_parent, c_parent)
     monkeypatch.setattr(refinement, "_STEPS_PER_DEVIATION", 1e9)
-    monkeypatch.setattr(refinement, "_EXACT_UP_TO_VARIANCE", 1e18)
+    monkeypatch.setattr(count_tests, "EXACT_UP_TO_VARIANCE", 1e18)
     slow = refinement.p_refine_paired(n, b, c, n_parent, b_parent, c_parent)
     np.testing.assert_allclose(quick, slow, rtol=1e-5)
     assert slow.min() < 1e-20
@@ -98,25 +85,12 @@ def test_paired_keeps_its_level_on_random_children():
     assert p.mean() == pytest.approx(0.5, abs=0.01)
 
 
-def test_overall_keeps_its_level_on_random_children():
-    x = np.random.default_rng(3).hypergeometric(150, 850, 120, size=50_000)
-    p = refinement.p_refine_overall(120, x, 1000, 150, worse_is_high=True)
-    assert (p < 0.01).mean() <= 0.013
-
-
 def test_paired_with_nothing_to_test_is_one():
     p = refinement.p_refine_paired(
         [10, 0, 5, 4], [3, 0, 0, 4], [2, 0, 0, 0], 10, [3, 3, 0, 10], [2, 2, 0, 0]
     )
     np.testing.assert_array_equal(p, 1.0)
     assert refinement.p_refine_paired([], [], [], [], [], []).shape == (0,)
-
-
-def test_paired_refuses_a_child_that_is_not_in_its_parent():
-    with pytest.raises(ValueError, match=r"b = 4 of a child is not within 0\.\.3"):
-        refinement.p_refine_paired(5, 4, 0, 10, 3, 2)
-    with pytest.raises(ValueError, match="n - b - c = -1"):
-        refinement.p_refine_paired(2, 2, 1, 10, 3, 2)
 
 
 def test_paired_sums_in_bounded_memory():

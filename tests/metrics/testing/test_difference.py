@@ -80,7 +80,7 @@ def test_what_is_undefined_stays_so():
     assert (found.p[0], found.p[3]) == (1.0, 1.0)
     apart = difference(([0.2], [0.2], [0.2]), ([0.1], [0.1], [0.1]), 0.95)
     assert apart.p[0] == 0.0
-    with pytest.raises(ValueError, match=r"confidence 1\.5"):
+    with pytest.raises(ValueError, match=r"confidence = 1\.5"):
         difference(now, then, 1.5)
 
 

@@ -146,7 +146,6 @@ def test_the_same_slices_as_a_search(searched, again):
         {"group": "native-country", "metric": ("error_rate",), "alpha": 0.5, "correction": "none"},
         {"weight": "fnlwgt", "metric": ("accuracy", "mean:hours-per-week")},
         {"baseline_prediction": "prediction_old", "alternative": "both", "correction": "by"},
-        {"baseline_prediction": "prediction_old", "metric": ("f1",), "test": "bootstrap-cells"},
         # Without ids, draws depend on an example's features, and a check reads fewer of them.
         {"test": "paper", "example_id": "row_id"},
         {"correction": "fwer-level", "metric": ("precision",)},
@@ -330,8 +329,6 @@ def test_wrong_slices(case, tmp_path, adult_path, capsys):
         {"metric": ("accuracy", "mean:age"), "weight": "fnlwgt"},
         {"metric": ("log_loss", "f1"), "group": "native-country"},
         {"metric": ("auc", "f1", "mcc", "log_loss", "accuracy"), "baseline_prediction": "prediction_old", "baseline_score": "score_old"},
-        {"metric": ("accuracy",), "test": "paper-cells"},
-        {"metric": ("log_loss",), "test": "permutation"},
         {"metric": ("accuracy",), "test": "bootstrap-rows"},
     ],
     ids=lambda more: "-".join(map(str, more["metric"])),

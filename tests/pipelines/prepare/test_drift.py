@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.significance.drift import p_more_frequent
+from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.given_domains import GivenDomains
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain

@@ -139,9 +139,9 @@ def test_cells_of_the_confusion_matrix(explained, adult):
 
 
 def test_replicates_are_told(explained):
-    flags = ("--test=bootstrap-cells", "--replicates=100", "--seed=5")
+    flags = ("--test=bootstrap-rows", "--replicates=100", "--seed=5")
     lines, found = explained("relationship = Husband", *flags)
-    assert any("test: bootstrap of cells, t" in line for line in lines)
+    assert any("test: bootstrap of examples, t" in line for line in lines)
     assert "    B = 100 replicates, seed 5" in lines
     p = row_of(found, "relationship = Husband", "accuracy").p_value
     assert numbers(lines)["accuracy"]["p"] == pytest.approx(p, rel=PRINTED)

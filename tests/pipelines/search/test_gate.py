@@ -400,7 +400,7 @@ def test_slices_that_are_all_too_small(tmp_path, capsys):
     [
         ("right", ()),
         ("the same model", ("--baseline-prediction=old",)),
-        ("the same model", ("--baseline-prediction=old", "--test=bootstrap-cells")),
+        ("the same model", ("--baseline-prediction=old", "--test=bootstrap-rows")),
         ("the same model", ("--baseline-prediction=old", "--metric=recall,mse,f1")),
     ],
 )

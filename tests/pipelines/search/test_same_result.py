@@ -27,7 +27,6 @@ WAYS = {
     "priority": {"strategy": "priority", "max_candidates": 400},
     "baseline": {"baseline_prediction": "prediction_old", "alternative": "both"},
     "paper": {"test": "paper", "example_id": "row_id", "max_cross_size": 2},
-    "paper-cells": {"test": "paper-cells", "max_cross_size": 2},
 }
 
 

@@ -328,8 +328,7 @@ def test_error_rates_of_the_difference_of_values(name, n):
             sums = np.stack([n - wrong, wrong], axis=1).astype(np.int64)
             return own.value(sums, space), *own.value_interval(sums, sums[0], space, 0.95)
     else:
-        from slicebeam.metrics.intervals.mean_intervals import of_mean
-        from slicebeam.metrics.significance.hall import Moments
+        from slicebeam.metrics.significance.hall import Moments, against_zero
 
         def estimates():
             x = rng.exponential(size=(draws, n)).astype(np.float32)
@@ -338,7 +337,7 @@ def test_error_rates_of_the_difference_of_values(name, n):
             size, mean = np.float64(n), x.mean(axis=1, dtype=np.float64)
             own = Moments(size, mean, x.var(axis=1, ddof=1).astype(np.float64), skewness)
             everything = Moments(np.float64(1e6), np.float64(1), np.float64(1), np.float64(2))
-            return mean, *of_mean(own, 0.95, everything)
+            return mean, *against_zero(own, everything).interval(0.95)
 
     found = difference(estimates(), estimates(), 0.95)
     assert 0.040 <= np.mean(found.p <= 0.05) <= 0.058

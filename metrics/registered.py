@@ -1,0 +1,42 @@
+"""The named metrics, one row each."""
+
+from math import inf
+
+from slicebeam.metrics.measures.base import Metric
+from slicebeam.metrics.measures.confusion import BalancedAccuracy, MacroAverage, Matthews
+from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.ranking import AreaUnderCurve
+from slicebeam.metrics.measures.share import FOne, Share
+
+METRICS: tuple[Metric, ...] = (
+    Share("accuracy", "Accuracy", "~wrong", "", higher_is_better=True),
+    Share("error_rate", "Error rate", "wrong", "", higher_is_better=False),
+    Share("precision", "Precision", "positive", "predicted", higher_is_better=True),
+    Share("recall", "Recall", "predicted", "positive", higher_is_better=True),
+    Share("fnr", "False negative rate", "~predicted", "positive", higher_is_better=False),
+    Share("fpr", "False positive rate", "predicted", "~positive", higher_is_better=False),
+    Share("specificity", "Specificity", "~predicted", "~positive", higher_is_better=True),
+    # Neither direction is good or bad in itself; more counts as worse.
+    Share("prediction_rate", "Prediction rate", "predicted", "", higher_is_better=False),
+    # The label is the same for every model; disagreement is of both models at once.
+    Share("label_rate", "Label rate", "positive", "", higher_is_better=False, compares_models=False),
+    Share("disagreement", "Disagreement", "disagree", "", higher_is_better=False, compares_models=False),
+    FOne(),
+    # With one label and one prediction an example, every micro average is the accuracy.
+    Share("precision_micro", "Precision, micro average", "~wrong", "", higher_is_better=True),
+    Share("recall_micro", "Recall, micro average", "~wrong", "", higher_is_better=True),
+    Share("f1_micro", "F1, micro average", "~wrong", "", higher_is_better=True),
+    BalancedAccuracy(),
+    Matthews(),
+    MacroAverage("precision", "Precision"),
+    MacroAverage("recall", "Recall"),
+    MacroAverage("f1", "F1"),
+    Mean("loss", "Loss", (-inf, inf)),
+    Mean("log_loss", "Log loss", (0.0, inf)),
+    Mean("brier", "Brier score", (0.0, 1.0)),
+    Mean("mse", "Mean squared error", (0.0, inf)),
+    Mean("mae", "Mean absolute error", (0.0, inf)),
+    # Too high counts as worse; --alternative both finds either.
+    Mean("bias", "Mean of prediction minus label", (-inf, inf)),
+    AreaUnderCurve(),
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""The named metrics: each module lists some in ``METRICS``."""

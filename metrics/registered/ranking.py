@@ -1,5 +1,0 @@
-"""Metrics of the order of scores."""
-
-from slicebeam.metrics.measures.ranking import AreaUnderCurve
-
-METRICS = (AreaUnderCurve(),)
