@@ -48,7 +48,7 @@ from slicebeam.transforms.encode.extract_slice_keys import (
     ExtractSliceKeys,
     ReadExamples,
 )
-from slicebeam.transforms.encode.learn_domains import DomainOptions, LearnDomains
+from slicebeam.transforms.encode.learn_domains import DomainOptions, learn_domains
 from slicebeam.transforms.encode.shards import Scaling
 from slicebeam.transforms.storage.files import expand_paths, file_format
 from slicebeam.transforms.storage.storage import storage_path
@@ -258,7 +258,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
         job = PlannedJob(_name(engine, "search"), True, steps, whole)
         return _planned(engine, looked, facts, [job], [], costs)
     options = DomainOptions(config.bins, config.top_values, frozenset(), config.memory)
-    learn = LearnDomains(known.source, learned, options, looked.work / "domains")
+    learn = learn_domains(known.source, learned, options, looked.work / "domains")
     built = _jobs(config, looked, encoding, lattice)
     built["domains"] = lambda pipeline: pipeline | "Learn domains" >> learn
     return _planned(engine, looked, facts, *_split(engine, costs, built), costs)

@@ -13,7 +13,7 @@ from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, Repeated
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.scaling import scale, totals
-from slicebeam.pipelines.prepare.shard_passes import numbered, pass_over
+from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_ROW, numbered, pass_over_shards
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes
@@ -119,7 +119,7 @@ def encode(
     )
 
     def over(stage: str, function: Function) -> list[Found]:
-        return pass_over(paths, rows, stage, function, work, engine)
+        return pass_over_shards(paths, stage, function, work, engine, rows * SECONDS_PER_ROW)
 
     scaling = scale(encoding, over, facts, rows)
     found = over("totals", partial(totals, scaling, lattice))

@@ -19,6 +19,7 @@ from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
 from slicebeam.transforms.encode.definitions import ByPredicate, members
 from slicebeam.transforms.storage.arrow_files import open_arrow
 from slicebeam.transforms.storage.checked_files import open_checked, read_facts
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -108,10 +109,10 @@ class DescribeSlices:
             np.zeros((S, 0), bool),
         )
 
-    def __call__(self, paths: Sequence[StoragePath]) -> Found:
+    def __call__(self, paths: Sequence[str]) -> Found:
         """Return the sums over the tested examples of some derived files' notes."""
         total = self.zero()
-        for path in paths:
+        for path in map(storage_path, paths):
             facts = read_facts(path)
             if facts["rows"]:
                 total += self._of(path, facts)

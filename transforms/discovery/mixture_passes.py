@@ -71,10 +71,10 @@ class Project:
     axes: Pca
     folder: StoragePath
 
-    def __call__(self, paths: Sequence[StoragePath]) -> Found:
+    def __call__(self, paths: Sequence[str]) -> Found:
         """Write them, and return how many there are."""
         rows = 0
-        for path in paths:
+        for path in map(storage_path, paths):
             chunk = EmbeddedChunk(path)
             others = {name: chunk.column(name) for name in chunk.names}
             with one_thread():

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.transforms.encode.sources import Split, read_split
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
-from slicebeam.transforms.storage.storage import holds
+from slicebeam.transforms.storage.parts import WriteParts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
@@ -35,58 +33,21 @@ def exploded(table: pa.Table) -> pa.Table:
     return table.drop_null()
 
 
-def distinct(table: pa.Table) -> pa.Table:
-    """Return each row once."""
-    return table.group_by(table.column_names).aggregate([])
+def distinct(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return each row of some tables once, sorted."""
+    rows = pa.concat_tables(tables)
+    found = rows.group_by(rows.column_names).aggregate([])
+    return found.sort_by([(name, "ascending") for name in rows.column_names])
 
 
-class _DistinctRows(beam.DoFn):
-    def __init__(self, source: Source, columns: tuple[str, ...], folder: StoragePath) -> None:
-        self.source, self.columns, self.folder = source, columns, folder
-
-    def process(self, split: Split) -> Iterator[int]:
-        parts = [
-            distinct(exploded(chunk.table.select(self.columns)))
-            for chunk in read_split(self.source, split, self.columns)
-        ]
-        found = distinct(pa.concat_tables(parts)).combine_chunks()
-        path = part_path(self.folder, split.index)
-        write_arrow(path, found.schema, found.to_batches())
-        yield split.index
+def _of_split(source: Source, columns: Sequence[str], split: Split) -> pa.RecordBatchReader:
+    chunks = read_split(source, split, columns)
+    return distinct([exploded(chunk.table.select(columns)) for chunk in chunks]).to_reader()
 
 
-@dataclass
-class DistinctRows(beam.PTransform):
-    """Write the distinct values of some columns, a file for each split: pipeline -> split numbers.
+def distinct_rows(source: Source, columns: Sequence[str], folder: StoragePath) -> WriteParts:
+    """Return the transform that writes the `distinct` values of some columns for each split.
 
-    Attributes
-    ----------
-    columns : whose combinations are taken, without those with a missing value
+    Combinations with a missing value are left out.
     """
-
-    source: Source
-    columns: tuple[str, ...]
-    folder: StoragePath
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        reading = _DistinctRows(self.source, self.columns, self.folder)
-        return (
-            pipeline
-            | "Splits" >> beam.Create(list(self.source.splits))
-            | "Distinct" >> beam.ParDo(reading)
-        )
-
-    def is_written(self) -> bool:
-        """Return whether the file of each split, and nothing else, is there."""
-        return holds(
-            self.folder, (part_path(self.folder, one.index).name for one in self.source.splits)
-        )
-
-    def read(self) -> pa.Table:
-        """Return all distinct combinations, sorted."""
-        tables = [
-            open_arrow(part_path(self.folder, one.index)).read_all() for one in self.source.splits
-        ]
-        found = distinct(pa.concat_tables(tables))
-        return found.sort_by([(name, "ascending") for name in self.columns])
+    return WriteParts(partial(_of_split, source, columns), source.splits, folder)

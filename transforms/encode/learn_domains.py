@@ -1,4 +1,4 @@
-"""LearnDomains: one pass over the feature columns gives the singleton predicates of each.
+"""One pass over the feature columns gives the singleton predicates of each.
 
 Domains of an earlier run are kept, and completed with values that are new in this data.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
+import pyarrow as pa
 
 from slicebeam.transforms.encode.domain_learning import learn_domain
 from slicebeam.transforms.encode.domains import (
@@ -22,7 +23,7 @@ from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain,
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
-from slicebeam.transforms.storage.storage import holds, matching, written_whole
+from slicebeam.transforms.storage.parts import WriteParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -119,8 +120,6 @@ def learn_columns(
 
 
 def _value_type(kind: Any) -> Any:
-    import pyarrow as pa
-
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
@@ -143,52 +142,22 @@ def domain_from_json(shape: dict[str, Any]) -> FeatureDomain | LeftOutColumn:
     )
 
 
-class _LearnColumns(beam.DoFn):
-    def __init__(self, source: Source, options: DomainOptions, folder: StoragePath) -> None:
-        self.source, self.options, self.folder = source, options, folder
-
-    def process(self, element: tuple[int, tuple[str, ...]]) -> Iterator[int]:
-        index, features = element
-        learned = [domain_to_json(d) for d in learn_columns(self.source, features, self.options)]
-        with written_whole(self.folder / f"{index:05d}.json") as stream:
-            stream.write(json.dumps(learned, ensure_ascii=False).encode())
-        yield index
+def _learned(source: Source, options: DomainOptions, features: tuple[str, ...]) -> pa.RecordBatch:
+    shapes = map(domain_to_json, learn_columns(source, features, options))
+    return pa.record_batch([pa.array(map(json.dumps, shapes), pa.string())], names=["domain"])
 
 
-@dataclass
-class LearnDomains(beam.PTransform):
-    """Write the domains of all features to JSON files, one for each group of columns.
+def learn_domains(
+    source: Source, features: Sequence[str], options: DomainOptions, folder: StoragePath
+) -> WriteParts:
+    """Return the transform that writes the domains of all features, a part for a group of columns.
 
-    Input: the pipeline. A work item is a group of columns over all splits: columns are stored
-    apart, so nothing is read twice and nothing is shuffled.
-    Output: PCollection of the groups' numbers.
+    Columns are stored apart, so nothing is read twice and nothing is shuffled.
     """
-
-    source: Source
-    features: Sequence[str]
-    options: DomainOptions
-    folder: StoragePath
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        groups = self._groups()
-        return (
-            pipeline
-            | "Column groups" >> beam.Create(list(enumerate(groups)))
-            | "Learn" >> beam.ParDo(_LearnColumns(self.source, self.options, self.folder))
-        )
-
-    def is_written(self) -> bool:
-        """Return whether the domains of all groups of columns, and nothing else, are there."""
-        return holds(self.folder, (f"{index:05d}.json" for index in range(len(self._groups()))))
-
-    def _groups(self) -> list[tuple[str, ...]]:
-        return column_groups(self.features, self.source.rows, self.options.memory)
+    groups = column_groups(features, source.rows, options.memory)
+    return WriteParts(partial(_learned, source, options), groups, folder)
 
 
-def read_domains(folder: StoragePath) -> list[FeatureDomain | LeftOutColumn]:
-    """Return what `LearnDomains` wrote, in the order of the features."""
-    learned: list[FeatureDomain | LeftOutColumn] = []
-    for path in matching(folder, "*.json"):
-        learned += [domain_from_json(shape) for shape in json.loads(path.read_text("utf-8"))]
-    return learned
+def written_domains(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
+    """Return what `learn_domains` wrote as JSON, in the order of the features."""
+    return [json.loads(text) for part in parts for text in part.column("domain").to_pylist()]

@@ -1,19 +1,20 @@
-"""NumberEqualRows: numbers equal examples, over all shards."""
+"""Numbers equal examples, over all shards."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting.occurrences import repeats
 from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
-from slicebeam.transforms.storage.storage import holds, storage_path
+from slicebeam.transforms.storage.arrow_files import open_arrow
+from slicebeam.transforms.storage.parts import WriteParts
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,24 +25,13 @@ if TYPE_CHECKING:
 ROW_BYTES = 72
 
 
-def number_equal_rows(
-    shards: Sequence[StoragePath],
-    column: str,
-    part: int,
-    parts: int,
-    path: StoragePath,
-    heaviest: float = 0.0,
-) -> None:
-    """Write the numbers of the examples that equal an earlier one, a batch for each shard.
-
-    Parameters
-    ----------
-    column : of a hash of the compared values
-    part, parts : which examples, by that hash, of which equal ones are in the same part
-    heaviest : largest weight of all examples; 0 without weights, and for an id
-    """
+def _numbers(
+    shards: Sequence[str], column: str, parts: int, heaviest: float, part: int
+) -> pa.RecordBatchReader:
+    """Return the numbers of the examples that equal an earlier one, a batch for each shard."""
     contents, weights, rows = [], [], []
-    for shard in map(Shard, shards):
+    paths = [storage_path(path) for path in shards]
+    for shard in map(Shard, paths):
         content = shard.contents(heaviest) if column == CONTENT else shard.column(column)
         mine = np.flatnonzero(content % np.uint64(parts) == part) if parts > 1 else None
         contents.append(np.array(content if mine is None else content[mine]))
@@ -54,7 +44,7 @@ def number_equal_rows(
     again, numbers = repeats(np.concatenate([np.zeros(0, np.uint64), *contents]), within)
     ends = np.cumsum([one.size for one in contents])
     bounds = np.searchsorted(again, np.append(0, ends))
-    facts = {"shards": [shard.name for shard in shards]}
+    facts = {"shards": [path.name for path in paths]}
     schema = pa.schema(
         [("row", pa.uint32()), ("number", pa.uint64())], {"facts": json.dumps(facts)}
     )
@@ -68,20 +58,7 @@ def number_equal_rows(
             columns = [pa.array(row.astype(np.uint32)), pa.array(numbers[some].astype(np.uint64))]
             yield pa.record_batch(columns, schema=schema)
 
-    write_arrow(path, schema, batches())
-
-
-class _Number(beam.DoFn):
-    def __init__(self, numbering: NumberEqualRows) -> None:
-        self.shards, self.column = numbering.shards, numbering.column
-        self.parts, self.folder = numbering.parts, numbering.folder
-        self.heaviest = numbering.heaviest
-
-    def process(self, part: int) -> Iterator[int]:
-        paths = [storage_path(path) for path in self.shards]
-        path = self.folder / f"{part:06d}.arrow"
-        number_equal_rows(paths, self.column, part, self.parts, path, self.heaviest)
-        yield part
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 @dataclass(frozen=True)
@@ -112,28 +89,20 @@ def read_repeats(paths: Sequence[StoragePath]) -> Repeats | None:
     return Repeats(values, *min(first)) if first else None
 
 
-@dataclass
-class NumberEqualRows(beam.PTransform):
-    """Write the numbers of equal examples: pipeline -> part numbers.
+def number_equal_rows(
+    shards: Sequence[StoragePath],
+    column: str,
+    parts: int,
+    folder: StoragePath,
+    heaviest: float = 0.0,
+) -> WriteParts:
+    """Return the transform that writes the numbers of equal examples, of which one is the first.
 
-    Attributes
+    Parameters
     ----------
     column : of a hash of the compared values
     parts : how many workers share the examples, by that hash
     heaviest : largest weight of all examples; 0 without weights, and for an id
     """
-
-    shards: tuple[str, ...]
-    column: str
-    parts: int
-    folder: StoragePath
-    heaviest: float = 0.0
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        parts = beam.Create(list(range(self.parts)))
-        return pipeline | "Parts" >> parts | "Number" >> beam.ParDo(_Number(self))
-
-    def is_written(self) -> bool:
-        """Return whether all parts, and nothing else, are there."""
-        return holds(self.folder, (f"{part:06d}.arrow" for part in range(self.parts)))
+    function = partial(_numbers, [str(path) for path in shards], column, parts, heaviest)
+    return WriteParts(function, range(parts), folder)

@@ -1,42 +1,46 @@
-"""Passes over all encoded examples, on workers if there are many."""
+"""What a pass over examples finds: arrays by name, as one part of a `WriteParts`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from slicebeam.transforms.encode.shards import Shard
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
-from slicebeam.transforms.storage.storage import holds, storage_path
+from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from slicebeam.transforms.storage.storage import StoragePath
 
-    # What is found in some files: arrays of one dimension, by name.
-    Found = dict[str, NDArray[Any]]
-    FunctionOfFiles = Callable[[Sequence[StoragePath]], Found]
-    FunctionOfGroup = Callable[[Any], Found]
-    Function = Callable[[Iterable[Shard]], Found]
+# Arrays of one dimension, by name.
+Found = dict[str, NDArray[Any]]
+Function = Callable[[Iterable[Shard]], Found]
+
+
+def to_row(found: Found) -> pa.RecordBatch:
+    """Return arrays as a row of lists."""
+    return pa.record_batch([pa.array([values]) for values in found.values()], names=[*found])
+
+
+def from_row(row: pa.RecordBatch | pa.Table) -> Found:
+    """Return the arrays of `to_row`."""
+    return {name: np.array(row.column(name)[0].values) for name in row.schema.names}
 
 
 def write_found(path: StoragePath, found: Found) -> None:
     """Write arrays of one dimension as one file."""
-    batch = pa.record_batch([pa.array([values]) for values in found.values()], names=[*found])
-    write_arrow(path, batch.schema, [batch])
+    row = to_row(found)
+    write_arrow(path, row.schema, [row])
 
 
 def read_found(path: StoragePath) -> Found:
     """Return what `write_found` wrote."""
-    batch = open_arrow(path).get_batch(0)
-    return {name: np.array(batch.column(name)[0].values) for name in batch.schema.names}
+    return from_row(open_arrow(path).get_batch(0))
 
 
 class RowGroup(NamedTuple):
@@ -53,101 +57,23 @@ class RowGroup(NamedTuple):
     ends: tuple[int, ...]
 
 
-class _FilePass(beam.DoFn):
-    def __init__(self, function: FunctionOfGroup, folder: StoragePath) -> None:
-        self.function, self.folder = function, folder
-
-    def process(self, item: tuple[int, Any]) -> Iterator[int]:
-        number, group = item
-        write_found(part_path(self.folder, number), self.function(group))
-        yield number
-
-
-@dataclass
-class PassOverRows(beam.PTransform):
-    """Write what a function finds in each group of rows: pipeline -> group numbers.
-
-    Attributes
-    ----------
-    function : of a group; it is sent to the workers
-    """
-
-    function: FunctionOfGroup
-    groups: Sequence[Any]
-    folder: StoragePath
-
-    label: ClassVar[str] = "Rows"
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        passing = _FilePass(self.of_group(), self.folder)
-        items = list(enumerate(self.filled()))
-        return pipeline | self.label >> beam.Create(items) | "Pass" >> beam.ParDo(passing)
-
-    def of_group(self) -> FunctionOfGroup:
-        """Return the function of what stands for a group in a job."""
-        return self.function
-
-    def filled(self) -> Sequence[Any]:
-        """Return the groups that a job passes over."""
-        return self.groups
-
-    def is_written(self) -> bool:
-        """Return whether the results of all groups, and nothing else, are there."""
-        return holds(self.folder, (part_path(self.folder, n).name for n in range(self.parts())))
-
-    def parts(self) -> int:
-        """Return how many groups a job passes over."""
-        return len(self.filled())
-
-    def here(self) -> list[Found]:
-        """Return the results by group, computed in this process."""
-        return [self.of_group()(group) for group in self.groups]
-
-    def read(self, parts: int) -> list[Found]:
-        """Return the results by group.
-
-        Raises
-        ------
-        EngineError
-            What was found in a group is missing or damaged.
-        """
-        return [read_found(part_path(self.folder, number)) for number in range(parts)]
-
-
-class PassOverFiles(PassOverRows):
-    """Write what a function finds in each group of files, given by their paths.
-
-    A group without files needs no job.
-    """
-
-    label: ClassVar[str] = "Files"
-
-    def of_group(self) -> FunctionOfGroup:
-        """Return the function of paths as text."""
-        return _OfPaths(self.function)
-
-    def filled(self) -> Sequence[Any]:
-        """Return the groups that have files."""
-        return [paths for paths in self.groups if paths]
-
-
 @dataclass(frozen=True)
-class _OfPaths:
-    """A function of files as one of their paths."""
+class AsRow:
+    """A function of an item that returns its arrays as a row."""
 
-    function: FunctionOfFiles
+    function: Callable[[Any], Found]
 
-    def __call__(self, paths: Sequence[str]) -> Found:
-        return self.function([storage_path(path) for path in paths])
+    def __call__(self, item: Any) -> pa.RecordBatch:
+        """Return the row of an item."""
+        return to_row(self.function(item))
 
 
 @dataclass(frozen=True)
 class OverShards:
-    """A function of shards as one of their files."""
+    """A function of shards as one of the paths of their files."""
 
     function: Function
 
-    def __call__(self, paths: Sequence[StoragePath]) -> Found:
+    def __call__(self, paths: Sequence[str]) -> Found:
         """Return the result for the shards."""
-        return self.function(map(Shard, paths))
+        return self.function(Shard(storage_path(path)) for path in paths)

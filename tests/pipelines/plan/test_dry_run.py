@@ -76,7 +76,7 @@ def test_text_says_the_same(data, capsys):
     assert "engine: direct" in lines
     assert any(line.startswith("data: 16,281 examples, ") for line in lines)
     assert any(line.startswith("estimate: about ") for line in lines)
-    assert "  Learn domains/Learn: ParDo(LearnColumns)" in lines
+    assert "  Learn domains/Write: ParDo(WritePart)" in lines
     assert "  --direct_num_workers=1" in lines
 
 
