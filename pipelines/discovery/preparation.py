@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import apache_beam as beam
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
@@ -27,7 +30,7 @@ from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.clusters import cluster_field, is_cluster_field
 from slicebeam.transforms.discovery.derive_columns import (
     Derivation,
-    DeriveColumns,
+    derive_chunk,
     derived_examples,
     derived_source,
 )
@@ -230,7 +233,7 @@ def derive(
             pipeline
             | "Read examples" >> ReadExamples(source, derivation.read)
             | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Derive columns" >> DeriveColumns(derivation)
+            | "Derive columns" >> beam.Map(partial(derive_chunk, derivation))
         ),
         lambda: derived_examples(derivation.folder) == source.rows,
         job="derive",

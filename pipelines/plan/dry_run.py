@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
@@ -40,13 +43,13 @@ from slicebeam.pipelines.single_job.single_job import (
 )
 from slicebeam.pipelines.tfma.found_metrics import cost_lines
 from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, WorkItem
-from slicebeam.transforms.count.significance import BlockTest, TestSignificance
+from slicebeam.transforms.count.significance import BlockTest, write_p_values
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
-    ExtractSliceKeys,
     ReadExamples,
+    encode_chunk,
 )
 from slicebeam.transforms.encode.learn_domains import DomainOptions, learn_domains
 from slicebeam.transforms.encode.shards import Scaling
@@ -428,11 +431,11 @@ def _jobs(
             pipeline
             | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
             | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Extract slice keys" >> ExtractSliceKeys(encoding)
+            | "Extract slice keys" >> beam.Map(partial(encode_chunk, encoding))
         ),
         "iteration": lambda pipeline: (
             pipeline
             | "Combine slice metrics" >> combined
-            | "Test significance" >> TestSignificance(test)
+            | "Test significance" >> beam.Map(partial(write_p_values, test))
         ),
     }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import apache_beam as beam
 import numpy as np
 
 from slicebeam.metrics.errors import EngineError, OptionError
@@ -20,8 +21,8 @@ from slicebeam.transforms.encode.extract_predictions import check_classes
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
-    ExtractSliceKeys,
     ReadExamples,
+    encode_chunk,
     shard_path,
 )
 from slicebeam.transforms.encode.label_counts import sum_labels
@@ -97,7 +98,7 @@ def encode(
             pipeline
             | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
             | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Extract slice keys" >> ExtractSliceKeys(encoding)
+            | "Extract slice keys" >> beam.Map(partial(encode_chunk, encoding))
         ),
         lambda: rows_in(matching(encoding.folder, "*.arrow")) == encoding.source.rows,
         job="encode",

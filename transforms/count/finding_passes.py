@@ -41,10 +41,8 @@ def _blocks(shards: Iterable[Shard], scaling: Scaling) -> Iterator[RowBlock]:
 class CountInside:
     """Counts a finding's examples by pattern and candidate.
 
-    Attributes
-    ----------
-    scaling : how shards become statistics, without score buckets
-    earlier : int64 [findings] keys of those before it
+    `scaling`: how shards become statistics, without score buckets. `earlier`: int64 [findings] keys
+    of those before it.
     """
 
     counter: InsideCounter
@@ -77,9 +75,7 @@ class CountInside:
 class DeviationEnds:
     """Finds the smallest and largest weighted deviation from the mean of all examples.
 
-    Attributes
-    ----------
-    scaling : how shards become statistics, without score buckets
+    `scaling`: how shards become statistics, without score buckets.
     """
 
     name: str
@@ -101,9 +97,7 @@ class DeviationEnds:
 class DeviationBins:
     """Sums the weighted deviations from the mean of all examples by bin, as `bin_sums` does.
 
-    Attributes
-    ----------
-    edges : float64 [edges]
+    `edges`: float64 [edges].
     """
 
     ends: DeviationEnds
@@ -136,11 +130,8 @@ def deviations(
 class SumByGroup:
     """Sums statistics by group and pattern: of all examples, and of those of a few candidates.
 
-    Attributes
-    ----------
-    scaling : how shards become statistics, without score buckets
-    findings : int64 [findings] keys
-    candidates : int64 [candidates] keys
+    `scaling`: how shards become statistics, without score buckets. `findings`: int64 [findings]
+    keys. `candidates`: int64 [candidates] keys.
     """
 
     lattice: Lattice

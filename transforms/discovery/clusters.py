@@ -48,11 +48,9 @@ def is_cluster_field(name: str) -> bool:
 class Assigned(NamedTuple):
     """Which component examples belong to, from embeddings alone.
 
-    Attributes
-    ----------
-    component : int32 [rows] the most likely one, of several the first
-    responsibility : float32 [rows] its share r of the example
-    log_odds : float64 [rows] log(r/(1 − r)), finite, by which members are ranked: most have r = 1
+    `component`: int32 [rows] the most likely one, of several the first. `responsibility`: float32
+    [rows] its share r of the example. `log_odds`: float64 [rows] log(r/(1 − r)), finite, by which
+    members are ranked: most have r = 1.
     """
 
     component: NDArray[np.int32]
@@ -69,10 +67,8 @@ class Assigned(NamedTuple):
 class Clusters:
     """Mixtures of several resolutions, and the axes that they are fitted along.
 
-    Attributes
-    ----------
-    axes : principal axes of the embeddings; None if the mixtures are of the embeddings themselves
-    mixtures : by the name of their column
+    `axes`: principal axes of the embeddings, None if the mixtures are of the embeddings themselves.
+    `mixtures`: by the name of their column.
     """
 
     axes: Pca | None
@@ -101,10 +97,7 @@ class Clusters:
     def assigned(self, z: NDArray[np.float32], first_row: int = 0) -> dict[str, Assigned]:
         """Return which component of each mixture examples belong to.
 
-        Parameters
-        ----------
-        z : float32 [rows, D], embeddings
-        first_row : number of the first row, for errors
+        `z`: float32 [rows, D], embeddings. `first_row`: number of the first row, for errors.
         """
         x = z if self.axes is None else pca.projected(z, self.axes, first_row)
         found = {}

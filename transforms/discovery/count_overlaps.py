@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 class CountOverlaps:
     """Counts the examples that are in both of two slices, and sums the statistics of each.
 
-    Attributes
-    ----------
-    keys : int64 [slices] distinct, ascending
-    scaling : how shards become statistics, without score buckets
-    counted : bool [denominators, cells] the examples that are counted, for each denominator
-    sums_known : whether the sums of the slices are known, so that they are not counted again
+    `keys`: int64 [slices] distinct, ascending. `scaling`: how shards become statistics, without
+    score buckets. `counted`: bool [denominators, cells] the examples that are counted, for each
+    denominator. `sums_known`: whether the sums of the slices are known, so that they are not
+    counted again.
     """
 
     keys: Keys

@@ -38,13 +38,10 @@ if TYPE_CHECKING:
 class Description:
     """Sums for reported slices; those of groups of files add up.
 
-    Attributes
-    ----------
-    assessment : change of the slices; None if examples have no loss
-    components : change of the components of each mixture, by its column; empty if there is none
-    overall : of the embeddings of all tested examples; None if no words are scored
-    sampled : int64 [m] positions of tested examples whose text is in the sample
-    inside : bool [S, m] whether they are in the slices
+    `assessment`: change of the slices, None if examples have no loss. `components`: change of the
+    components of each mixture, by its column, empty if there is none. `overall`: of the embeddings
+    of all tested examples, None if no words are scored. `sampled`: int64 [m] positions of tested
+    examples whose text is in the sample. `inside`: bool [S, m] whether they are in the slices.
     """
 
     assessment: ChangeAssessment | None
@@ -75,14 +72,10 @@ class Description:
 class DescribeSlices:
     """Sums over the examples in some derived files.
 
-    Attributes
-    ----------
-    components : how many each mixture has, by its column
-    dimensions : D of the embeddings
-    embeddings, beside : folders of what belongs to the derived files
-    has_change : whether examples have losses
-    has_words : whether words are scored
-    sample : of texts; None if there are none
+    `components`: how many each mixture has, by its column. `dimensions`: D of the embeddings.
+    `embeddings`, `beside`: folders of what belongs to the derived files. `has_change`: whether
+    examples have losses. `has_words`: whether words are scored. `sample`: of texts, None if there
+    are none.
     """
 
     slices: tuple[tuple[Singleton, ...], ...]

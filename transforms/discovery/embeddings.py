@@ -35,11 +35,9 @@ _VECTORS = "z"
 class Embedding:
     """The source of embeddings.
 
-    Attributes
-    ----------
-    column : of vectors; None if texts are embedded
-    text : column of texts, which shows an example; None if there is none
-    encoder : what embeds texts; None if nobody says what made the column of vectors
+    `column`: of vectors, None if texts are embedded. `text`: column of texts, which shows an
+    example, None if there is none. `encoder`: what embeds texts, None if nobody says what made the
+    column of vectors.
     """
 
     column: str | None
@@ -52,16 +50,7 @@ class Embedding:
         return tuple(name for name in (self.column or self.text,) if name)
 
     def of(self, chunk: Chunk) -> Vectors:
-        """Return the embeddings of a chunk's examples: float32 [rows, D].
-
-        Raises
-        ------
-        InputError
-            A vector is missing, is of another length or has a value that is not finite; or a text is
-            missing. The row is named, counted from 1 in its file.
-        EngineError
-            What embeds texts failed.
-        """
+        """Return the embeddings of a chunk's examples: float32 [rows, D]."""
         name = self.columns[0]
         array = chunk.table.column(name).combine_chunks()
         if isinstance(array, pa.ChunkedArray):
@@ -73,13 +62,7 @@ class Embedding:
         return _embedded(array, name, chunk, self.encoder)
 
     def queries(self, texts: list[str]) -> Vectors:
-        """Return the embeddings of words: float32 [texts, D].
-
-        Raises
-        ------
-        InputError
-            Nobody says what made the column of vectors.
-        """
+        """Return the embeddings of words: float32 [texts, D]."""
         if self.encoder is None:
             raise InputError(
                 f"words need the encoder that made column {self.column!r}, which no option names; "

@@ -35,9 +35,7 @@ _BLOCK = 1 << 13
 class SumForPca:
     """The sums that principal components are computed from.
 
-    Attributes
-    ----------
-    dimensions : D of the embeddings
+    `dimensions`: D of the embeddings.
     """
 
     dimensions: int
@@ -63,9 +61,7 @@ class SumForPca:
 class Project:
     """Writes the coordinates along principal axes of the embeddings in some files.
 
-    Attributes
-    ----------
-    folder : where the coordinates go, under the names of the files
+    `folder`: where the coordinates go, under the names of the files.
     """
 
     axes: Pca

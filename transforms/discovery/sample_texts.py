@@ -1,18 +1,16 @@
-"""SampleTexts: texts of some examples, for fitting an encoder and for phrases."""
+"""Texts of some examples, for fitting an encoder and for phrases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
-from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import matching
 
@@ -32,9 +30,7 @@ _EXAMPLES = b"examples"
 class TextSample:
     """Which texts are sampled, and their folder.
 
-    Attributes
-    ----------
-    seed : of the hash of an example's position
+    `seed`: of the hash of an example's position.
     """
 
     column: str
@@ -61,8 +57,8 @@ class TextSample:
         return np.concatenate(rows), texts
 
 
-def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
-    """Write the sampled texts of a chunk."""
+def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:
+    """Write the sampled texts of a chunk, and return its number of rows."""
     rows = positions(chunk)
     chosen = wanted.chosen(rows)
     column = chunk.table.column(wanted.column)
@@ -82,14 +78,4 @@ def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
     schema = pa.schema([("row", pa.int64()), ("text", texts.type)], {_EXAMPLES: str(rows.size)})
     batch = pa.record_batch(columns, schema=schema)
     write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
-
-
-@dataclass
-class SampleTexts(beam.PTransform):
-    """Write the sampled texts of chunks: PCollection of `Chunk` -> PCollection of row counts."""
-
-    wanted: TextSample
-
-    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
-        """Wire the transform."""
-        return chunks | "Sample" >> beam.ParDo(WriteOfChunks(sample_chunk, self.wanted))
+    return int(rows.size)

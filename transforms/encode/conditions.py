@@ -30,9 +30,7 @@ _ROWS_AT_A_TIME = 1 << 13
 class SliceMembership:
     """The slices of a check: a feature that may have many values per example.
 
-    Attributes
-    ----------
-    predicates : the conditions of each slice; its position is its code
+    `predicates`: the conditions of each slice, its position is its code.
     """
 
     predicates: tuple[tuple[Singleton, ...], ...]
@@ -92,19 +90,10 @@ def _array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def holds(values: pa.Array, condition: Singleton) -> BoolArray:
     """Return which values of a column satisfy a condition, as pandas would say.
 
-    Parameters
-    ----------
-    values : Arrow array [rows], also of lists or dictionary-encoded
-    condition : its values are compared in the column's own type
+    `values`: Arrow array [rows], also of lists or dictionary-encoded. `condition`: its values are
+    compared in the column's own type.
 
-    Returns
-    -------
-    bool [rows]; only ``is_null`` holds of a missing value (null or NaN)
-
-    Raises
-    ------
-    InputError
-        The column has no such op, or the condition's values are of another type.
+    Returns: bool [rows]; only ``is_null`` holds of a missing value (null or NaN).
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
@@ -158,13 +147,7 @@ def _check_shape(condition: Singleton, listed: Any) -> None:
 
 
 def check_condition(condition: Singleton, kind: pa.DataType) -> None:
-    """Hold a condition of a user against the type of its column.
-
-    Raises
-    ------
-    InputError
-        As `holds`, or no value can be in its interval.
-    """
+    """Hold a condition of a user against the type of its column."""
     holds(pa.nulls(0, kind), condition)
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if condition.op != "between":

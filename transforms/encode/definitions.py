@@ -91,22 +91,11 @@ def members(
 ) -> BoolArray:
     """Return which examples of a chunk a rule takes in.
 
-    Parameters
-    ----------
-    table : with the columns that `columns_of` names
-    embeddings : float [rows, d] raw embeddings, where `needs_embeddings`
-    queries : text -> float [d] its embedding, for each of `queries_of`
-    id_field : column of the ids, where `needs_ids`
+    `table`: with the columns that `columns_of` names. `embeddings`: float [rows, d] raw embeddings,
+    where `needs_embeddings`. `queries`: text -> float [d] its embedding, for each of `queries_of`.
+    `id_field`: column of the ids, where `needs_ids`.
 
-    Returns
-    -------
-    bool [rows]
-
-    Raises
-    ------
-    InputError
-        A column is missing or of another type than the rule speaks of, there are no embeddings or
-        no ids, or they have another dimension or type.
+    Returns: bool [rows].
     """
     if isinstance(rule, (AnyOf, AllOf)):
         join = np.logical_or if isinstance(rule, AnyOf) else np.logical_and
@@ -182,19 +171,9 @@ def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> p
 def similarities(embeddings: Embeddings, query: NDArray[np.floating]) -> FloatArray:
     """Return the cosine of the angle between each embedding and that of a text.
 
-    Parameters
-    ----------
-    embeddings : float [rows, d]
-    query : float [d]
+    `embeddings`: float [rows, d]. `query`: float [d].
 
-    Returns
-    -------
-    float64 [rows], 0 where one of the two is zero
-
-    Raises
-    ------
-    InputError
-        They have different dimensions.
+    Returns: float64 [rows], 0 where one of the two is zero.
     """
     direction = np.asarray(query, np.float64)
     length = float(np.linalg.norm(direction))

@@ -31,12 +31,9 @@ _TWICE = 0.8
 class ValueCounts:
     """The frequency of each value of a column, from which a domain is learned.
 
-    Attributes
-    ----------
-    values : Arrow array [distinct] without missing values, sorted
-    counts : int64 [distinct] examples with the value
-    list_column : whether the values are elements of lists
-    distinct : how many values there are, more than ``values`` where a sketch counted them
+    `values`: Arrow array [distinct] without missing values, sorted. `counts`: int64 [distinct]
+    examples with the value. `list_column`: whether the values are elements of lists. `distinct`:
+    how many values there are, more than ``values`` where a sketch counted them.
     """
 
     values: pa.Array
@@ -69,12 +66,10 @@ def learn_domain(
 ) -> FeatureDomain | LeftOutColumn:
     """Return the domain of a column, or why it has none.
 
-    Parameters
-    ----------
-    top_values : values of a categorical column that get a predicate of their own
-    named : whether the user named this very column, which then is never taken for an id
-    error : of the sketch that counted, 0.0 for exact counts
-    exact_edges : whether the edges of bins are values of the data, not rounded ones
+    `top_values`: values of a categorical column that get a predicate of their own. `named`: whether
+    the user named this very column, which then is never taken for an id. `error`: of the sketch
+    that counted, 0.0 for exact counts. `exact_edges`: whether the edges of bins are values of the
+    data, not rounded ones.
     """
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing

@@ -36,14 +36,12 @@ Kind = Literal["categorical", "numeric", "list"]
 class ColumnSummary:
     """A summary of a column in the data of a run; later data is compared with it.
 
-    Attributes
-    ----------
-    other : examples whose value has no predicate of its own; of a list column, elements
-    largest_other : examples with the most frequent of these values
-    low, high : smallest and largest value of a numeric column, as JSON; None for other columns
-    below, above : examples with a value smaller or larger than any of the earlier run that the
-        domain is from; None if its range is unknown
-    distinct : different values of a column that is not a list; None if they were not counted
+    `other`: examples whose value has no predicate of its own, of a list column, elements.
+    `largest_other`: examples with the most frequent of these values. `low`, `high`: smallest and
+    largest value of a numeric column, as JSON, None for other columns. `below`, `above`: examples
+    with a value smaller or larger than any of the earlier run that the domain is from, None if its
+    range is unknown. `distinct`: different values of a column that is not a list, None if they were
+    not counted.
     """
 
     missing: int
@@ -60,10 +58,7 @@ class ColumnSummary:
 class UnseenValue:
     """A value without a predicate in an earlier run.
 
-    Attributes
-    ----------
-    value : as JSON
-    occurred : whether the earlier run may have held it among its other values
+    `value`: as JSON. `occurred`: whether the earlier run may have held it among its other values.
     """
 
     value: Any
@@ -75,18 +70,14 @@ class UnseenValue:
 class FeatureDomain:
     """The singleton predicates of one feature.
 
-    Attributes
-    ----------
-    kind : ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or ``list``
-        (a predicate per element, an example may satisfy many)
-    data_type : Arrow type of the column, of the elements for a list; for a domain that other data
-        brought, the type in which the column is held against the predicates
-    singletons : the predicates; the position of a predicate is its code
-    error : bound of the relative rank or count error of a sketch; 0.0 means exact
-    closed : whether every value of the data has a code; false where other data brought the domain
-        and it was not completed for this one
-    seen : the values outside the predicates; None in a document of an older version
-    new_values : those that the run which the domain is from had no predicate for
+    `kind`: ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or ``list``
+    (a predicate per element, an example may satisfy many). `data_type`: Arrow type of the column,
+    of the elements for a list, for a domain that other data brought, the type in which the column
+    is held against the predicates. `singletons`: the predicates, the position of a predicate is its
+    code. `error`: bound of the relative rank or count error of a sketch, 0.0 means exact. `closed`:
+    whether every value of the data has a code, false where other data brought the domain and it was
+    not completed for this one. `seen`: the values outside the predicates, None in a document of an
+    older version. `new_values`: those that the run which the domain is from had no predicate for.
     """
 
     name: str
@@ -111,18 +102,9 @@ class FeatureDomain:
     def encode(self, values: pa.Array) -> IntArray:
         """Return the code of every value, ``size`` for a value that satisfies no predicate.
 
-        Parameters
-        ----------
-        values : Arrow array [rows] of a type that casts to ``data_type``, not a list
+        `values`: Arrow array [rows] of a type that casts to ``data_type``, not a list.
 
-        Returns
-        -------
-        int64 array [rows] in ``[0, radix)``
-
-        Raises
-        ------
-        InputError
-            A value that ``data_type`` does not hold, or that a closed domain has no bin for.
+        Returns: int64 array [rows] in ``[0, radix)``.
         """
         codes = self._numeric_codes(values) if self.kind == "numeric" else self._value_codes(values)
         if self.closed and codes.size and codes.max() >= self.size:
@@ -190,13 +172,7 @@ class FeatureDomain:
         )
 
     def comparable(self, values: pa.Array) -> pa.Array:
-        """Return values in the type in which they are compared with the predicates.
-
-        Raises
-        ------
-        InputError
-            A value that ``data_type`` does not hold.
-        """
+        """Return values in the type in which they are compared with the predicates."""
         kind = self._arrow_type
         if values.type == kind:
             return values

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 class Losses:
     """Losses of examples by the new model, and by the old one where there are two.
 
-    Attributes
-    ----------
-    new, old : float64 [rows]
-    is_zero_one : whether every loss is 0 or 1, as those of right and wrong classes are
+    `new`, `old`: float64 [rows]. `is_zero_one`: whether every loss is 0 or 1, as those of right and
+    wrong classes are.
     """
 
     new: FloatArray
@@ -49,10 +47,8 @@ def has_losses(name: str) -> bool:
 def losses_of(predicted: Predicted, name: str, *, baseline: bool) -> Losses | None:
     """Return the losses of a chunk's examples; None for a metric without, such as AUC.
 
-    Parameters
-    ----------
-    name : of the metric: the value that it averages, else whether the predicted class is wrong
-    baseline : whether the old model's are there too
+    `name`: of the metric: the value that it averages, else whether the predicted class is wrong.
+    `baseline`: whether the old model's are there too.
     """
     sides = (False, True) if baseline else (False,)
     values = metric(name).needs.values

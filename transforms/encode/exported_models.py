@@ -28,10 +28,8 @@ class ExportedModel(OutputModel):
     Its inputs are columns, by their names; a single input of several numbers takes all features in
     their order.
 
-    Parameters
-    ----------
-    path : of the model, for errors
-    widths : of each input, in their order: 1 for a column, k for a matrix [rows, k]
+    `path`: of the model, for errors. `widths`: of each input, in their order: 1 for a column, k for
+    a matrix [rows, k].
     """
 
     def __init__(self, path: str, widths: Mapping[str, int]) -> None:
@@ -53,13 +51,7 @@ class ExportedModel(OutputModel):
         raise NotImplementedError
 
     def outputs(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[Any]:
-        """Return what the model gives [rows, outputs].
-
-        Raises
-        ------
-        ValueError
-            The model takes another number of columns.
-        """
+        """Return what the model gives [rows, outputs]."""
         if self.matrix is None:
             columns = {name: np.asarray(given[name]) for name in self.feature_names_in_}
         elif given.shape[1] != self.n_features_in_:
@@ -162,13 +154,7 @@ def _several(path: str, names: list[str]) -> OptionError:
 
 
 def exported_model(path: str) -> ExportedModel | None:
-    """Return the model in the folder of a SavedModel or in an ONNX file; None for any other file.
-
-    Raises
-    ------
-    OptionError
-        What runs it is not installed, or it has other inputs or outputs than a run can use.
-    """
+    """Return the model in the folder of a SavedModel or in an ONNX file; None for any other file."""
     try:
         if path.endswith(".onnx"):
             return OnnxModel(path)

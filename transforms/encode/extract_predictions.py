@@ -40,13 +40,9 @@ Given = Literal["class", "score", "number", "output"]
 class Predictor:
     """The source of the predictions of one model.
 
-    Attributes
-    ----------
-    column : column of predicted classes, or of predicted numbers
-    score : column of scores, the probability of the positive class; without the others it also
-        predicts the class
-    model : file of a model, or ``module:function``
-    loss : column of each example's loss
+    `column`: column of predicted classes, or of predicted numbers. `score`: column of scores, the
+    probability of the positive class, without the others it also predicts the class. `model`: file
+    of a model, or ``module:function``. `loss`: column of each example's loss.
     """
 
     column: str | None = None
@@ -59,18 +55,13 @@ class Predictor:
 class Outcome:
     """The measurements of each example, and their columns.
 
-    Attributes
-    ----------
-    label : column of true classes, or of true numbers
-    class_type : Arrow type text in which classes are compared; empty where none are
-    new, old : the model, and the baseline if there is one
-    is_paired : whether metrics compare the two; else only their classes are, by ``disagreement``
-    positive_class : the class that scores and binary metrics speak of, None without them
-    threshold : a score of at least this predicts the positive class
-    needs : what the metrics want to know
-    weight : column of the examples' weights
-    cuts_models : whether the threshold is for probabilities of models, too, which have classes of
-        their own
+    `label`: column of true classes, or of true numbers. `class_type`: Arrow type text in which
+    classes are compared, empty where none are. `new`, `old`: the model, and the baseline if there
+    is one. `is_paired`: whether metrics compare the two, else only their classes are, by
+    ``disagreement``. `positive_class`: the class that scores and binary metrics speak of, None
+    without them. `threshold`: a score of at least this predicts the positive class. `needs`: what
+    the metrics want to know. `weight`: column of the examples' weights. `cuts_models`: whether the
+    threshold is for probabilities of models, too, which have classes of their own.
     """
 
     label: str | None
@@ -100,13 +91,7 @@ class Outcome:
 
 
 def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.DataType) -> str:
-    """Return the type in which labels and predictions are compared.
-
-    Raises
-    ------
-    InputError
-        They could never be equal, as text and numbers, or are no classes.
-    """
+    """Return the type in which labels and predictions are compared."""
     kinds = {
         name: _class_kind(name, kind) for name, kind in ((label, label_type), (other, other_type))
     }
@@ -138,13 +123,7 @@ def _class_kind(name: str, kind: pa.DataType) -> str:
 
 
 def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) -> pa.Array:
-    """Return a column of classes in the common type.
-
-    Raises
-    ------
-    InputError
-        A class is missing, or is none of the common type.
-    """
+    """Return a column of classes in the common type."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     _refuse_missing(array, name, chunk)
     if pa.types.is_dictionary(array.type):
@@ -175,14 +154,7 @@ def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
 def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> FloatArray:
     """Return a numeric column [rows].
 
-    Parameters
-    ----------
-    what : what needs a number, such as ``a score`` or ``--metric mse``
-
-    Raises
-    ------
-    InputError
-        A number is missing, an integer is beyond 2^53, or the column is not numeric.
+    `what`: what needs a number, such as ``a score`` or ``--metric mse``.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = _plain(array.type)
@@ -225,16 +197,12 @@ def model_column(side: Side, given: Given = "class") -> str:
 class Predicted:
     """The output of ExtractPredictions for a chunk.
 
-    Attributes
-    ----------
-    indicators : bool [rows] by name and whether it is the old model's
-    classes : the distinct classes seen, by ``label`` and side; None if there are too many
-    pairs : classes of each row, by ``label`` and side, where they are counted in pairs
-    predicted : predicted class of each row by side, or whether it is the positive one
-    scores : float64 [rows] for each model
-    values : float64 [rows] by name and whether it is the old model's
-    weights : float64 [rows], None if there are none
-    labels : the true class of each row, None if labels are no classes
+    `indicators`: bool [rows] by name and whether it is the old model's. `classes`: the distinct
+    classes seen, by ``label`` and side, None if there are too many. `pairs`: classes of each row,
+    by ``label`` and side, where they are counted in pairs. `predicted`: predicted class of each row
+    by side, or whether it is the positive one. `scores`: float64 [rows] for each model. `values`:
+    float64 [rows] by name and whether it is the old model's. `weights`: float64 [rows], None if
+    there are none. `labels`: the true class of each row, None if labels are no classes.
     """
 
     indicators: dict[tuple[str, bool], BoolArray]
@@ -250,9 +218,7 @@ class Predicted:
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     """Return the measurements that the metrics need for the examples of a chunk.
 
-    Parameters
-    ----------
-    chunk : with the label and the columns of predictions or scores
+    `chunk`: with the label and the columns of predictions or scores.
     """
     needs = outcome.needs
     weights = _weights(chunk, outcome)
@@ -449,13 +415,7 @@ def _distinct(array: pa.Array) -> list[Any] | None:
 def check_classes(
     seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome, *, is_positive_named: bool
 ) -> list[Any]:
-    """Return all classes of the label, after checking that predictions speak of the same ones.
-
-    Raises
-    ------
-    InputError
-        No predicted class is ever a label, the label is not a class, or the positive class is none.
-    """
+    """Return all classes of the label, after checking that predictions speak of the same ones."""
     if not outcome.uses_classes:
         return []
     merged: dict[str, set[Any] | None] = {}

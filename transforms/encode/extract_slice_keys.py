@@ -1,10 +1,11 @@
-"""ExtractSliceKeys: every value becomes a small code, and every example a cell; written once."""
+"""Shards: every value becomes a small code, and every example a cell; written once."""
 
 from __future__ import annotations
 
 import json
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -30,7 +31,7 @@ from slicebeam.transforms.encode.shards import (
 from slicebeam.transforms.encode.sources import read_split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,15 +51,11 @@ _POLYNOMIAL_BASE = np.uint64(0x517CC1B727220A95)
 class Encoding:
     """How examples become shards.
 
-    Attributes
-    ----------
-    domains : of the features, in order
-    space : the statistics that metrics need, before their scales are known
-    example_id : column that identifies an example, or its group, when examples are resampled; None
-        for what the example holds
-    model_columns : what each model file reads, by side
-    given : the slices of a check, which has no domains
-    is_resampled : whether examples are resampled
+    `domains`: of the features, in order. `space`: the statistics that metrics need, before their
+    scales are known. `example_id`: column that identifies an example, or its group, when examples
+    are resampled, None for what the example holds. `model_columns`: what each model file reads, by
+    side. `given`: the slices of a check, which has no domains. `is_resampled`: whether examples are
+    resampled.
     """
 
     source: Source
@@ -98,8 +95,8 @@ def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
     return folder / f"{split:06d}-{batch:06d}.arrow"
 
 
-def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
-    """Write the shard of a chunk."""
+def encode_chunk(encoding: Encoding, chunk: Chunk) -> int:
+    """Write the shard of a chunk, and return its number of rows."""
     predicted = extract_predictions(chunk, encoding.outcome)
     space = encoding.space
     cells = np.zeros(chunk.table.num_rows, np.int64)
@@ -145,6 +142,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
     }
     path = shard_path(encoding.folder, chunk.split, chunk.batch)
     write_shard(path, codes, radices, measured, facts)
+    return chunk.table.num_rows
 
 
 def _differs(predicted: Predicted) -> bool | None:
@@ -221,13 +219,7 @@ def row_contents(
 
 
 def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:
-    """Return 64 bits [rows] of each example's id, from its value alone.
-
-    Raises
-    ------
-    InputError
-        An id is missing, or the column is neither text nor integers.
-    """
+    """Return 64 bits [rows] of each example's id, from its value alone."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     missing = missing_mask(array)
@@ -256,31 +248,6 @@ def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> ND
     return hashes
 
 
-class _Read(beam.DoFn):
-    def __init__(self, source: Source, columns: list[str]) -> None:
-        self.source, self.columns = source, columns
-
-    def process(self, split: Split) -> Iterator[Chunk]:
-        yield from read_split(self.source, split, self.columns)
-
-
-class WriteOfChunks(beam.DoFn):
-    """Writes something of each chunk, and yields its number of rows.
-
-    Parameters
-    ----------
-    write : function of a chunk and of the settings; both are sent to the workers
-    """
-
-    def __init__(self, write: Callable[[Chunk, Any], None], wanted: Any) -> None:
-        self.write, self.wanted = write, wanted
-
-    def process(self, chunk: Chunk) -> Iterator[int]:
-        """See `beam.DoFn.process`."""
-        self.write(chunk, self.wanted)
-        yield chunk.table.num_rows
-
-
 @dataclass
 class ReadExamples(beam.PTransform):
     """Read the splits of a source: pipeline -> PCollection of `Chunk`."""
@@ -290,11 +257,13 @@ class ReadExamples(beam.PTransform):
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
         """Wire the transform."""
-        return (
-            pipeline
-            | "Splits" >> beam.Create(list(self.source.splits))
-            | "Read" >> beam.ParDo(_Read(self.source, self.columns))
-        )
+        read = partial(_read, self.source, self.columns)
+        splits = list(self.source.splits)
+        return pipeline | "Splits" >> beam.Create(splits) | "Read" >> beam.FlatMap(read)
+
+
+def _read(source: Source, columns: list[str], split: Split) -> Iterator[Chunk]:
+    return read_split(source, split, columns)
 
 
 @dataclass
@@ -323,17 +292,3 @@ class ExtractPredictions(beam.PTransform):
             )
             chunks = chunks | f"Run {side}" >> run_model(predictor.model, columns, side, wanted)
         return chunks
-
-
-@dataclass
-class ExtractSliceKeys(beam.PTransform):
-    """Write the encoded shards: PCollection of `Chunk` -> PCollection of row counts.
-
-    A chunk that comes twice is written twice under the same name.
-    """
-
-    encoding: Encoding
-
-    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
-        """Wire the transform."""
-        return chunks | "Encode" >> beam.ParDo(WriteOfChunks(encode_chunk, self.encoding))

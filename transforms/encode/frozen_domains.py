@@ -40,9 +40,7 @@ _LARGEST_INTEGER = 2.0**53
 class FrozenDomain:
     """A domain of an earlier run.
 
-    Attributes
-    ----------
-    domain : checked against this data, with what the earlier run saw
+    `domain`: checked against this data, with what the earlier run saw.
     """
 
     domain: FeatureDomain
@@ -79,11 +77,9 @@ def with_new_values(
     Predicates keep their places; those that are added come after them: new values in the order of
     values, *other*, *missing*.
 
-    Parameters
-    ----------
-    top_values : a new value is named if it is among this many most frequent values
-    smallest : and at least this many examples have it
-    error : of the sketch that counted, 0.0 for exact counts
+    `top_values`: a new value is named if it is among this many most frequent values. `smallest`:
+    and at least this many examples have it. `error`: of the sketch that counted, 0.0 for exact
+    counts.
     """
     domain, counts = frozen.domain, counted.counts
     values = domain.comparable(counted.values)

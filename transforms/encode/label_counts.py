@@ -25,12 +25,9 @@ MOST_CELLS = 4096
 class LabelCounts:
     """The classes of all examples.
 
-    Attributes
-    ----------
-    classes : of the label, sorted
-    sizes : int64 [classes] examples of each
-    tables : of each feature, int64 [codes, classes] examples by its value and their class; None for
-        lists and for what has more than `MOST_CELLS` cells
+    `classes`: of the label, sorted. `sizes`: int64 [classes] examples of each. `tables`: of each
+    feature, int64 [codes, classes] examples by its value and their class, None for lists and for
+    what has more than `MOST_CELLS` cells.
     """
 
     classes: tuple[Any, ...]
@@ -43,15 +40,10 @@ def count_labels(
 ) -> dict[str, Any] | None:
     """Return the counts of a shard as JSON: ``classes``, ``sizes`` and the flat ``tables``.
 
-    Parameters
-    ----------
-    labels : classes [rows]; None if labels are no classes
-    codes : of each feature, int64 [rows] or ragged
-    radices : number of codes of each feature
+    `labels`: classes [rows], None if labels are no classes. `codes`: of each feature, int64 [rows]
+    or ragged. `radices`: number of codes of each feature.
 
-    Returns
-    -------
-    None without labels, and where they have too many values to be classes.
+    Returns: None without labels, and where they have too many values to be classes.
     """
     if labels is None:
         return None
@@ -75,10 +67,8 @@ def sum_labels(
 ) -> LabelCounts | None:
     """Return the counts of all shards; None if those of one are missing.
 
-    Parameters
-    ----------
-    shards : what `count_labels` returned for each of them
-    radices : number of codes of each feature
+    `shards`: what `count_labels` returned for each of them. `radices`: number of codes of each
+    feature.
     """
     counted = [one for one in shards if one is not None]
     if len(counted) < len(shards):

@@ -39,12 +39,10 @@ _BYTES_PER_ROW = 48
 class DomainOptions:
     """How columns are divided into predicates.
 
-    Attributes
-    ----------
-    top_values : values of a categorical column with a predicate of their own
-    frozen : domains of an earlier run by column, which are kept and completed
-    smallest : examples that a new value needs to be named
-    exact_edges : whether the edges of bins are values of the data, not rounded ones
+    `top_values`: values of a categorical column with a predicate of their own. `frozen`: domains of
+    an earlier run by column, which are kept and completed. `smallest`: examples that a new value
+    needs to be named. `exact_edges`: whether the edges of bins are values of the data, not rounded
+    ones.
     """
 
     bins: int
@@ -65,13 +63,7 @@ def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple
 def learn_columns(
     source: Source, features: Sequence[str], options: DomainOptions
 ) -> Iterator[FeatureDomain | LeftOutColumn]:
-    """Yield the domain of each feature, or why it has none, reading only these columns.
-
-    Raises
-    ------
-    InputError
-        A value does not fit the domain that an earlier run brings.
-    """
+    """Yield the domain of each feature, or why it has none, reading only these columns."""
     supported = []
     for name in features:
         # A column that has a domain was held against it.

@@ -24,13 +24,7 @@ _MOST_COLUMNS = 12
 
 
 def model_features(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model reads: those it was trained on, else all features.
-
-    Raises
-    ------
-    OptionError
-        pandas is not installed, of which the model is given a frame of them.
-    """
+    """Return the columns that a model reads: those it was trained on, else all features."""
     if find_spec("pandas") is None:
         raise OptionError(f"--model needs pandas, whose frames it reads; {install_hint('sklearn')}")
     names = getattr(model, "feature_names_in_", None)
@@ -43,13 +37,7 @@ def _named(columns: Sequence[str]) -> str:
 
 
 def load_model(path: str) -> Any:
-    """Load a model of scikit-learn, TensorFlow, ONNX or Python; this runs the code in it.
-
-    Raises
-    ------
-    InputError
-        The file is missing, is not a model, or needs a package that is not installed.
-    """
+    """Load a model of scikit-learn, TensorFlow, ONNX or Python; this runs the code in it."""
     import pickle
 
     if is_python_model(path):
@@ -86,13 +74,7 @@ def load_model(path: str) -> Any:
 
 
 def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
-    """Return the classes that a model predicts for the rows of a table.
-
-    Raises
-    ------
-    InputError
-        The model refuses the columns, or predicts no classes.
-    """
+    """Return the classes that a model predicts for the rows of a table."""
     with _named_errors(path, columns):
         predicted = np.asarray(model.predict(_given(model, table, columns)))
         if predicted.shape != (table.num_rows,):
@@ -138,13 +120,7 @@ def probabilities(
 def predict_scores(
     model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any
 ) -> pa.Array:
-    """Return the probability of the positive class that a model gives each row of a table.
-
-    Raises
-    ------
-    InputError
-        The model gives no probabilities, or does not know the class.
-    """
+    """Return the probability of the positive class that a model gives each row of a table."""
     classes, found = probabilities(model, table, columns, path)
     if positive not in classes:
         raise OptionError(
@@ -157,13 +133,7 @@ def predict_scores(
 def predict_above(
     model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any, threshold: float
 ) -> pa.Array:
-    """Return the positive class where its probability is at least a threshold, else the other one.
-
-    Raises
-    ------
-    InputError
-        The model gives no probabilities, or those of other than two classes.
-    """
+    """Return the positive class where its probability is at least a threshold, else the other one."""
     classes, found = probabilities(model, table, columns, path)
     if len(classes) != 2 or positive not in classes:
         raise OptionError(
@@ -176,13 +146,7 @@ def predict_above(
 
 
 def predict_numbers(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
-    """Return the number that a model predicts for each row of a table.
-
-    Raises
-    ------
-    InputError
-        The model refuses the columns, or gives several numbers for a row.
-    """
+    """Return the number that a model predicts for each row of a table."""
     if not isinstance(model, OutputModel):
         return predict(model, table, columns, path)
     with _named_errors(path, columns):
@@ -197,16 +161,9 @@ def predict_outputs(
 ) -> pa.Array:
     """Return what TensorFlow Model Analysis would take for the predictions of a model.
 
-    Returns
-    -------
-    pa.Array
-        A number for each row: the probability of the positive class, or what a model of numbers gives.
-        Of more than two classes a list, the probabilities of the classes 0, 1, 2 and so on.
-
-    Raises
-    ------
-    InputError
-        The model refuses the columns, or its classes are not numbered from 0.
+    Returns: A number for each row: the probability of the positive class, or what a model of
+    numbers gives. Of more than two classes a list, the probabilities of the classes 0, 1, 2 and so
+    on.
     """
     if isinstance(model, OutputModel):
         with _named_errors(path, columns):

@@ -18,9 +18,7 @@ class NumberCounts:
 
     Numbers are kept as they come until `compact` sorts them.
 
-    Parameters
-    ----------
-    kind : of the numbers: integers or floats
+    `kind`: of the numbers: integers or floats.
     """
 
     def __init__(self, kind: pa.DataType) -> None:

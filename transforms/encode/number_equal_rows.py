@@ -65,9 +65,8 @@ def _numbers(
 class Repeats:
     """Values that several examples have.
 
-    Attributes
-    ----------
-    shard, row : position of an example of the first of them, its shard among all and its row there
+    `shard`, `row`: position of an example of the first of them, its shard among all and its row
+    there.
     """
 
     values: int
@@ -98,11 +97,8 @@ def number_equal_rows(
 ) -> WriteParts:
     """Return the transform that writes the numbers of equal examples, of which one is the first.
 
-    Parameters
-    ----------
-    column : of a hash of the compared values
-    parts : how many workers share the examples, by that hash
-    heaviest : largest weight of all examples; 0 without weights, and for an id
+    `column`: of a hash of the compared values. `parts`: how many workers share the examples, by
+    that hash. `heaviest`: largest weight of all examples, 0 without weights, and for an id.
     """
     function = partial(_numbers, [str(path) for path in shards], column, parts, heaviest)
     return WriteParts(function, range(parts), folder)

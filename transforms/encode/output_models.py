@@ -25,26 +25,14 @@ class OutputModel:
         raise NotImplementedError
 
     def numbers(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Return the outputs as numbers, [rows] or [rows, classes].
-
-        Raises
-        ------
-        ValueError
-            They are text, or not one for each example.
-        """
+        """Return the outputs as numbers, [rows] or [rows, classes]."""
         found = _checked(self.outputs(given), len(given))
         if found.dtype.kind in "OSU":
             raise ValueError("it gives text, and metrics of numbers take none")
         return found.astype(np.float64)
 
     def predict_proba(self, given: pd.DataFrame | NDArray[Any]) -> NDArray[np.float64]:
-        """Return the probability of each class [rows, classes].
-
-        Raises
-        ------
-        ValueError
-            The model gives no probabilities.
-        """
+        """Return the probability of each class [rows, classes]."""
         found = _checked(self.outputs(given), len(given))
         if not _are_fractions(found):
             raise ValueError(f"it gives classes ({found.dtype}) and no probabilities")

@@ -46,10 +46,7 @@ def read_found(path: StoragePath) -> Found:
 class RowGroup(NamedTuple):
     """Consecutive rows, which may begin and end within a file.
 
-    Attributes
-    ----------
-    paths : of the files that hold them, in their order
-    begins, ends : which rows of each file
+    `paths`: of the files that hold them, in their order. `begins`, `ends`: which rows of each file.
     """
 
     paths: tuple[str, ...]

@@ -24,11 +24,9 @@ _NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<function>[A-Za-z_]\w*)")
 class FunctionModel(OutputModel):
     """A function of a frame of columns, a column an input.
 
-    Parameters
-    ----------
-    function : takes a pandas DataFrame and returns an array or tensor: [rows] or [rows, classes] of
-        probabilities (numbers where metrics compare numbers), or [rows] of classes (integers, truth
-        values, text)
+    `function`: takes a pandas DataFrame and returns an array or tensor: [rows] or [rows, classes]
+    of probabilities (numbers where metrics compare numbers), or [rows] of classes (integers, truth
+    values, text).
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
@@ -57,11 +55,6 @@ def python_model(name: str) -> Any:
     A function of a frame is the model itself. One without parameters returns it, and is called once a
     worker: a function of a frame, a model handler of Beam's whose examples are dictionaries, or a model
     with a method ``predict``, as scikit-learn has it.
-
-    Raises
-    ------
-    OptionError
-        There is no such function, it fails, or returns no model.
     """
     found = _NAME.fullmatch(name)
     if found is None:

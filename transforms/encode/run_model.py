@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 class WantedPredictions:
     """What is wanted of a model.
 
-    Attributes
-    ----------
-    classes, scores, numbers : whether predicted classes, probabilities of the positive class, or
-        numbers are
-    outputs : whether what TensorFlow Model Analysis would take for its predictions is
-    positive : the positive class
-    threshold : the probability from which it is predicted; None for the model's own classes
+    `classes`, `scores`, `numbers`: whether predicted classes, probabilities of the positive class,
+    or numbers are. `outputs`: whether what TensorFlow Model Analysis would take for its predictions
+    is. `positive`: the positive class. `threshold`: the probability from which it is predicted,
+    None for the model's own classes.
     """
 
     classes: bool = False
@@ -51,12 +48,9 @@ class WantedPredictions:
 class ChunkModelHandler(ModelHandler):
     """Runs a model on whole chunks; RunInference shares it within a worker.
 
-    Parameters
-    ----------
-    path : pickle, joblib or ONNX file, folder of a SavedModel, or ``module:function``
-    columns : what the model reads, in its order
-    side : which of the two models it is
-    wanted : of its predictions
+    `path`: pickle, joblib or ONNX file, folder of a SavedModel, or ``module:function``. `columns`:
+    what the model reads, in its order. `side`: which of the two models it is. `wanted`: of its
+    predictions.
     """
 
     def __init__(

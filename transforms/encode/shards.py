@@ -57,19 +57,15 @@ def score_column(*, old: bool) -> str:
 class Scaling:
     """How the columns of shards become integers that are summed; known when all are written.
 
-    Attributes
-    ----------
-    space : the statistics, with their scales
-    classes : all classes, sorted, whose positions are counted in pairs
-    other : the class that a score below the threshold predicts, null in the shards
-    edges : of the score buckets of each model
-    coarse : bool [buckets] for each model: whether a bucket holds several different scores
-    rough : values of which one is so large that ordinary ones are rounded in its sums
-    heaviest : largest weight; 0 without weights
-    numbered : files with the numbers of equal examples, where these have ids from their content
-    rows : int64 [buckets] for each model: examples in each bucket
-    places : float64 [2, buckets] for each model: where a score of this bucket stands among all
-        examples of the other class, for a negative and a positive
+    `space`: the statistics, with their scales. `classes`: all classes, sorted, whose positions are
+    counted in pairs. `other`: the class that a score below the threshold predicts, null in the
+    shards. `edges`: of the score buckets of each model. `coarse`: bool [buckets] for each model:
+    whether a bucket holds several different scores. `rough`: values of which one is so large that
+    ordinary ones are rounded in its sums. `heaviest`: largest weight, 0 without weights.
+    `numbered`: files with the numbers of equal examples, where these have ids from their content.
+    `rows`: int64 [buckets] for each model: examples in each bucket. `places`: float64 [2, buckets]
+    for each model: where a score of this bucket stands among all examples of the other class, for a
+    negative and a positive.
     """
 
     space: StatisticSpace
@@ -93,14 +89,11 @@ def write_shard(
 ) -> None:
     """Write one shard.
 
-    Parameters
-    ----------
-    codes : of each feature, [rows] or ragged
-    radices : number of codes of each feature, which sets the width
-    measured : other columns [rows]: ``cell`` always; ``id`` (uint64) where a column identifies an
-        example or its group; ``content`` (uint64), a hash of the others but the weights, where
-        examples are resampled and no column does; weights, classes, scores and values where metrics need them
-    facts : JSON values that the driver wants to know of the shard
+    `codes`: of each feature, [rows] or ragged. `radices`: number of codes of each feature, which
+    sets the width. `measured`: other columns [rows]: ``cell`` always, ``id`` (uint64) where a
+    column identifies an example or its group, ``content`` (uint64), a hash of the others but the
+    weights, where examples are resampled and no column does, weights, classes, scores and values
+    where metrics need them. `facts`: JSON values that the driver wants to know of the shard.
     """
     columns = {name: pa.array(values) for name, values in measured.items()}
     for number, (code, radix) in enumerate(zip(codes, radices, strict=True)):
@@ -140,9 +133,7 @@ class Shard:
     def contents(self, heaviest: float) -> NDArray[np.uint64]:
         """Return a hash [rows] of each example's content, independent of the unit of the weights.
 
-        Parameters
-        ----------
-        heaviest : largest weight of all examples; 0 without weights
+        `heaviest`: largest weight of all examples, 0 without weights.
         """
         return _contents(self._batch(), heaviest)
 

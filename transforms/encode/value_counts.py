@@ -85,11 +85,9 @@ class _ValueCounts:
 class ColumnCounter:
     """Counts how often each value of one column occurs.
 
-    Parameters
-    ----------
-    kind : Arrow type of the column
-    most_bytes : memory that the distinct values may take before they are sketched: the quantiles of
-        numbers and times, the most frequent texts and list elements, and how many are distinct
+    `kind`: Arrow type of the column. `most_bytes`: memory that the distinct values may take before
+    they are sketched: the quantiles of numbers and times, the most frequent texts and list
+    elements, and how many are distinct.
     """
 
     def __init__(self, kind: pa.DataType, most_bytes: int) -> None:

@@ -43,10 +43,8 @@ _MOST_OPEN = 4
 class VectorSource:
     """The encoder whose vectors are cached, and the folder.
 
-    Attributes
-    ----------
-    name : of the encoder, for messages and readers of the file; contains no secret
-    folder : with the files, also those of other encoders; None keeps nothing
+    `name`: of the encoder, for messages and readers of the file, contains no secret. `folder`: with
+    the files, also those of other encoders, None keeps nothing.
     """
 
     name: str
@@ -62,22 +60,11 @@ class VectorSource:
 def embed_once(texts: Sequence[str], source: VectorSource, embed: Embed) -> NDArray[np.float32]:
     """Return the vectors of texts, embedding those that are not kept yet, each of them once.
 
-    Parameters
-    ----------
-    texts : n of them, the same ones more than once too
-    embed : gets the texts that are missing; it hands over the vectors of a part of them as soon as
-        it has them, float32 of shape ``[rows, D]``, from any thread. What was handed over is kept,
-        even if it fails later
+    `texts`: n of them, the same ones more than once too. `embed`: gets the texts that are missing;
+    it hands over the vectors of a part of them as soon as it has them, float32 of shape ``[rows,
+    D]``, from any thread. What was handed over is kept, even if it fails later.
 
-    Returns
-    -------
-    Shape ``[n, D]``; D is 0 where there is no text, and none is kept
-
-    Raises
-    ------
-    EngineError
-        A file is damaged, the folder cannot be read or written, or the vectors are longer or shorter
-        than those of the same encoder before.
+    Returns: Shape ``[n, D]``; D is 0 where there is no text, and none is kept.
     """
     row_of: dict[str, int] = {}
     rows = np.fromiter(

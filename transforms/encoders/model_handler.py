@@ -34,9 +34,7 @@ class HandlerEncoder:
     Only the import path identifies it: if the model behind it changes, give the function another
     name, or delete the folder of embeddings.
 
-    Attributes
-    ----------
-    name : ``module:function``
+    `name`: ``module:function``.
     """
 
     name: str
@@ -48,13 +46,7 @@ class HandlerEncoder:
         return f"sha256:{hashlib.sha256(f'handler {self.name}'.encode()).hexdigest()}"
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts, shape ``[n, D]``.
-
-        Raises
-        ------
-        InputError
-            The handler fails, or gives no vectors of finite numbers.
-        """
+        """Return the vectors of texts, shape ``[n, D]``."""
 
         def embed(missing: Sequence[str], keep: Keep) -> None:
             _embed(self.name, missing, keep)

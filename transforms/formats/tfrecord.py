@@ -28,16 +28,7 @@ _FORMAT = "TFRecord of tf.Example is expected (gzip only with a name that ends i
 
 
 def masked_crc32c(messages: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """Return the masked CRC-32C of each message, as TFRecord frames carry it.
-
-    Parameters
-    ----------
-    messages : sequence of bytes
-
-    Returns
-    -------
-    ndarray of uint32, of the length of ``messages``
-    """
+    """Return the masked CRC-32C of each message, as TFRecord frames carry it: uint32 [messages]."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
     rotated = (crcs >> np.uint32(15)) | (crcs << np.uint32(17))
     return rotated + np.uint32(0xA282EAD8)
@@ -112,13 +103,7 @@ def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Yield the records of a file, uncompressed on the way when its name ends in ``.gz``.
-
-    Raises
-    ------
-    InputError
-        The file is missing or truncated, or a checksum is wrong.
-    """
+    """Yield the records of a file, uncompressed on the way when its name ends in ``.gz``."""
     with open_bytes(path) as stream:
         for records, _ in _record_blocks(stream, path, 16384):
             yield from records
@@ -277,30 +262,11 @@ def _column(feature: _Feature, count: int) -> pa.Array:
 def read_tfrecord_blocks(
     path: str, *, block_rows: int = 16384, open_file: Callable[[str], BinaryIO] = open_stored
 ) -> Iterator[pa.Table]:
-    """Read a TFRecord file of tf.Example messages as blocks of columns, in file order.
+    """Yield a TFRecord file of tf.Example messages (gzip if it ends in ``.gz``) as tables, in file order.
 
-    Parameters
-    ----------
-    path : str
-        Name of the file; one that ends in ``.gz`` is gzip.
-    block_rows : int
-        Most records in a block, which also ends at 64 MB of records.
-    open_file : callable
-        Opens the name and returns its bytes as stored.
-
-    Yields
-    ------
-    pa.Table
-        A column for each feature of the block, by name. A feature with at most one value in each
-        record of the block is a scalar column, null where it is missing or empty; else a list
-        column, null where it is missing. Values are int64, float32, or string; bytes that are not
-        all UTF-8 in the block are binary.
-
-    Raises
-    ------
-    InputError
-        Empty or truncated file, a wrong checksum of a length or of data, a record that is not a
-        tf.Example, a feature of two kinds, corrupt gzip; with file and number of the record.
+    A feature with at most one value in each record of a block is a scalar column, null where it is
+    missing or empty; else a list column, null where it is missing. Values are int64, float32, or string;
+    bytes that are not all UTF-8 in the block are binary. A block ends at 64 MB of records.
     """
     rows = 0
     with open_bytes(path, open_file) as stream:

@@ -67,14 +67,7 @@ def open_arrow(path: StoragePath, *, is_unchanging: bool = False) -> pa.ipc.Reco
 
     The checksum is compared when a process opens the file for the first time.
 
-    Parameters
-    ----------
-    is_unchanging : whether the file does not change during the run and is read many times
-
-    Raises
-    ------
-    EngineError
-        The file is missing, cannot be read, or is not what was written.
+    `is_unchanging`: whether the file does not change during the run and is read many times.
     """
     try:
         with storage_errors(path, "read"):

@@ -32,12 +32,9 @@ class FileSet(ABC):
     dies on the way leaves either the earlier set or the new one complete; the next publication
     cleans up.
 
-    Attributes
-    ----------
-    document : path; where the files are, too
-    streams : by well-known name, to write to and read back
-    before : the version of the document that is replaced; None if there is none
-    writer : the publishing run, for the error of another run
+    `document`: path, where the files are, too. `streams`: by well-known name, to write to and read
+    back. `before`: the version of the document that is replaced, None if there is none. `writer`:
+    the publishing run, for the error of another run.
     """
 
     def __init__(
@@ -89,15 +86,7 @@ class FileSet(ABC):
 
     @abstractmethod
     def publish(self, content: bytes) -> list[str]:
-        """Publish the document, and with it the files; return what could not be tidied up, and why.
-
-        Raises
-        ------
-        ConflictError
-            The document is not the one that was there before: nothing is published.
-        EngineError
-            Storage failed.
-        """
+        """Publish the document, and with it the files; return what could not be tidied up, and why."""
 
     @abstractmethod
     def _digest(self, path: StoragePath) -> str | None:
@@ -119,9 +108,7 @@ class FileSet(ABC):
     def _tidy_up(self, *, is_alone: bool = True) -> list[str]:
         """Remove files that no document names any more; return the failures, and why.
 
-        Parameters
-        ----------
-        is_alone : whether nobody can still publish what was written on top of the same document
+        `is_alone`: whether nobody can still publish what was written on top of the same document.
         """
         try:
             named = self._named_now()

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 class GoogleStore:
     """The objects of Google Cloud Storage; see `ObjectStore`.
 
-    Parameters
-    ----------
-    timeout : seconds that it may fail to answer
+    `timeout`: seconds that it may fail to answer.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -65,9 +63,7 @@ class GoogleStore:
     ) -> Iterator[None]:
         """Turn the library's errors into those of `ObjectStore`.
 
-        Parameters
-        ----------
-        tells_bucket : whether not found means the bucket, not an object in it
+        `tells_bucket`: whether not found means the bucket, not an object in it.
         """
         import requests
         from google.api_core import exceptions

@@ -38,9 +38,7 @@ _PATIENCE, _MOMENT = 60.0, 0.02
 class LocalFileSet(FileSet):
     """A set of files on a disk; see `FileSet`.
 
-    Parameters
-    ----------
-    temporaries : where the streams' files are until they are published, by well-known name
+    `temporaries`: where the streams' files are until they are published, by well-known name.
     """
 
     def __init__(

@@ -37,12 +37,8 @@ class NoObjectError(Exception):
 class ObjectFacts:
     """The metadata of an object.
 
-    Attributes
-    ----------
-    key : its name in the bucket
-    size : bytes
-    version : the generation (GCS) or ETag (S3) that a later write can ask for
-    modified : when it was written, by the clock of the store
+    `key`: its name in the bucket. `size`: bytes. `version`: the generation (GCS) or ETag (S3) that
+    a later write can ask for. `modified`: when it was written, by the clock of the store.
     """
 
     key: str
@@ -79,17 +75,7 @@ class ObjectStore(Protocol):
     ) -> None:
         """Write an object, all of it or nothing.
 
-        Parameters
-        ----------
-        expected : the version that it replaces; None for any
-        is_new : only if nothing is there
-
-        Raises
-        ------
-        VersionConflictError
-            Something else is there. It may be what a lost answer of this very request wrote.
-        NoObjectError
-            There is no object of which a version was expected.
+        `expected`: the version that it replaces, None for any. `is_new`: only if nothing is there.
         """
 
     def delete(self, bucket: str, keys: Iterable[str]) -> None:

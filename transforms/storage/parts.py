@@ -38,11 +38,9 @@ class _WritePart(beam.DoFn):
 class WriteParts(beam.PTransform):
     """Write what a function returns for each item to a file: pipeline -> item numbers.
 
-    Attributes
-    ----------
-    function : item -> `pyarrow.RecordBatch` or `pyarrow.RecordBatchReader`; is sent to the workers
-    shared : table that the function gets as second argument; it travels through storage, since
-        engines fetch what is in the graph again and again
+    `function`: item -> `pyarrow.RecordBatch` or `pyarrow.RecordBatchReader`, is sent to the
+    workers. `shared`: table that the function gets as second argument, it travels through storage,
+    since engines fetch what is in the graph again and again.
     """
 
     function: Callable[..., Any]

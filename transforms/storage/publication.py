@@ -25,10 +25,8 @@ def files_to_publish(
 ) -> Iterator[FileSet]:
     """Open the files of a set, none of which appears before `FileSet.publish`.
 
-    Parameters
-    ----------
-    names : the files' well-known names, such as ``slices.parquet``
-    before : the version of the document that the set may replace, as it was when the run began
+    `names`: the files' well-known names, such as ``slices.parquet``. `before`: the version of the
+    document that the set may replace, as it was when the run began.
     """
     shown = " and ".join(str(document.parent / name) for name in (*names, document.name))
     with ExitStack() as stack:

@@ -27,9 +27,8 @@ _WRITER = "writer"
 class Version:
     """The version of a file, which alone a later publication replaces.
 
-    Attributes
-    ----------
-    token : the store's own mark, a generation or an ETag; of a file on a disk, the hash of its content
+    `token`: the store's own mark, a generation or an ETag, of a file on a disk, the hash of its
+    content.
     """
 
     token: str
@@ -69,18 +68,8 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
     An answer may get lost after a write, and the repeated request then meets its own object: this
     is recognised by its hash, and is success.
 
-    Parameters
-    ----------
-    stream : bytes, that can be read back
-    expected : what `version_of` said; None: nothing was there
-    writer : the writing run, for the error of another run
-
-    Raises
-    ------
-    ConflictError
-        Somebody else has written it.
-    EngineError
-        Storage failed.
+    `stream`: bytes, that can be read back. `expected`: what `version_of` said, None: nothing was
+    there. `writer`: the writing run, for the error of another run.
     """
     digest = sha256_of(stream)
     try:

@@ -21,11 +21,8 @@ _NAME = re.compile(r"([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)")
 class DocumentFile:
     """A file that a document names.
 
-    Attributes
-    ----------
-    name : under which no other content ever stands
-    sha256 : hash of the content, as hexadecimal digits
-    size : bytes
+    `name`: under which no other content ever stands. `sha256`: hash of the content, as hexadecimal
+    digits. `size`: bytes.
     """
 
     name: str
@@ -56,11 +53,8 @@ def own_name(well_known: str, sha256: str, before: str) -> str:
     It depends on the document that is replaced, too. So a name that a replaced document used is
     never used again, and what nobody needs any more can be removed while others publish.
 
-    Parameters
-    ----------
-    well_known : name that changes with every publication
-    sha256 : hash of the content
-    before : the version of the document that is replaced; empty for none
+    `well_known`: name that changes with every publication. `sha256`: hash of the content. `before`:
+    the version of the document that is replaced, empty for none.
 
     >>> own_name("slices.parquet", "ab12", "")
     'slices.c82cc94b6048.parquet'

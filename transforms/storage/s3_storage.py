@@ -36,9 +36,7 @@ _BUSY = (429, 500, 502, 503, 504)
 class S3Store:
     """The objects of S3; see `ObjectStore`.
 
-    Parameters
-    ----------
-    timeout : seconds that it may fail to answer
+    `timeout`: seconds that it may fail to answer.
     """
 
     def __init__(self, timeout: float) -> None:

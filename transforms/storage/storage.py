@@ -44,9 +44,7 @@ _REMOVALS, _BETWEEN_REMOVALS = 5, 0.1
 class ObjectPath:
     """The place of an object, with what `pathlib.Path` offers and slicebeam uses.
 
-    Attributes
-    ----------
-    uri : ``gs://bucket/name`` or ``s3://bucket/name``, where the name is taken as it stands
+    `uri`: ``gs://bucket/name`` or ``s3://bucket/name``, where the name is taken as it stands.
     """
 
     uri: str
@@ -132,13 +130,7 @@ class ObjectPath:
                 yield self / name
 
     def read_bytes(self) -> bytes:
-        """Return the content.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such object.
-        """
+        """Return the content."""
         try:
             return self.store.read(self.bucket, self.key)
         except NoObjectError as error:
@@ -216,13 +208,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 def storage_path(text: str, what: str = "") -> StoragePath:
-    """Return the place that a user named (by an option).
-
-    Raises
-    ------
-    InputError
-        It is in a store that is not known, or no name of a file.
-    """
+    """Return the place that a user named (by an option)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -268,11 +254,6 @@ def beneath(folder: StoragePath, *names: str) -> StoragePath:
     """Return a path in a folder for what a run writes or removes there.
 
     The folder itself may be a link, since the user named it; what is in it may come from a stranger.
-
-    Raises
-    ------
-    InputError
-        A name is that of a link, which may lead anywhere.
     """
     path = folder
     for name in names:
@@ -317,13 +298,7 @@ def remove_folder(path: StoragePath) -> None:
 
 
 def identity(path: StoragePath) -> list[int | str]:
-    """Return what changes with a file's content: its size, and time or version.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    """
+    """Return what changes with a file's content: its size, and time or version."""
     if isinstance(path, ObjectPath):
         facts = path.store.facts(path.bucket, path.key)
         if facts is None:

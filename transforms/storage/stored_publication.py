@@ -74,10 +74,7 @@ class StoredFileSet(FileSet):
 
         It may be another's by now, who is doing the same: whoever is last finds both in agreement.
 
-        Returns
-        -------
-        list of str
-            What could not be removed, and why.
+        Returns: What could not be removed, and why.
         """
         seen, left = None, []
         while (now := self._document_now()) != seen:

@@ -254,7 +254,7 @@ def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path, engine):
     (tmp_path / "pool.csv").write_text(frame.to_csv(index=False), "utf-8")
     (tmp_path / "parts").mkdir()
     conversion = Conversion(tmp_path / "parts")
-    convert_file(0, str(tmp_path / "pool.csv"), "csv", conversion)
+    convert_file(conversion, (0, str(tmp_path / "pool.csv"), "csv"))
     source = converted_source(conversion, [str(tmp_path / "pool.csv")]).in_chunks(64)
     pool = pool_in(tmp_path / "w", columns, source, engine, most=None)
     check(pool, frame, columns, most=None)
