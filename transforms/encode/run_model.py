@@ -9,6 +9,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from slicebeam.transforms.encode.extract_predictions import model_column
 from slicebeam.transforms.encode.models import (
+    OutputModel,
     load_model,
     predict,
     predict_above,
@@ -16,7 +17,6 @@ from slicebeam.transforms.encode.models import (
     predict_outputs,
     predict_scores,
 )
-from slicebeam.transforms.encode.output_models import OutputModel, OutputsOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,7 +78,7 @@ class ChunkModelHandler(ModelHandler):
             yield chunk.with_table(table)
 
     def _predicted(self, model: Any, table: pa.Table) -> Iterable[tuple[Any, pa.Array]]:
-        model = OutputsOnce(model) if isinstance(model, OutputModel) else model
+        model = model.once() if isinstance(model, OutputModel) else model
         wanted, given = self.wanted, (model, table, self.columns, self.path)
         if wanted.classes and wanted.threshold is not None:
             yield "class", predict_above(*given, wanted.positive, wanted.threshold)
