@@ -106,7 +106,7 @@ class FeatureDomain:
 
         Returns: int64 array [rows] in ``[0, radix)``.
         """
-        codes = self._numeric_codes(values) if self.kind == "numeric" else self._value_codes(values)
+        codes = self._codes(values)
         if self.closed and codes.size and codes.max() >= self.size:
             row = int(np.argmax(codes))
             raise ColumnError(
@@ -117,7 +117,7 @@ class FeatureDomain:
     def names(self, values: pa.Array) -> BoolArray:
         """Return which values have a predicate of their own; not for numeric domains."""
         own = [one.op in ("==", "contains") for one in self.singletons]
-        return np.array([*own, False])[self._value_codes(values)]
+        return np.array([*own, False])[self._codes(values)]
 
     def encode_lists(self, values: pa.Array) -> tuple[IntArray, IntArray]:
         """Return (offsets [rows + 1], codes) of a list column: the predicates each example meets.
@@ -125,8 +125,8 @@ class FeatureDomain:
         An element that is repeated in an example counts once; one without a predicate is dropped.
         """
         rows = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = self._value_codes(pc.list_flatten(values))
-        # _value_codes gives a null element the code of *missing*: only a null list is missing.
+        codes = self._codes(pc.list_flatten(values))
+        # A null element has the code of *missing*, but only a null list is missing.
         keep = (codes < self.size) & (codes != self._null_code)
         packed = rows[keep] * (self.size + 1) + codes[keep]
         if self._missing is not None:
@@ -151,12 +151,17 @@ class FeatureDomain:
 
     @cached_property
     def _value_set(self) -> tuple[pa.Array, IntArray]:
-        ops = {"==", "contains"}
-        codes = [i for i, s in enumerate(self.singletons) if s.op in ops]
-        values = self.constants([self.singletons[i].value for i in codes])
-        if len(values.unique()) < len(values):
+        coded: dict[Any, int] = {}
+        for code, one in enumerate(self.singletons):
+            if one.op in ("==", "contains", "in"):
+                coded |= dict.fromkeys(one.value if one.op == "in" else [one.value], code)
+        if self._other is not None:
+            # What *other* excludes without having a predicate satisfies none.
+            coded = dict.fromkeys(self.singletons[self._other].value, self.size) | coded
+        values = self.constants(list(coded))
+        if len(values.unique()) < len(values) and self.size > 1:
             raise self._too_narrow()
-        return values, np.array(codes, np.int64)
+        return values, np.array(list(coded.values()), np.int64)
 
     def constants(self, values: list[Any]) -> pa.Array:
         """Return JSON values in the type in which the column is compared with them."""
@@ -183,25 +188,27 @@ class FeatureDomain:
             reason = str(error).splitlines()[0]
             raise ColumnError(f"column {self.name!r} does not fit its domain: {reason}") from error
 
-    def _value_codes(self, values: pa.Array) -> IntArray:
+    def _codes(self, values: pa.Array) -> IntArray:
         if pa.types.is_dictionary(values.type):
-            by_entry = np.append(self._value_codes(values.dictionary), self._null_code)
             # A null index stands for a missing value: the entry after the last.
+            by_entry = np.append(self._codes(values.dictionary), self._null_code)
             indices = pc.fill_null(values.indices.cast(pa.int64()), len(values.dictionary))
             return by_entry[indices.to_numpy(zero_copy_only=False)]
-        value_set, codes = self._value_set
         missing = missing_mask(values)
         values = self.comparable(values)
+        codes = self._bin_codes(values) if self.kind == "numeric" else self._value_codes(values)
+        if missing is not None:
+            codes[missing] = self._null_code
+        return codes
+
+    def _value_codes(self, values: pa.Array) -> IntArray:
+        value_set, codes = self._value_set
         if pa.types.is_floating(values.type):
             # Adding zero makes -0.0 the 0.0 that it equals.
             values = pc.add(values, pa.scalar(0.0, values.type))
         found = pc.index_in(values, value_set=value_set)
         positions = pc.fill_null(found, len(codes)).to_numpy(zero_copy_only=False)
-        unlisted = self.size if self._other is None else self._other
-        coded = np.append(codes, unlisted)[positions]
-        if missing is not None:
-            coded[missing] = self._null_code
-        return coded
+        return np.append(codes, self.size if self._other is None else self._other)[positions]
 
     @property
     def _null_code(self) -> int:
@@ -218,11 +225,10 @@ class FeatureDomain:
             raise self._too_narrow()
         return low, high, ops
 
-    def _numeric_codes(self, values: pa.Array) -> IntArray:
+    def _bin_codes(self, values: pa.Array) -> IntArray:
         low, high, ops = self._bins
         first, last, point = (ops == op for op in ("<", ">=", "=="))
-        missing = missing_mask(values)
-        numbers = sortable(self.comparable(values))
+        numbers = sortable(values)
         # The first bin has no lower edge: its place in the order is before all others.
         inner = low[1:] if first.size and first[0] else low
         shift = 0 if first.size and first[0] else -1
@@ -234,8 +240,6 @@ class FeatureDomain:
             # The bins of other data may have gaps, after the first one too.
             held &= np.where(point[at], numbers == low[at], last[at] | (numbers < high[at]))
             codes = np.where(held, codes, self.size)
-        if missing is not None:
-            codes[missing] = self._null_code
         return codes.astype(np.int64)
 
 
