@@ -25,7 +25,7 @@ from slicebeam.transforms.discovery.mixture_passes import (
     shaping,
 )
 from slicebeam.transforms.discovery.one_thread import one_thread
-from slicebeam.transforms.encode.pass_over_files import RowGroup, read_found, write_found
+from slicebeam.transforms.encode.passes import RowGroup, read_found, write_found
 from slicebeam.transforms.storage.storage import holds, matching
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Rows that are summed together, whatever the number of workers and the size of files: what is added

@@ -36,7 +36,7 @@ from slicebeam.transforms.discovery.derive_columns import (
 )
 from slicebeam.transforms.discovery.embed_examples import Embedded, ExampleSplit
 from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
-from slicebeam.transforms.encode.example_losses import has_losses
+from slicebeam.transforms.encode.extract_predictions import has_losses
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,

@@ -17,7 +17,7 @@ from slicebeam.pipelines.prepare.scaling import scale, totals
 from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_ROW, numbered, pass_over_shards
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.encode.extract_predictions import check_classes
+from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
@@ -25,9 +25,8 @@ from slicebeam.transforms.encode.extract_slice_keys import (
     encode_chunk,
     shard_path,
 )
-from slicebeam.transforms.encode.label_counts import sum_labels
 from slicebeam.transforms.encode.models import load_model, model_features
-from slicebeam.transforms.encode.number_equal_rows import read_repeats
+from slicebeam.transforms.encode.passes import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
 from slicebeam.transforms.storage.storage import matching
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.run.run_stage import run_parts
-from slicebeam.transforms.encode.number_equal_rows import ROW_BYTES, number_equal_rows
-from slicebeam.transforms.encode.pass_over_files import (
+from slicebeam.transforms.encode.passes import (
+    ROW_BYTES,
     AsRow,
     OverShards,
     from_row,
+    number_equal_rows,
     read_found,
     write_found,
 )
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.storage.storage import StoragePath
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.

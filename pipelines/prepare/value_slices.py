@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.eval_config.plan import eval_plan
 from slicebeam.pipelines.prepare.given_slices import SliceRequest, WantedSlices
 from slicebeam.pipelines.run.run_stage import run_parts
-from slicebeam.transforms.encode.distinct_rows import distinct, distinct_rows
+from slicebeam.transforms.encode.passes import distinct, distinct_rows
 from slicebeam.transforms.encode.predicates import Singleton, json_values
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
-    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.passes import Found, Function
 
 
 # CPU time of looking at an example in one pass.

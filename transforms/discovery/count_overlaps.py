@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.shards import Scaling, Shard
 
 

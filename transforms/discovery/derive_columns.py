@@ -14,8 +14,7 @@ from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
 from slicebeam.transforms.discovery.one_thread import one_thread
 from slicebeam.transforms.encode.definitions import columns_of, members
-from slicebeam.transforms.encode.example_losses import losses_of
-from slicebeam.transforms.encode.extract_predictions import extract_predictions
+from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.arrow_files import write_arrow
 from slicebeam.transforms.storage.checked_files import checksum_of, read_facts, write_facts

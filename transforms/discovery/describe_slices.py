@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.transforms.discovery.sample_texts import TextSample
-    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.predicates import Singleton
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embeddings import write_embeddings
-from slicebeam.transforms.encode.example_losses import losses_of
-from slicebeam.transforms.encode.extract_predictions import extract_predictions
+from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.discovery.loss_heads import HeadSums
     from slicebeam.metrics.discovery.mixture import Mixture, MixtureSums
     from slicebeam.metrics.discovery.pca import Pca, PcaSums
-    from slicebeam.transforms.encode.pass_over_files import Found, RowGroup
+    from slicebeam.transforms.encode.passes import Found, RowGroup
     from slicebeam.transforms.storage.storage import StoragePath
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.domains import Kind
 
 _ORDERED = ("<", ">=", "between")
+_INFINITE = ("Infinity", "-Infinity")
 _LISTED = ("in", "not_in", "between")
 # Rows whose slices are found together: a million truth values for a hundred slices.
 _ROWS_AT_A_TIME = 1 << 13
@@ -109,13 +110,7 @@ def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
     if reason := unsupported(kind):
         raise InputError(reason)
     if pa.types.is_list(kind):
-        if op not in ("contains", "is_null"):
-            raise InputError(
-                f"op {op!r} is not for lists, and the column is {kind}; use 'contains'"
-            )
-        value = replace(condition, op="==" if op == "contains" else op)
-        of_value = _domain(value, kind.value_type)
-        return replace(of_value, kind="list")
+        return _list_domain(condition, kind)
     if op == "is_null":
         kind = pa.int64() if pa.types.is_null(kind) else kind
         return FeatureDomain("", "categorical", str(kind), (condition,), closed=False)
@@ -127,15 +122,9 @@ def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
         raise InputError(
             f"op {op!r} is for numbers, dates and times, but the column is {kind}; use '=='"
         )
-    flags = [isinstance(value, bool) for value in listed]
-    infinite = [value for value in listed if value in ("Infinity", "-Infinity")]
-    are_numbers = all(isinstance(value, (int, float)) or value in infinite for value in listed)
-    if not pa.types.is_null(kind) and (
-        any(flags) != pa.types.is_boolean(kind)
-        or any(flags) != all(flags)
-        or (pa.types.is_integer(kind) and not are_numbers)
-    ):
-        raise InputError(f"values {shortened(repr(listed))} do not fit a column of {kind}")
+    if not pa.types.is_null(kind):
+        _check_types(listed, kind)
+    infinite = any(value in _INFINITE for value in listed)
     if pa.types.is_integer(kind) and infinite:
         kind = pa.float64()
     elif pa.types.is_integer(kind):
@@ -149,6 +138,25 @@ def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
     return FeatureDomain(
         "", of_bins, str(kind), (replace(condition, op=op, value=value),), closed=False
     )
+
+
+def _list_domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
+    op = condition.op
+    if op not in ("contains", "is_null"):
+        raise InputError(f"op {op!r} is not for lists, and the column is {kind}; use 'contains'")
+    value = replace(condition, op="==" if op == "contains" else op)
+    return replace(_domain(value, kind.value_type), kind="list")
+
+
+def _check_types(listed: list[Any], kind: pa.DataType) -> None:
+    flags = [isinstance(value, bool) for value in listed]
+    is_number = [isinstance(value, (int, float)) or value in _INFINITE for value in listed]
+    if (
+        any(flags) != pa.types.is_boolean(kind)
+        or any(flags) != all(flags)
+        or (pa.types.is_integer(kind) and not all(is_number))
+    ):
+        raise InputError(f"values {shortened(repr(listed))} do not fit a column of {kind}")
 
 
 def _check_shape(condition: Singleton, listed: Any) -> None:

@@ -1,4 +1,4 @@
-"""ExtractPredictions: the inputs of metrics for each example, from columns, scores or a model."""
+"""The outcome of each example, from columns, scores or a model: what metrics need of it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.measures.base import Needs
-from slicebeam.metrics.registry import averaged_column
+from slicebeam.metrics.registry import averaged_column, metric
 from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.transforms.encode.sources import Chunk
 
 # Classes beyond this number are not listed: such a label is not a class.
@@ -487,3 +488,141 @@ def _some(values: set[Any]) -> str:
     return ", ".join(shortened(repr(value)) for value in shown) + (
         ", …" if len(values) > len(shown) else ""
     )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Losses of examples by the new model, and by the old one where there are two.
+
+    `new`, `old`: float64 [rows]. `is_zero_one`: whether every loss is 0 or 1, as those of right and
+    wrong classes are.
+    """
+
+    new: FloatArray
+    old: FloatArray | None
+    is_zero_one: bool
+
+    @property
+    def change(self) -> FloatArray:
+        """D = loss before minus loss after, above 0 where it improved; of one model, minus its loss."""
+        return -self.new if self.old is None else self.old - self.new
+
+    @property
+    def each(self) -> list[FloatArray]:
+        """One column for each model."""
+        return [self.new] if self.old is None else [self.new, self.old]
+
+
+def has_losses(name: str) -> bool:
+    """Return whether each example has a loss of its own in a metric, or is right or wrong in it."""
+    needs = metric(name).needs
+    return bool(needs.values) or needs.predicted_classes
+
+
+def losses_of(predicted: Predicted, name: str, *, baseline: bool) -> Losses | None:
+    """Return the losses of a chunk's examples; None for a metric without, such as AUC.
+
+    `name`: of the metric: the value that it averages, else whether the predicted class is wrong.
+    `baseline`: whether the old model's are there too.
+    """
+    sides = (False, True) if baseline else (False,)
+    values = metric(name).needs.values
+    if values:
+        # What is better when it is higher is no loss.
+        sign = -1.0 if metric(name).higher_is_better else 1.0
+        new, *old = (sign * predicted.values[values[0], side] for side in sides)
+        is_zero_one = all(bool(np.isin(loss, (0, 1)).all()) for loss in (new, *old))
+        return Losses(new, old[0] if old else None, is_zero_one)
+    wrong = [_wrong(predicted, old=side) for side in sides]
+    new_wrong, *old_wrong = [one.astype(np.float64) for one in wrong if one is not None]
+    return Losses(new_wrong, old_wrong[0] if old_wrong else None, is_zero_one=True)
+
+
+def _wrong(predicted: Predicted, *, old: bool) -> BoolArray:
+    """Return which examples the model puts in a wrong class."""
+    if ("wrong", old) in predicted.indicators:
+        return predicted.indicators["wrong", old]
+    if ("predicted", old) in predicted.indicators and ("positive", False) in predicted.indicators:
+        return predicted.indicators["predicted", old] != predicted.indicators["positive", False]
+    side = "baseline" if old else "prediction"
+    same = pc.equal(predicted.pairs["label"], predicted.pairs[side])
+    right: BoolArray = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    return ~right
+
+
+# A column is not counted with the label where there are more cells of a value and a class.
+MOST_CELLS = 4096
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """The classes of all examples.
+
+    `classes`: of the label, sorted. `sizes`: int64 [classes] examples of each. `tables`: of each
+    feature, int64 [codes, classes] examples by its value and their class, None for lists and for
+    what has more than `MOST_CELLS` cells.
+    """
+
+    classes: tuple[Any, ...]
+    sizes: IntArray
+    tables: tuple[IntArray | None, ...]
+
+
+def count_labels(
+    labels: pa.Array | None, codes: Sequence[IntArray | Ragged], radices: Sequence[int]
+) -> dict[str, Any] | None:
+    """Return the counts of a shard as JSON: ``classes``, ``sizes`` and the flat ``tables``.
+
+    `labels`: classes [rows], None if labels are no classes. `codes`: of each feature, int64 [rows]
+    or ragged. `radices`: number of codes of each feature.
+
+    Returns: None without labels, and where they have too many values to be classes.
+    """
+    if labels is None:
+        return None
+    coded = labels.dictionary_encode()
+    classes, label = coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
+    if len(classes) > MOST_CLASSES:
+        return None
+    tables: list[list[int] | None] = []
+    for code, radix in zip(codes, radices, strict=True):
+        cells = radix * len(classes)
+        if isinstance(code, Ragged) or cells > MOST_CELLS:
+            tables.append(None)
+        else:
+            tables.append(np.bincount(code * len(classes) + label, minlength=cells).tolist())
+    sizes = np.bincount(label, minlength=len(classes)).tolist()
+    return {"classes": classes, "sizes": sizes, "tables": tables}
+
+
+def sum_labels(
+    shards: Sequence[Mapping[str, Any] | None], radices: Sequence[int]
+) -> LabelCounts | None:
+    """Return the counts of all shards; None if those of one are missing.
+
+    `shards`: what `count_labels` returned for each of them. `radices`: number of codes of each
+    feature.
+    """
+    counted = [one for one in shards if one is not None]
+    if len(counted) < len(shards):
+        return None
+    classes = sorted({name for one in counted for name in one["classes"]})
+    position = {name: at for at, name in enumerate(classes)}
+    columns = [np.array([position[name] for name in one["classes"]], int) for one in counted]
+    sizes = np.zeros(len(classes), np.int64)
+    for one, own in zip(counted, columns, strict=True):
+        # Classes may be equal and yet two in a shard, such as 0.0 and -0.0.
+        np.add.at(sizes, own, np.array(one["sizes"], np.int64))
+    tables: list[IntArray | None] = []
+    for feature, radix in enumerate(radices):
+        parts = [one["tables"][feature] for one in counted]
+        # Each shard has a part of the classes, and so perhaps few enough cells.
+        if radix * len(classes) > MOST_CELLS or any(part is None for part in parts):
+            tables.append(None)
+            continue
+        table = np.zeros((radix, len(classes)), np.int64)
+        for part, own in zip(parts, columns, strict=True):
+            counts = np.array(part, np.int64).reshape(radix, own.size)
+            np.add.at(table.T, own, counts.T)
+        tables.append(table)
+    return LabelCounts(tuple(classes), sizes, tuple(tables))

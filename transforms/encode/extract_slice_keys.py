@@ -18,8 +18,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.transforms.encode.column_values import missing_mask, sortable
-from slicebeam.transforms.encode.extract_predictions import extract_predictions
-from slicebeam.transforms.encode.label_counts import count_labels
+from slicebeam.transforms.encode.extract_predictions import count_labels, extract_predictions
 from slicebeam.transforms.encode.shards import (
     CLASS_COLUMNS,
     CONTENT,

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from slicebeam.metrics.significance.drift import p_more_frequent
 from slicebeam.transforms.encode.column_values import missing_mask, sortable, successors
-from slicebeam.transforms.encode.domain_learning import most_frequent
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
+from slicebeam.transforms.encode.value_counts import most_frequent
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.encode.domain_learning import ValueCounts
+    from slicebeam.transforms.encode.value_counts import ValueCounts
 
 # A value that was among the others then is named where it is more frequent than any of them was, and
 # chance explains that less often than this. Without it the values around the last of --top-values

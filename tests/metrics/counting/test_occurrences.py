@@ -8,7 +8,7 @@ import pytest
 
 from slicebeam.metrics.counting.occurrences import occurrence_ids, repeats
 from slicebeam.metrics.randomness import poisson_weights
-from slicebeam.transforms.encode.number_equal_rows import _numbers
+from slicebeam.transforms.encode.passes import _numbers
 from slicebeam.transforms.storage.arrow_files import write_arrow
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.encode.column_values import arrow_type
-from slicebeam.transforms.encode.domain_learning import learn_domain
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 from slicebeam.transforms.encode.value_counts import ColumnCounter
 from tests.oracles import predicates

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.transforms.encode.label_counts import count_labels, sum_labels
+from slicebeam.transforms.encode.extract_predictions import count_labels, sum_labels
 
 
 def summed(labels, codes, radix, cuts):

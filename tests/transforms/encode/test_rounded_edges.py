@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.transforms.encode.domain_learning import learn_domain
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.learn_domains import domain_to_json
+from slicebeam.transforms.encode.learn_domains import domain_to_json, learn_domain
 from slicebeam.transforms.encode.predicate_text import parse_predicate
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 from tests.conftest import slow

@@ -1,25 +1,89 @@
-"""Numbers equal examples, over all shards."""
+"""Passes over all examples whose results are parts of a `WriteParts`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from slicebeam.metrics.counting.occurrences import repeats
 from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
-from slicebeam.transforms.storage.arrow_files import open_arrow
+from slicebeam.transforms.encode.sources import Split, read_split
+from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
+
+# Arrays of one dimension, by name.
+Found = dict[str, NDArray[Any]]
+Function = Callable[[Iterable[Shard]], Found]
+
+
+def to_row(found: Found) -> pa.RecordBatch:
+    """Return arrays as a row of lists."""
+    return pa.record_batch([pa.array([values]) for values in found.values()], names=[*found])
+
+
+def from_row(row: pa.RecordBatch | pa.Table) -> Found:
+    """Return the arrays of `to_row`."""
+    return {name: np.array(row.column(name)[0].values) for name in row.schema.names}
+
+
+def write_found(path: StoragePath, found: Found) -> None:
+    """Write arrays of one dimension as one file."""
+    row = to_row(found)
+    write_arrow(path, row.schema, [row])
+
+
+def read_found(path: StoragePath) -> Found:
+    """Return what `write_found` wrote."""
+    return from_row(open_arrow(path).get_batch(0))
+
+
+class RowGroup(NamedTuple):
+    """Consecutive rows, which may begin and end within a file.
+
+    `paths`: of the files that hold them, in their order. `begins`, `ends`: which rows of each file.
+    """
+
+    paths: tuple[str, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AsRow:
+    """A function of an item that returns its arrays as a row."""
+
+    function: Callable[[Any], Found]
+
+    def __call__(self, item: Any) -> pa.RecordBatch:
+        """Return the row of an item."""
+        return to_row(self.function(item))
+
+
+@dataclass(frozen=True)
+class OverShards:
+    """A function of shards as one of the paths of their files."""
+
+    function: Function
+
+    def __call__(self, paths: Sequence[str]) -> Found:
+        """Return the result for the shards."""
+        return self.function(Shard(storage_path(path)) for path in paths)
+
 
 # Of an example, what is in memory while equal ones are numbered.
 ROW_BYTES = 72
@@ -102,3 +166,38 @@ def number_equal_rows(
     """
     function = partial(_numbers, [str(path) for path in shards], column, parts, heaviest)
     return WriteParts(function, range(parts), folder)
+
+
+def exploded(table: pa.Table) -> pa.Table:
+    """Return rows with one element of each list, all combinations; without missing values."""
+    for name in table.column_names:
+        column = table.column(name).combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            table = table.take(pc.list_parent_indices(column))
+            column = pc.list_flatten(column)
+        table = table.set_column(table.column_names.index(name), name, column)
+        if pa.types.is_floating(column.type):
+            table = table.filter(pc.invert(pc.is_nan(table.column(name))))
+    return table.drop_null()
+
+
+def distinct(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return each row of some tables once, sorted."""
+    rows = pa.concat_tables(tables)
+    found = rows.group_by(rows.column_names).aggregate([])
+    return found.sort_by([(name, "ascending") for name in rows.column_names])
+
+
+def _of_split(source: Source, columns: Sequence[str], split: Split) -> pa.RecordBatchReader:
+    chunks = read_split(source, split, columns)
+    return distinct([exploded(chunk.table.select(columns)) for chunk in chunks]).to_reader()
+
+
+def distinct_rows(source: Source, columns: Sequence[str], folder: StoragePath) -> WriteParts:
+    """Return the transform that writes the `distinct` values of some columns for each split.
+
+    Combinations with a missing value are left out.
+    """
+    return WriteParts(partial(_of_split, source, columns), source.splits, folder)
