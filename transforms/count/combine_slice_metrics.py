@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """A block of the plan over some of the shards.
-
-    `block`: number of the block in the plan.
-    """
+    """A block of the plan, by its number, over some of the shards."""
 
     block: int
     shards: tuple[str, ...]
@@ -40,10 +37,8 @@ def work_items(
 ) -> list[WorkItem]:
     """Return the work of an iteration: a block over all shards where there are blocks enough.
 
-    Counting a block over all shards at once needs no shuffle. Only where the blocks are fewer
-    than the workers and there is work for them, the shards are dealt out too, and the tables summed.
-
-    `workers`: how many can work at once.
+    That needs no shuffle. Only where there is work for more workers than blocks, the shards are dealt out
+    too, and the tables summed.
     """
     wanted = min(workers, int(seconds / BLOCK_SECONDS))
     groups = 1
@@ -81,10 +76,7 @@ def _summed(plan: StoragePath, element: tuple[int, Iterable[State]]) -> tuple[in
 
 @dataclass
 class CombineSliceMetrics(beam.PTransform):
-    """Count the blocks of a plan: pipeline -> PCollection of (block, sums).
-
-    `resampling`: replicates of the sums, or None.
-    """
+    """Count the blocks of a plan: pipeline -> PCollection of (block, sums)."""
 
     items: list[WorkItem]
     plan: StoragePath

@@ -51,10 +51,9 @@ class WinsItem:
 class WinsPlan:
     """The plan of a pass over the scores.
 
-    `shards`: paths. `digest`: of the keys and of what is counted, so that parts of another plan are
-    not taken for its own. `of_all`: int64 [2] negatives and positives of all examples, or their
-    weights. `groups`: for each model, the first score bucket of each group of scores that fits the
-    memory. `resampling`: replicates of the AUC, or None.
+    The digest is of the keys and of what is counted, so that parts of another plan are not taken for its own.
+    `of_all` are the negatives and positives of all examples, or their weights, and `groups`, for each model,
+    the first score buckets of the groups of scores that fit the memory.
     """
 
     lattice: Lattice
@@ -74,12 +73,7 @@ class WinsPlan:
 
 @dataclass(frozen=True)
 class CountedWins:
-    """Exact AUCs.
-
-    `keys`: int64 [slices]. `ranking`: for each model, int64 [slices, columns] as
-    `StatisticSpace.exact_ranking`. `replicates`: for each model, float64 [slices, 1 + replicates]
-    its AUC, and that of replicates.
-    """
+    """Exact AUCs of slices: for each model as `StatisticSpace.exact_ranking`, and [slices, 1 + replicates]."""
 
     keys: Keys
     ranking: tuple[IntArray, ...]
@@ -94,11 +88,7 @@ def wins_digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> s
 
 
 def write_keys(folder: StoragePath, keys: Keys, sizes: IntArray) -> None:
-    """Write the slices to a file; engines would fetch them from the graph repeatedly.
-
-    `keys`: int64 [slices], `WHOLE` for all examples. `sizes`: int64 [slices, 2] negatives and
-    positives.
-    """
+    """Write the slices with their negatives and positives to a file; engines would fetch them again and again."""
     columns = [pa.array(keys), pa.array(sizes[:, 0]), pa.array(sizes[:, 1])]
     batch = pa.record_batch(columns, names=["key", "negatives", "positives"])
     write_arrow(folder / _KEYS, batch.schema, [batch])

@@ -39,11 +39,7 @@ def _blocks(shards: Iterable[Shard], scaling: Scaling) -> Iterator[RowBlock]:
 
 @dataclass(frozen=True)
 class CountInside:
-    """Counts a finding's examples by pattern and candidate.
-
-    `scaling`: how shards become statistics, without score buckets. `earlier`: int64 [findings] keys
-    of those before it.
-    """
+    """Counts a finding's examples by pattern and candidate, after the keys of those before it."""
 
     counter: InsideCounter
     scaling: Scaling
@@ -73,10 +69,7 @@ class CountInside:
 
 @dataclass(frozen=True)
 class DeviationEnds:
-    """Finds the smallest and largest weighted deviation from the mean of all examples.
-
-    `scaling`: how shards become statistics, without score buckets.
-    """
+    """Finds the smallest and largest weighted deviation from the mean of all examples."""
 
     name: str
     scaling: Scaling
@@ -95,10 +88,7 @@ class DeviationEnds:
 
 @dataclass(frozen=True)
 class DeviationBins:
-    """Sums the weighted deviations from the mean of all examples by bin, as `bin_sums` does.
-
-    `edges`: float64 [edges].
-    """
+    """Sums the weighted deviations from the mean of all examples by bin, as `bin_sums` does."""
 
     ends: DeviationEnds
     edges: NDArray[np.float64]
@@ -128,11 +118,7 @@ def deviations(
 
 @dataclass(frozen=True)
 class SumByGroup:
-    """Sums statistics by group and pattern: of all examples, and of those of a few candidates.
-
-    `scaling`: how shards become statistics, without score buckets. `findings`: int64 [findings]
-    keys. `candidates`: int64 [candidates] keys.
-    """
+    """Sums statistics by group and pattern: of all examples, and of those of a few candidates."""
 
     lattice: Lattice
     scaling: Scaling

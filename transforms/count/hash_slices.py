@@ -70,8 +70,7 @@ def hash_slices(
 ) -> WriteParts:
     """Return the transform that writes the row-hash sums of slices: equal for equal examples.
 
-    `shards`: paths. `workers`: how many can work at once. `singleton_sizes`: int64 [singletons + 1]
-    examples by digit.
+    `singleton_sizes`: int64 [singletons + 1] examples by digit.
     """
     ends = np.cumsum([block.keys.size for block in blocks]).tolist()
     # Sums of hashes are small: each block is dealt out over the workers by shards.

@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BlockTest:
-    """What is tested in the blocks of a plan.
+    """What is tested in the blocks of a plan; the first test steers the search.
 
-    `plan_digest`: stands in every part, so that parts of another plan are not taken for its own.
-    `tests`: one for each metric, the first one steers the search, none to count only.
-    `min_slice_size`: smaller slices are counted, not tested. `is_first`: whether replicates decide
-    of some slices afterwards. `of_all`: int64 [columns and total terms] of all examples, where they
-    are known better than by the sums that the slices are counted with.
+    The digest stands in every part, so that parts of another plan are not taken for its own. `is_first`:
+    whether replicates decide of some slices afterwards. `of_all`: the sums of all examples, where they are
+    known better than by what slices are counted with.
     """
 
     plan: StoragePath
@@ -54,12 +52,11 @@ class BlockTest:
 def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.RecordBatch:
     """Return the results of a block: a row for every slice that is not empty.
 
-    Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
-    Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
-    (NaN where the slice is too small to be tested), where it is wanted ``first<i>`` (the same,
-    which stays where replicates decide), ``best<i>`` (for a metric whose value may be off, the smallest p that its error leaves),
-    ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
-    were not empty, and how many were tested.
+    Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``. Columns:
+    ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>`` (NaN where the
+    slice is too small to be tested), ``first<i>`` (the same, which stays where replicates decide),
+    ``best<i>`` (lower bound of p, given the error of an approximate metric), ``reason<i>``, ``method<i>``,
+    ``se<i>``. Metadata: the plan's digest, how many slices were not empty, and how many were tested.
     """
     totals, space = state[0][0], config.space
     reader = SumReader(config.lattice, space, len(totals), config.min_slice_size)

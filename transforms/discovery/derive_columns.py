@@ -13,6 +13,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
 from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.definitions import columns_of, members
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
@@ -50,12 +51,9 @@ def share_column(field: str) -> str:
 class Derivation:
     """The columns derived from each chunk, and their folder.
 
-    `embeddings`: folder of the embeddings, None if they are not needed. `clusters`: the mixtures of
-    the components, None if no slice needs them. `rules`: definitions of slices without a predicate,
-    by the column of their members. `queries`: embeddings of the words in the rules: float32 [D].
-    `beside`: folder for the further values reported for each example, if any. `outcome`, `metric`:
-    for the change of an example's loss, None if it has none. `split`: the examples that shaped the
-    mixtures are left out, None for all examples.
+    `rules` define slices without a predicate, by the column of their members. Folder `beside` gets what is
+    reported of each example, with the change of its loss by `outcome` and `metric`. The examples that
+    `split` has for the mixtures are left out.
     """
 
     columns: tuple[str, ...]
@@ -137,8 +135,7 @@ def _write_beside(
         columns[odds_column(field)] = rows.log_odds
     arrays = {name: pa.array(values) for name, values in columns.items()}
     if wanted.id_field is not None:
-        ids = chunk.table.column(wanted.id_field).combine_chunks()
-        arrays["id"] = ids.cast(ids.type.value_type) if pa.types.is_dictionary(ids.type) else ids
+        arrays["id"] = ChunkColumn.of(chunk, wanted.id_field).plain
     batch = pa.record_batch(list(arrays.values()), names=list(arrays))
     write_arrow(wanted.beside / chunk_name(chunk.split, chunk.batch), batch.schema, [batch])
 
@@ -149,10 +146,7 @@ def derived_examples(folder: StoragePath) -> int:
 
 
 def derived_source(folder: StoragePath, rows: int) -> Source:
-    """Return the source of the derived files.
-
-    `rows`: examples before those that shaped the mixtures were left out.
-    """
+    """Return the source of the derived files, of so many examples with those that shaped the mixtures."""
     files: list[StoredFile] = []
     found = 0
     for path in matching(folder, "*.json"):

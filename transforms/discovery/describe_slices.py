@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 class Description:
     """Sums for reported slices; those of groups of files add up.
 
-    `assessment`: change of the slices, None if examples have no loss. `components`: change of the
-    components of each mixture, by its column, empty if there is none. `overall`: of the embeddings
-    of all tested examples, None if no words are scored. `sampled`: int64 [m] positions of tested
-    examples whose text is in the sample. `inside`: bool [S, m] whether they are in the slices.
+    `sampled` [m] are positions of tested examples whose text is in the sample, `inside` [S, m] whether they
+    are in the slices. What examples do not have (losses, words) is None, or empty.
     """
 
     assessment: ChangeAssessment | None
@@ -70,13 +68,7 @@ class Description:
 
 @dataclass(frozen=True)
 class DescribeSlices:
-    """Sums over the examples in some derived files.
-
-    `components`: how many each mixture has, by its column. `dimensions`: D of the embeddings.
-    `embeddings`, `beside`: folders of what belongs to the derived files. `has_change`: whether
-    examples have losses. `has_words`: whether words are scored. `sample`: of texts, None if there
-    are none.
-    """
+    """Sums over the examples in some derived files, with what belongs to them in other folders."""
 
     slices: tuple[tuple[Singleton, ...], ...]
     components: Mapping[str, int]

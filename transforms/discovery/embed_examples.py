@@ -9,8 +9,8 @@ import numpy as np
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embeddings import write_embeddings
+from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,9 +33,9 @@ def loss_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class ExampleSplit:
-    """The split of the examples into those that a mixture is fitted to and those that are tested.
+    """The examples that a mixture is fitted to, and those that are tested.
 
-    `seed`: of the hash. `id_column`: column that decides, None for the position of an example.
+    A hash decides, of a column or else of the position.
     """
 
     share: float
@@ -47,7 +47,7 @@ class ExampleSplit:
         if self.id_column is None:
             ids = positions(chunk)
         else:
-            ids = id_hashes(chunk.table.column(self.id_column).combine_chunks(), chunk)
+            ids = id_hashes(ChunkColumn.of(chunk, self.id_column).array, chunk)
         return uniform(hash64(self.seed, _DISCOVERY, ids)) < self.share
 
 
@@ -59,11 +59,9 @@ def positions(chunk: Chunk) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """The output of each chunk.
+    """The output of each chunk; folder `samples` gets a share of the embeddings.
 
-    `samples`: folder for those of some examples. `sample_share`: how many of them are wanted there.
-    `outcome`, `metric`: give the losses that a mixture takes into account, None for none. `split`:
-    what shapes the mixture, None for all examples.
+    `outcome` and `metric` give the losses that a mixture takes into account, `split` what shapes it.
     """
 
     embedding: Embedding

@@ -33,10 +33,7 @@ _BLOCK = 1 << 13
 
 @dataclass(frozen=True)
 class SumForPca:
-    """The sums that principal components are computed from.
-
-    `dimensions`: D of the embeddings.
-    """
+    """The sums that principal components of embeddings of D dimensions are computed from."""
 
     dimensions: int
 
@@ -59,10 +56,7 @@ class SumForPca:
 
 @dataclass(frozen=True)
 class Project:
-    """Writes the coordinates along principal axes of the embeddings in some files.
-
-    `folder`: where the coordinates go, under the names of the files.
-    """
+    """Writes the coordinates along principal axes of the embeddings in some files, under their names."""
 
     axes: Pca
     folder: StoragePath

@@ -30,10 +30,7 @@ _ROWS_AT_A_TIME = 1 << 13
 
 @dataclass(frozen=True)
 class SliceMembership:
-    """The slices of a check: a feature that may have many values per example.
-
-    `predicates`: the conditions of each slice, its position is its code.
-    """
+    """The slices of a check, by their conditions: a feature that may have many values per example."""
 
     predicates: tuple[tuple[Singleton, ...], ...]
 

@@ -37,11 +37,9 @@ _CSV_BLOCK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Conversion:
-    """How files are read.
+    """How files are read: names, lines before the header and delimiter of CSV files.
 
-    `column_names`: names of the columns of CSV files without a header, or none. `skip_rows`: lines
-    before the header of a CSV file. `sparse_keys`: whether a file may lack columns that others
-    have, as in JSON Lines. `delimiter`: character between the values of a CSV file.
+    `sparse_keys`: whether a file may lack columns that others have, as in JSON Lines.
     """
 
     folder: StoragePath
@@ -93,10 +91,7 @@ def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
 
 
 def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
-    """Return the source of converted files, with the types of their columns.
-
-    `paths`: of all files that were converted.
-    """
+    """Return the source of all files that were converted, with the types of their columns."""
     files: list[StoredFile] = []
     kinds: dict[str, ColumnKinds] = {}
     for number, converted in enumerate(paths):

@@ -36,12 +36,9 @@ Kind = Literal["categorical", "numeric", "list"]
 class ColumnSummary:
     """A summary of a column in the data of a run; later data is compared with it.
 
-    `other`: examples whose value has no predicate of its own, of a list column, elements.
-    `largest_other`: examples with the most frequent of these values. `low`, `high`: smallest and
-    largest value of a numeric column, as JSON, None for other columns. `below`, `above`: examples
-    with a value smaller or larger than any of the earlier run that the domain is from, None if its
-    range is unknown. `distinct`: different values of a column that is not a list, None if they were
-    not counted.
+    `other` examples (or list elements) have values without a predicate, `largest_other` the most frequent
+    of these. `low`, `high` are the ends of a numeric column as JSON, and `below`, `above` how many examples
+    are outside those of the run that the domain is from. None: unknown, or not for this kind.
     """
 
     missing: int
@@ -56,10 +53,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class UnseenValue:
-    """A value without a predicate in an earlier run.
-
-    `value`: as JSON. `occurred`: whether the earlier run may have held it among its other values.
-    """
+    """A value (JSON) without a predicate in an earlier run, which may have held it among the others."""
 
     value: Any
     n: int
@@ -68,16 +62,12 @@ class UnseenValue:
 
 @dataclass(frozen=True)
 class FeatureDomain:
-    """The singleton predicates of one feature.
+    """The singleton predicates of one feature: the position of a predicate is its code.
 
-    `kind`: ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or ``list``
-    (a predicate per element, an example may satisfy many). `data_type`: Arrow type of the column,
-    of the elements for a list, for a domain that other data brought, the type in which the column
-    is held against the predicates. `singletons`: the predicates, the position of a predicate is its
-    code. `error`: bound of the relative rank or count error of a sketch, 0.0 means exact. `closed`:
-    whether every value of the data has a code, false where other data brought the domain and it was
-    not completed for this one. `seen`: the values outside the predicates, None in a document of an
-    older version. `new_values`: those that the run which the domain is from had no predicate for.
+    A domain is ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or a ``list``
+    (a predicate per element, an example may satisfy many). `data_type` is the Arrow type in which values
+    (or elements) are compared. `closed`: whether every value has a code; false for a domain of another run
+    that was not extended to this data. `error` bounds the relative rank or count error of a sketch.
     """
 
     name: str
@@ -100,12 +90,7 @@ class FeatureDomain:
         return self.size + (0 if self.closed or self.kind == "list" else 1)
 
     def encode(self, values: pa.Array) -> IntArray:
-        """Return the code of every value, ``size`` for a value that satisfies no predicate.
-
-        `values`: Arrow array [rows] of a type that casts to ``data_type``, not a list.
-
-        Returns: int64 array [rows] in ``[0, radix)``.
-        """
+        """Return the code of every value, ``size`` for a value that satisfies no predicate: int64 [rows]."""
         codes = self._codes(values)
         if self.closed and codes.size and codes.max() >= self.size:
             row = int(np.argmax(codes))

@@ -13,13 +13,11 @@ from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.measures.base import Needs
 from slicebeam.metrics.registry import averaged_column, metric
-from slicebeam.transforms.encode.column_values import missing_mask
+from slicebeam.transforms.encode.column import ChunkColumn, plain_type
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.transforms.encode.sources import Chunk
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 MOST_CLASSES = 1000
 # The third power of a larger value may be no float64.
 _LARGEST = 1e75
-# A float64 holds all integers up to here.
-_LARGEST_INTEGER = np.uint64(2**53)
 
 Side = Literal["prediction", "baseline"]
 _SIDES: tuple[Side, ...] = ("prediction", "baseline")
@@ -39,11 +35,9 @@ Given = Literal["class", "score", "number", "output"]
 
 @dataclass(frozen=True)
 class Predictor:
-    """The source of the predictions of one model.
+    """Where the predictions of one model are: columns of classes or numbers, of scores, of losses, or a file.
 
-    `column`: column of predicted classes, or of predicted numbers. `score`: column of scores, the
-    probability of the positive class, without the others it also predicts the class. `model`: file
-    of a model, or ``module:function``. `loss`: column of each example's loss.
+    A score is the probability of the positive class; without the others it also predicts the class.
     """
 
     column: str | None = None
@@ -56,13 +50,10 @@ class Predictor:
 class Outcome:
     """The measurements of each example, and their columns.
 
-    `label`: column of true classes, or of true numbers. `class_type`: Arrow type text in which
-    classes are compared, empty where none are. `new`, `old`: the model, and the baseline if there
-    is one. `is_paired`: whether metrics compare the two, else only their classes are, by
-    ``disagreement``. `positive_class`: the class that scores and binary metrics speak of, None
-    without them. `threshold`: a score of at least this predicts the positive class. `needs`: what
-    the metrics want to know. `weight`: column of the examples' weights. `cuts_models`: whether the
-    threshold is for probabilities of models, too, which have classes of their own.
+    `class_type` is the Arrow type in which classes are compared, if any are. `is_paired`: whether metrics
+    compare the two models; else only their classes are, by ``disagreement``. A score of at least `threshold`
+    predicts the positive class. `cuts_models`: whether it is applied to the probabilities of models, too,
+    instead of using the classes that they predict.
     """
 
     label: str | None
@@ -98,94 +89,24 @@ def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.D
     }
     if kinds[label] != kinds[other]:
         raise InputError(
-            f"label {label!r} is {kinds[label]} ({_plain(label_type)}) and prediction {other!r} "
-            f"is {kinds[other]} ({_plain(other_type)}): they can never be equal; convert one of "
+            f"label {label!r} is {kinds[label]} ({plain_type(label_type)}) and prediction {other!r} "
+            f"is {kinds[other]} ({plain_type(other_type)}): they can never be equal; convert one of "
             "them"
         )
     if kinds[label] == "text":
         return "string"
-    floating = any(pa.types.is_floating(_plain(kind)) for kind in (label_type, other_type))
+    floating = any(pa.types.is_floating(plain_type(kind)) for kind in (label_type, other_type))
     return "double" if floating else "int64"
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
 def _class_kind(name: str, kind: pa.DataType) -> str:
-    kind = _plain(kind)
+    kind = plain_type(kind)
     if pa.types.is_string(kind):
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
     raise ColumnError(
         f"column {name!r} of {kind} does not contain classes; use text, integers or booleans"
-    )
-
-
-def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) -> pa.Array:
-    """Return a column of classes in the common type."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    _refuse_missing(array, name, chunk)
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    target = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64()}[data_type]
-    try:
-        return array.cast(target)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"{name!r} does not contain classes of the label's type: "
-            f"{str(error).splitlines()[0]}; give predicted classes"
-        ) from error
-
-
-def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
-    plain = array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
-    missing = missing_mask(plain)
-    if missing is not None:
-        row = chunk.row_number(int(np.argmax(missing)))
-        raise ColumnError(
-            f"column {name!r} has no value in row {row:,} of {chunk.origin}; "
-            "drop such examples or fill the column"
-        )
-
-
-def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> FloatArray:
-    """Return a numeric column [rows].
-
-    `what`: what needs a number, such as ``a score`` or ``--metric mse``.
-    """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    kind = _plain(array.type)
-    types = pa.types
-    if types.is_boolean(kind) and what != "a score":
-        array, kind = array.cast(pa.int8()), pa.int8()
-    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)):
-        raise InputError(
-            f"column {name!r} is {kind}, but {what} is a number; name a numeric column"
-            if what.startswith("a ")
-            else f"column {name!r} is {kind}, but {what} takes numbers; name a numeric column, or "
-            "another metric"
-        )
-    _refuse_missing(array, name, chunk)
-    array = array.cast(kind)
-    try:
-        values: FloatArray = array.cast(pa.float64()).to_numpy()
-    except pa.ArrowInvalid as error:
-        raise InputError(_rounded(array.to_numpy(), name, chunk)) from error
-    return values
-
-
-def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str:
-    """Return an error about integers that a float64 may round, so that different ones tie."""
-    # As uint64 the size of the smallest int64 is right, too.
-    at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
-    return (
-        f"column {name!r} holds {integers[at]} in row {chunk.row_number(at):,} of "
-        f"{chunk.origin}, but integers beyond 2^53 lose digits as floating-point numbers; "
-        "subtract a constant, or write the column as double"
     )
 
 
@@ -196,14 +117,10 @@ def model_column(side: Side, given: Given = "class") -> str:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The output of ExtractPredictions for a chunk.
+    """What metrics need of a chunk: arrays [rows] by name, and whether they are the old model's.
 
-    `indicators`: bool [rows] by name and whether it is the old model's. `classes`: the distinct
-    classes seen, by ``label`` and side, None if there are too many. `pairs`: classes of each row,
-    by ``label`` and side, where they are counted in pairs. `predicted`: predicted class of each row
-    by side, or whether it is the positive one. `scores`: float64 [rows] for each model. `values`:
-    float64 [rows] by name and whether it is the old model's. `weights`: float64 [rows], None if
-    there are none. `labels`: the true class of each row, None if labels are no classes.
+    `classes` are those seen by ``label`` and side, None if there are too many; `pairs` the class of each
+    row where they are counted in pairs; `predicted` its class, or whether it is the positive one.
     """
 
     indicators: dict[tuple[str, bool], BoolArray]
@@ -217,17 +134,13 @@ class Predicted:
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
-    """Return the measurements that the metrics need for the examples of a chunk.
-
-    `chunk`: with the label and the columns of predictions or scores.
-    """
+    """Return the measurements that the metrics need for the examples of a chunk."""
     needs = outcome.needs
     weights = _weights(chunk, outcome)
     label: pa.Array | None = None
     positive: BoolArray | None = None
     if outcome.label is not None and outcome.uses_classes:
-        column = chunk.table.column(outcome.label)
-        label = classes(column, outcome.class_type, outcome.label, chunk)
+        label = ChunkColumn.of(chunk, outcome.label).classes(outcome.class_type)
     found = Predicted({}, {}, {}, {}, {}, weights, label)
     if label is not None:
         found.classes["label"] = _distinct(label)
@@ -239,8 +152,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     truth = None
     of_errors = "--metric " + ", ".join(v for v in needs.values if v in ("mse", "mae", "bias"))
     if outcome.label is not None and needs.predicted_numbers:
-        column = chunk.table.column(outcome.label)
-        truth = _finite(numbers(column, outcome.label, chunk, of_errors), outcome.label, chunk)
+        truth = ChunkColumn.of(chunk, outcome.label).numbers(of_errors, _LARGEST)
     for side in _SIDES:
         predictor = outcome.predictor(side)
         if predictor is None:
@@ -251,27 +163,26 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
                 _add_classes(found, label, positive, side, predictor, outcome, chunk)
             continue
         if predictor.loss and needs.losses:
-            loss = numbers(chunk.table.column(predictor.loss), predictor.loss, chunk, "a loss")
-            found.values["loss", old] = _finite(loss, predictor.loss, chunk)
+            loss = ChunkColumn.of(chunk, predictor.loss).numbers("a loss", _LARGEST)
+            found.values["loss", old] = loss
         if needs.scores:
             name = predictor.score or model_column(side, "score")
-            found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")
+            found.scores[side] = ChunkColumn.of(chunk, name).numbers("a score")
             if positive is not None:
                 _add_losses(found, positive, old, needs, name, chunk)
         if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
         if truth is not None:
             name = predictor.column or predictor.score or model_column(side, "number")
-            predicted = numbers(chunk.table.column(name), name, chunk, of_errors)
-            _add_errors(found, _finite(predicted, name, chunk) - truth, old, needs)
+            predicted = ChunkColumn.of(chunk, name).numbers(of_errors, _LARGEST)
+            _add_errors(found, predicted - truth, old, needs)
     if needs.two_models:
         found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
         averaged = averaged_column(value)
         if averaged is not None:
-            column = chunk.table.column(averaged)
-            number = numbers(column, averaged, chunk, f"--metric {value}")
-            found.values[value, False] = _finite(number, averaged, chunk)
+            number = ChunkColumn.of(chunk, averaged).numbers(f"--metric {value}", _LARGEST)
+            found.values[value, False] = number
     return found
 
 
@@ -295,29 +206,11 @@ def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
 def _weights(chunk: Chunk, outcome: Outcome) -> FloatArray | None:
     if outcome.weight is None:
         return None
-    column = chunk.table.column(outcome.weight)
-    weights = numbers(column, outcome.weight, chunk, "a weight")
+    column = ChunkColumn.of(chunk, outcome.weight)
     # Weights are summed in units of about the largest one.
-    weights = _finite(weights, outcome.weight, chunk, largest=np.finfo(np.float64).max)
-    if weights.size and weights.min() < 0:
-        row = chunk.row_number(int(np.argmin(weights)))
-        raise InputError(
-            f"weight column {outcome.weight!r} holds {weights.min():g} in row {row:,} of "
-            f"{chunk.origin}; a weight is at least 0"
-        )
+    weights = column.numbers("a weight", np.finfo(np.float64).max)
+    column.refuse(weights < 0, weights, "; a weight is at least 0", "weight column")
     return weights
-
-
-def _finite(values: FloatArray, name: str, chunk: Chunk, largest: float = _LARGEST) -> FloatArray:
-    """Return values whose powers can be summed."""
-    wrong = ~(np.abs(values) <= largest)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ColumnError(
-            f"column {name!r} holds {values[at]:g} in row {chunk.row_number(at):,} of "
-            f"{chunk.origin}, which cannot be summed; drop such examples or bound the column"
-        )
-    return values
 
 
 def _is_positive(label: pa.Array, outcome: Outcome) -> BoolArray:
@@ -344,12 +237,7 @@ def _add_losses(
 
 def _refuse_all_but_probabilities(score: FloatArray, name: str, chunk: Chunk, why: str) -> None:
     wrong = ~((score >= 0) & (score <= 1))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(
-            f"score column {name!r} holds {score[at]:g} in row {chunk.row_number(at):,} of "
-            f"{chunk.origin}, but {why}"
-        )
+    ChunkColumn.of(chunk, name).refuse(wrong, score, f", but {why}", "score column")
 
 
 def _add_classes(
@@ -367,7 +255,7 @@ def _add_classes(
     if predictor.column is None and predictor.model is None and predictor.score is not None:
         score = found.scores.get(side)
         if score is None:
-            score = numbers(chunk.table.column(predictor.score), predictor.score, chunk, "a score")
+            score = ChunkColumn.of(chunk, predictor.score).numbers("a score")
         _refuse_all_but_probabilities(
             score,
             predictor.score,
@@ -389,7 +277,7 @@ def _add_classes(
     else:
         name = predictor.column or model_column(side)
         shown = predictor.column or f"the predictions of {predictor.model}"
-        predicted = classes(chunk.table.column(name), outcome.class_type, shown, chunk)
+        predicted = ChunkColumn.of(chunk, name, shown).classes(outcome.class_type)
         found.classes[side] = _distinct(predicted)
         found.predicted[side] = predicted
         wrong = _numpy(pc.not_equal(label, predicted))
@@ -492,11 +380,7 @@ def _some(values: set[Any]) -> str:
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses of examples by the new model, and by the old one where there are two.
-
-    `new`, `old`: float64 [rows]. `is_zero_one`: whether every loss is 0 or 1, as those of right and
-    wrong classes are.
-    """
+    """Losses [rows] of examples by the new model, and by the old one where there are two."""
 
     new: FloatArray
     old: FloatArray | None
@@ -520,11 +404,7 @@ def has_losses(name: str) -> bool:
 
 
 def losses_of(predicted: Predicted, name: str, *, baseline: bool) -> Losses | None:
-    """Return the losses of a chunk's examples; None for a metric without, such as AUC.
-
-    `name`: of the metric: the value that it averages, else whether the predicted class is wrong.
-    `baseline`: whether the old model's are there too.
-    """
+    """Return the losses of a chunk's examples in a metric: the value that it averages, else wrong classes."""
     sides = (False, True) if baseline else (False,)
     values = metric(name).needs.values
     if values:
@@ -556,11 +436,9 @@ MOST_CELLS = 4096
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """The classes of all examples.
+    """How many examples have each class (sorted), and each value of a feature and class: [codes, classes].
 
-    `classes`: of the label, sorted. `sizes`: int64 [classes] examples of each. `tables`: of each
-    feature, int64 [codes, classes] examples by its value and their class, None for lists and for
-    what has more than `MOST_CELLS` cells.
+    Lists, and features with more than `MOST_CELLS` cells, have no table.
     """
 
     classes: tuple[Any, ...]
@@ -571,13 +449,7 @@ class LabelCounts:
 def count_labels(
     labels: pa.Array | None, codes: Sequence[IntArray | Ragged], radices: Sequence[int]
 ) -> dict[str, Any] | None:
-    """Return the counts of a shard as JSON: ``classes``, ``sizes`` and the flat ``tables``.
-
-    `labels`: classes [rows], None if labels are no classes. `codes`: of each feature, int64 [rows]
-    or ragged. `radices`: number of codes of each feature.
-
-    Returns: None without labels, and where they have too many values to be classes.
-    """
+    """Return the counts of a shard as JSON; None where there are no classes, or too many."""
     if labels is None:
         return None
     coded = labels.dictionary_encode()
@@ -598,11 +470,7 @@ def count_labels(
 def sum_labels(
     shards: Sequence[Mapping[str, Any] | None], radices: Sequence[int]
 ) -> LabelCounts | None:
-    """Return the counts of all shards; None if those of one are missing.
-
-    `shards`: what `count_labels` returned for each of them. `radices`: number of codes of each
-    feature.
-    """
+    """Return the counts of all shards, as `count_labels` returned them; None if those of one are missing."""
     counted = [one for one in shards if one is not None]
     if len(counted) < len(shards):
         return None

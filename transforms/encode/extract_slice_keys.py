@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import averaged_column
-from slicebeam.transforms.encode.column_values import missing_mask, sortable
+from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
 from slicebeam.transforms.encode.extract_predictions import count_labels, extract_predictions
 from slicebeam.transforms.encode.shards import (
     CLASS_COLUMNS,
@@ -50,11 +48,8 @@ _POLYNOMIAL_BASE = np.uint64(0x517CC1B727220A95)
 class Encoding:
     """How examples become shards.
 
-    `domains`: of the features, in order. `space`: the statistics that metrics need, before their
-    scales are known. `example_id`: column that identifies an example, or its group, when examples
-    are resampled, None for what the example holds. `model_columns`: what each model file reads, by
-    side. `given`: the slices of a check, which has no domains. `is_resampled`: whether examples are
-    resampled.
+    `space` has no scales yet. `example_id` identifies an example, or its group, where examples are
+    resampled; else their content does. `given` are the slices of a check, which has no domains.
     """
 
     source: Source
@@ -120,8 +115,8 @@ def encode_chunk(encoding: Encoding, chunk: Chunk) -> int:
     unweighted = {name: values for name, values in measured.items() if name != WEIGHT}
     contents = row_contents(codes, cells, _bits(unweighted, pairs))
     if encoding.example_id:
-        array = chunk.table.column(encoding.example_id).combine_chunks()
-        measured["id"] = id_hashes(array, chunk, encoding.id_option)
+        ids = ChunkColumn.of(chunk, encoding.example_id).array
+        measured["id"] = id_hashes(ids, chunk, encoding.id_option)
     elif encoding.is_resampled:
         measured[CONTENT] = contents
     facts = {
@@ -215,36 +210,6 @@ def row_contents(
         state *= _POLYNOMIAL_BASE
         state += mixed
     return splitmix64(state)
-
-
-def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:
-    """Return 64 bits [rows] of each example's id, from its value alone."""
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    missing = missing_mask(array)
-    if missing is not None:
-        row = chunk.row_number(int(np.argmax(missing)))
-        raise InputError(f"{option} has no value in row {row:,} of {chunk.origin}")
-    if pa.types.is_integer(array.type):
-        return splitmix64(sortable(array).astype(np.uint64))
-    if not pa.types.is_string(array.type):
-        raise InputError(f"{option} column is {array.type}; an id is text or an integer")
-    lengths = pc.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
-    hashes = splitmix64(lengths.astype(np.uint64))
-    # Ids of similar length go together: padded to the longest of all, a few could fill the memory.
-    # The class, and so the hash, is of the id's own length.
-    doublings = np.ceil(np.log2(np.maximum(1, -(-lengths // 8)))).astype(np.int64)
-    for doubling in np.unique(doublings):
-        words = 1 << int(doubling)
-        rows = np.flatnonzero(doublings == doubling)
-        texts = array.take(pa.array(rows)).cast(pa.binary())
-        padded = np.array(texts.to_numpy(zero_copy_only=False), dtype=f"S{8 * words}")
-        matrix = padded.view("<u8").reshape(len(rows), words)
-        state = hashes[rows]
-        for column in range(words):
-            state = splitmix64(state ^ matrix[:, column])
-        hashes[rows] = state
-    return hashes
 
 
 @dataclass

@@ -36,10 +36,7 @@ _LARGEST_INTEGER = 2.0**53
 
 @dataclass(frozen=True)
 class FrozenDomain:
-    """A domain of an earlier run.
-
-    `domain`: checked against this data, with what the earlier run saw.
-    """
+    """A domain of an earlier run, checked against this data."""
 
     domain: FeatureDomain
     examples: int
@@ -72,12 +69,8 @@ def with_new_values(
 ) -> FeatureDomain:
     """Return a categorical domain or that of a list column, completed for new data.
 
-    Predicates keep their places; those that are added come after them: new values in the order of
-    values, *other*, *missing*.
-
-    `top_values`: a new value is named if it is among this many most frequent values. `smallest`:
-    and at least this many examples have it. `error`: of the sketch that counted, 0.0 for exact
-    counts.
+    Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
+    is among the most frequent `top_values`, and at least `smallest` examples have it.
     """
     domain, counts = frozen.domain, counted.counts
     values = domain.comparable(counted.values)

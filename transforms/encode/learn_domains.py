@@ -50,10 +50,7 @@ _BYTES_PER_ROW = 48
 class DomainOptions:
     """How columns are divided into predicates.
 
-    `top_values`: values of a categorical column with a predicate of their own. `frozen`: domains of
-    an earlier run by column, which are kept and completed. `smallest`: examples that a new value
-    needs to be named. `exact_edges`: whether the edges of bins are values of the data, not rounded
-    ones.
+    Domains in `frozen` are kept and completed, where a new value needs `smallest` examples to be named.
     """
 
     bins: int
@@ -194,10 +191,7 @@ def learn_domain(
 ) -> FeatureDomain | LeftOutColumn:
     """Return the domain of a column, or why it has none.
 
-    `top_values`: values of a categorical column that get a predicate of their own. `named`: whether
-    the user named this very column, which then is never taken for an id. `error`: of the sketch
-    that counted, 0.0 for exact counts. `exact_edges`: whether the edges of bins are values of the
-    data, not rounded ones.
+    A column that the user `named` is never taken for an id. `error`: of the sketch that counted.
     """
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
@@ -295,12 +289,10 @@ def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float)
 def numeric_domain(
     name: str, counted: ValueCounts, bins: int, error: float = 0.0, *, exact_edges: bool = False
 ) -> FeatureDomain:
-    """Return the bins of a numeric column.
+    """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact.
 
-    A value that alone holds more than 1/bins of the column gets a bin of its own (otherwise the
-    deciles of a column that is mostly zero collapse to one); the others are cut at ``bins``
-    quantiles. Edges are values of the data if they are to be exact, otherwise `rounded_edges`. Since
-    a range must not contain a value that has a bin of its own, the ranges also break there.
+    A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
+    column that is mostly zero collapse to one). A range must not contain it, so ranges break there.
     """
     values, counts = counted.values, counted.counts
     low, high = json_values(values.take(pa.array([0, len(values) - 1])))

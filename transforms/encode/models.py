@@ -308,8 +308,8 @@ def _python_model(name: str) -> Any:
         try:
             model = model()
         except Exception as error:
-            function = name.partition(":")[2]
-            raise OptionError(f"--model {name}: {function}() failed: {one_line(error)}") from error
+            called = name.partition(":")[2]
+            raise OptionError(f"--model {name}: {called}() failed: {one_line(error)}") from error
     if isinstance(model, ModelHandler):
         try:
             model.set_environment_vars()
@@ -322,9 +322,8 @@ def _python_model(name: str) -> Any:
     if hasattr(model, "predict"):
         return model
     if callable(model):
-        called = model
         names = getattr(model, "feature_names_in_", None)
-        return OutputModel(lambda frame: array_of(called(frame)), names)
+        return OutputModel(lambda frame: array_of(model(frame)), names)
     raise OptionError(
         f"--model {name} is a {type(model).__name__}; name a function of a pandas DataFrame, or one "
         "without parameters that returns a model"

@@ -53,10 +53,7 @@ def read_found(path: StoragePath) -> Found:
 
 
 class RowGroup(NamedTuple):
-    """Consecutive rows, which may begin and end within a file.
-
-    `paths`: of the files that hold them, in their order. `begins`, `ends`: which rows of each file.
-    """
+    """Consecutive rows, which may begin and end within a file: which ones of each."""
 
     paths: tuple[str, ...]
     begins: tuple[int, ...]
@@ -127,11 +124,7 @@ def _numbers(
 
 @dataclass(frozen=True)
 class Repeats:
-    """Values that several examples have.
-
-    `shard`, `row`: position of an example of the first of them, its shard among all and its row
-    there.
-    """
+    """How many values several examples have; the shard and row of an example of the first of them."""
 
     values: int
     shard: int
@@ -161,8 +154,8 @@ def number_equal_rows(
 ) -> WriteParts:
     """Return the transform that writes the numbers of equal examples, of which one is the first.
 
-    `column`: of a hash of the compared values. `parts`: how many workers share the examples, by
-    that hash. `heaviest`: largest weight of all examples, 0 without weights, and for an id.
+    Equal ones have the same hash in a column, by which `parts` workers share them. `heaviest`: largest
+    weight of all examples; 0 without weights, and for an id.
     """
     function = partial(_numbers, [str(path) for path in shards], column, parts, heaviest)
     return WriteParts(function, range(parts), folder)

@@ -40,11 +40,10 @@ class _ConditionReading(NamedTuple):
 
 
 def parse_predicate(text: str, columns: Mapping[str, pa.DataType]) -> tuple[Singleton, ...]:
-    """Return the conditions of a predicate's text.
+    """Return the conditions of a text, joined by ``&`` as `Singleton` prints them.
 
-    `text`: conditions joined by ``&``, as `Singleton` prints them, a name or a value that holds one
-    of ``,&{}[]()"=<>`` is in double quotes, as in JSON. `columns`: types of the columns, which
-    decide how values are read.
+    A name or a value that holds one of ``,&{}[]()"=<>`` is in double quotes, as in JSON. The types of the
+    columns decide how values are read.
     """
     return tuple(_condition(part, columns) for part in _split(text, "&"))
 

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WantedPredictions:
-    """What is wanted of a model.
+    """What is wanted of a model: classes, probabilities of the positive class, or numbers.
 
-    `classes`, `scores`, `numbers`: whether predicted classes, probabilities of the positive class,
-    or numbers are. `outputs`: whether what TensorFlow Model Analysis would take for its predictions
-    is. `positive`: the positive class. `threshold`: the probability from which it is predicted,
-    None for the model's own classes.
+    `outputs`: whether to return raw outputs, as TFMA expects them. `threshold`: the probability from which
+    the positive class is predicted; None for the model's own classes.
     """
 
     classes: bool = False
@@ -46,12 +44,7 @@ class WantedPredictions:
 
 
 class ChunkModelHandler(ModelHandler):
-    """Runs a model on whole chunks; RunInference shares it within a worker.
-
-    `path`: pickle, joblib or ONNX file, folder of a SavedModel, or ``module:function``. `columns`:
-    what the model reads, in its order. `side`: which of the two models it is. `wanted`: of its
-    predictions.
-    """
+    """Runs a model (see `load_model`) on whole chunks; RunInference shares it within a worker."""
 
     def __init__(
         self, path: str, columns: Sequence[str], side: Side, wanted: WantedPredictions

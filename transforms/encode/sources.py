@@ -36,10 +36,9 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A Parquet file, and the user's file that it belongs to.
+    """A Parquet file, and the user's file that it belongs to, from a row of it on.
 
-    `origin_row`: position of its first example in that file. `identity`: what it was when the run
-    began, as `slicebeam.transforms.storage.storage.identity` has it, empty where nobody asks.
+    `identity`: what it was when the run began (see `storage.identity`); empty where nobody asks.
     """
 
     path: str
@@ -96,9 +95,8 @@ def changed(
 class Split:
     """Consecutive row groups of one file: the unit of reading.
 
-    `origin_row`: position of the first example in the file that the user gave. `start_row`:
-    position of its first example among all examples. `left_out`: rows that are in none of the
-    slices that a source is read within.
+    `origin_row` and `start_row` are the positions of its first example in the user's file and among all,
+    `left_out` the rows in none of the slices that a source is read within.
     """
 
     index: int
@@ -119,10 +117,8 @@ class Split:
 class Chunk:
     """The element between transforms: consecutive examples as columns.
 
-    `split`, `batch`: where it comes from, together unique. `origin`, `origin_row`: the user's file,
-    and the position of the first example in it. `start_row`: position of its first example among
-    all examples. `places`: int64 [rows] positions after ``origin_row``, of examples between which
-    others are left out, None for consecutive ones.
+    `split` and `batch` are unique together. `places` are positions [rows] after `origin_row`, where other
+    examples are left out in between; None for consecutive ones.
     """
 
     split: int
@@ -146,10 +142,8 @@ class Chunk:
 class Source:
     """All the examples of a run.
 
-    `splits`: the units of reading, in the order of the files' names. `schema_bytes`: the schema
-    that all files are read with, as Arrow IPC. `text_types`: column of text -> Arrow type text, for
-    columns that were written as text (CSV). `within`: slices of which examples are in at least one,
-    others being left out, None for all.
+    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: slices of
+    which examples are in at least one, others being left out; None for all.
     """
 
     splits: tuple[Split, ...]

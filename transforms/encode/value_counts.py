@@ -27,11 +27,9 @@ _AT_A_TIME = 1 << 20
 
 @dataclass
 class ValueCounts:
-    """The frequency of each value of a column, from which a domain is learned.
+    """How many examples have each value (sorted, none missing) of a column, or element of lists.
 
-    `values`: Arrow array [distinct] without missing values, sorted. `counts`: int64 [distinct]
-    examples with the value. `list_column`: whether the values are elements of lists. `distinct`:
-    how many values there are, more than ``values`` where a sketch counted them.
+    `distinct`: how many values there are, more than these where a sketch counted them.
     """
 
     values: pa.Array
@@ -112,9 +110,8 @@ class _ValueCounts:
 class ColumnCounter:
     """Counts how often each value of one column occurs.
 
-    `kind`: Arrow type of the column. `most_bytes`: memory that the distinct values may take before
-    they are sketched: the quantiles of numbers and times, the most frequent texts and list
-    elements, and how many are distinct.
+    Where distinct values take more than `most_bytes` they are sketched: the quantiles of numbers and times,
+    the most frequent texts and list elements, and how many are distinct.
     """
 
     def __init__(self, kind: pa.DataType, most_bytes: int) -> None:
@@ -267,12 +264,7 @@ def _counted_lists(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
 
 
 class NumberCounts:
-    """How often each of some numbers occurs.
-
-    Numbers are kept as they come until `compact` sorts them.
-
-    `kind`: of the numbers: integers or floats.
-    """
+    """How often each of some numbers occurs: they are kept as they come until `compact` sorts them."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind

@@ -41,10 +41,9 @@ _MOST_OPEN = 4
 
 @dataclass(frozen=True)
 class VectorSource:
-    """The encoder whose vectors are cached, and the folder.
+    """The encoder whose vectors are cached, and the folder (of all encoders; None keeps nothing).
 
-    `name`: of the encoder, for messages and readers of the file, contains no secret. `folder`: with
-    the files, also those of other encoders, None keeps nothing.
+    The name is for messages and readers of the files, and contains no secret.
     """
 
     name: str
@@ -58,13 +57,10 @@ class VectorSource:
 
 
 def embed_once(texts: Sequence[str], source: VectorSource, embed: Embed) -> NDArray[np.float32]:
-    """Return the vectors of texts, embedding those that are not kept yet, each of them once.
+    """Return the vectors of texts [n, D], embedding those that are not kept yet, each of them once.
 
-    `texts`: n of them, the same ones more than once too. `embed`: gets the texts that are missing;
-    it hands over the vectors of a part of them as soon as it has them, float32 of shape ``[rows,
-    D]``, from any thread. What was handed over is kept, even if it fails later.
-
-    Returns: Shape ``[n, D]``; D is 0 where there is no text, and none is kept.
+    `embed` gets the missing texts, and hands over vectors [rows, D] of a part as soon as it has them, from
+    any thread; they are kept even if it fails later. D is 0 where there is no text, and none is kept.
     """
     row_of: dict[str, int] = {}
     rows = np.fromiter(

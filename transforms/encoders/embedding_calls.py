@@ -39,11 +39,7 @@ _SHOWN = 200
 
 
 class Calls:
-    """The calls that get the vectors of some texts.
-
-    `name`: of the encoder, for messages. `key`: sent as a bearer token, empty for none, it is never
-    shown.
-    """
+    """The calls that get the vectors of some texts; the key is a bearer token, and is never shown."""
 
     def __init__(self, name: str, address: str, model: str, key: str) -> None:
         self.name, self.address, self.model, self._key = name, address, model, key

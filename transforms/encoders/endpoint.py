@@ -35,10 +35,8 @@ _EXAMPLE = "openai:https://host/v1?model=NAME"
 class EndpointEncoder:
     """Asks an endpoint, at the address and for the model that the name gives.
 
-    The key is read from the environment of the calling process, and is in no file and no pickle.
-    Vectors may have any length.
-
-    `allow_http`: whether the key may go to another machine over http.
+    The key is read from the environment of the calling process, and is in no file and no pickle; it goes
+    to another machine over http only where that is allowed. Vectors may have any length.
     """
 
     name: str

@@ -47,11 +47,8 @@ def _vectorizer(**more: Any) -> Any:
 class LsaEncoder:
     """Latent semantic analysis: TF-IDF of words and pairs of words, projected, of unit length.
 
-    A text without a word of the vocabulary is the zero vector, as is a text whose words have no
-    part in the kept directions.
-
-    `vocabulary`: V words and pairs of words, in the order of the columns. `idf`: float64 ``[V]``,
-    ln((1 + n) / (1 + texts with the word)) + 1. `components`: float32 ``[D, V]``, the directions.
+    A text without a word of the vocabulary is the zero vector, as is a text whose words have no part in
+    the kept directions: components [D, V] of V words, with idf ln((1 + n) / (1 + texts with it)) + 1.
 
     Deerwester, Dumais, Furnas, Landauer, Harshman, "Indexing by latent semantic analysis", JASIS
     41(6), 1990. Halko, Martinsson, Tropp, "Finding structure with randomness", SIAM Review 53(2),
@@ -64,11 +61,7 @@ class LsaEncoder:
 
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int = 128, seed: int) -> LsaEncoder:
-        """Learn the words and directions of texts.
-
-        `dimensions`: at most, fewer where the texts have fewer directions. `seed`: of the
-        randomized SVD, the same texts in the same order and seed give the same.
-        """
+        """Learn the words, and at most so many directions, of texts; the same texts and seed give the same."""
         if dimensions < 1:
             raise ValueError(f"dimensions = {dimensions}")
         vectorizer = _vectorizer(

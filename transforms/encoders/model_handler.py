@@ -32,10 +32,7 @@ _MOST_LOADED = 2
 class HandlerEncoder:
     """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
 
-    Only the import path identifies it: if the model behind it changes, give the function another
-    name, or delete the folder of embeddings.
-
-    `name`: ``module:function``.
+    Only the import path identifies it: if the model changes, rename it, or delete the embeddings.
     """
 
     name: str

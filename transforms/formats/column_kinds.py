@@ -254,11 +254,9 @@ def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
 
 
 def date_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
-    """Return, for the string columns of a table, whether they hold dates or times.
+    """Return, for the string columns of JSON, whether they hold dates or times.
 
-    For formats whose strings are known to be strings (JSON): a column resolves to date32,
-    timestamp or string; to null only where every value is null. ``NA`` and the like are values,
-    so a column that holds one is text.
+    ``NA`` and the like are values here; a column is null only where every value is.
     """
     text = [field.name for field in table.schema if field.type == pa.string()]
     found = {}

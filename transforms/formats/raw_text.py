@@ -41,10 +41,7 @@ def open_bytes(path: str, open_file: Callable[[str], BinaryIO] = open_stored) ->
 
 
 def require_text(data: bytes, path: str, first_line: int) -> None:
-    """Raise an InputError with file, line and value unless the bytes are UTF-8.
-
-    ``first_line`` is the number of the line that ``data`` begins with.
-    """
+    """Raise an InputError with file, line (counted from the first) and value unless the bytes are UTF-8."""
     if data.isascii():
         return
     try:

@@ -112,65 +112,43 @@ def read_records(path: str) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------------- messages
 
 
+def _field(name: str, number: int, kind: str, *, more: str = "label: LABEL_OPTIONAL") -> str:
+    is_message = kind.startswith(".")
+    types = f'type_name: "{kind}" type: TYPE_MESSAGE' if is_message else f"type: TYPE_{kind}"
+    return f'field {{ name: "{name}" number: {number} {types} {more} }}'
+
+
 @cache
 def _example_class() -> Any:
     """Return the message class of tf.Example, in a pool of its own beside TensorFlow's."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format  # type: ignore[import-untyped]
 
-    proto = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="slicebeam/example.proto", package="slicebeam", syntax="proto3"
-    )
-
-    def add(parent: Any, name: str, *fields: tuple[str, int, int, str]) -> Any:
-        message = parent.add(name=name)
-        for field_name, number, kind, type_name in fields:
-            message.field.add(
-                name=field_name,
-                number=number,
-                type=kind,
-                type_name=type_name or None,
-                label=proto.LABEL_OPTIONAL,
-            )
-        return message
-
-    for name, kind in (
-        ("BytesList", proto.TYPE_BYTES),
-        ("FloatList", proto.TYPE_FLOAT),
-        ("Int64List", proto.TYPE_INT64),
-    ):
-        add(file.message_type, name, ("value", 1, kind, "")).field[0].label = proto.LABEL_REPEATED
-    message = proto.TYPE_MESSAGE
-    feature = add(
-        file.message_type,
-        "Feature",
-        ("bytes_list", 1, message, ".slicebeam.BytesList"),
-        ("float_list", 2, message, ".slicebeam.FloatList"),
-        ("int64_list", 3, message, ".slicebeam.Int64List"),
-    )
-    feature.oneof_decl.add(name="kind")
-    for part in feature.field:
-        part.oneof_index = 0
-    features = add(
-        file.message_type, "Features", ("feature", 1, message, ".slicebeam.Features.FeatureEntry")
-    )
-    features.field[0].label = proto.LABEL_REPEATED
-    entry = add(
-        features.nested_type,
-        "FeatureEntry",
-        ("key", 1, proto.TYPE_STRING, ""),
-        ("value", 2, message, ".slicebeam.Feature"),
-    )
-    entry.options.map_entry = True
-    # A SequenceExample has its lists in field 2, which an Example lacks.
-    add(
-        file.message_type,
-        "Example",
-        ("features", 1, message, ".slicebeam.Features"),
-        ("feature_lists", 2, proto.TYPE_BYTES, ""),
-    )
+    repeated, kinds = "label: LABEL_REPEATED", ("Bytes", "Float", "Int64")
+    each = enumerate(kinds, 1)
+    of_kind = "label: LABEL_OPTIONAL oneof_index: 0"
+    messages = {
+        **{f"{kind}List": [_field("value", 1, kind.upper(), more=repeated)] for kind in kinds},
+        "Feature": [
+            'oneof_decl { name: "kind" }',
+            *(_field(f"{k.lower()}_list", n, f".slicebeam.{k}List", more=of_kind) for n, k in each),
+        ],
+        "Features": [
+            _field("feature", 1, ".slicebeam.Features.FeatureEntry", more=repeated),
+            'nested_type { name: "FeatureEntry" options { map_entry: true }',
+            _field("key", 1, "STRING"),
+            _field("value", 2, ".slicebeam.Feature") + " }",
+        ],
+        # A SequenceExample has its lists in field 2, which an Example lacks.
+        "Example": [
+            _field("features", 1, ".slicebeam.Features"),
+            _field("feature_lists", 2, "BYTES"),
+        ],
+    }
+    text = 'name: "slicebeam/example.proto" package: "slicebeam" syntax: "proto3"'
+    for name, parts in messages.items():
+        text += f' message_type {{ name: "{name}" {" ".join(parts)} }}'
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.Add(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("slicebeam.Example"))
 
 

@@ -38,9 +38,8 @@ class _WritePart(beam.DoFn):
 class WriteParts(beam.PTransform):
     """Write what a function returns for each item to a file: pipeline -> item numbers.
 
-    `function`: item -> `pyarrow.RecordBatch` or `pyarrow.RecordBatchReader`, is sent to the
-    workers. `shared`: table that the function gets as second argument, it travels through storage,
-    since engines fetch what is in the graph again and again.
+    The function returns a `pyarrow.RecordBatch` or `pyarrow.RecordBatchReader`, and gets `shared` as second
+    argument, which travels through storage: engines fetch what is in the graph again and again.
     """
 
     function: Callable[..., Any]

@@ -16,9 +16,9 @@ from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift import pool as pool_module
 from slicebeam.pipelines.shift.pool import PoolColumns, all_classes, by_values, read_pool
 from slicebeam.transforms.encode import sources
+from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import Chunk, StoredFile, open_parquet
 from slicebeam.transforms.shift import difficulty_bins

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE
-from slicebeam.transforms.storage import local_publication, storage, store_clients
+from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
@@ -55,8 +55,8 @@ STEPS = (
     (os, "link"),
     (os, "open"),
     (os, "fsync"),
-    (local_publication, "settle"),
-    (local_publication, "temporary_beside"),
+    (publication, "settle"),
+    (publication, "temporary_beside"),
     (storage, "locked"),
 )
 
@@ -195,7 +195,7 @@ def test_it_is_killed_at_any_system_call(tmp_path, begin):
 @pytest.fixture(params=["gs", "s3"])
 def memory(request, monkeypatch):
     store = MemoryStore(request.param)
-    monkeypatch.setattr(store_clients, "_store", lambda *_: store)
+    monkeypatch.setattr(storage, "_store", lambda *_: store)
     return store
 
 
@@ -285,9 +285,9 @@ def test_full_disks_and_forbidden_folders_name_the_file(tmp_path, monkeypatch):
 
     publish_set(tmp_path, OLD)
     for owner, name, named in (
-        (local_publication, "settle", MIXTURE),
+        (publication, "settle", MIXTURE),
         (Path, "replace", r"\.[0-9a-f]{12}\."),
-        (local_publication, "sync_folder", CHANGELIST),
+        (publication, "sync_folder", CHANGELIST),
         (os, "open", MIXTURE),
     ):
 
@@ -323,7 +323,7 @@ def test_an_interruption_just_after_the_document_appeared(tmp_path, monkeypatch)
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
     """What another may be about to publish stays; it can't be told from what is left."""
-    monkeypatch.setattr(local_publication, "locked", lambda _: None)
+    monkeypatch.setattr(publication, "locked", lambda _: None)
     publish_set(tmp_path, OLD)
     before = version_of(tmp_path / CHANGELIST)
     with files_to_publish(tmp_path / CHANGELIST, [TABLE], before, "another") as files:
