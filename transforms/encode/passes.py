@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,49 @@ def write_found(path: StoragePath, found: Found) -> None:
 def read_found(path: StoragePath) -> Found:
     """Return what `write_found` wrote."""
     return from_row(open_arrow(path).get_batch(0))
+
+
+def to_arrays(value: Any, name: str = "") -> Found:
+    """Return what a value of dataclasses, tuples and mappings holds, without text, as flat arrays."""
+    parts = _parts(value)
+    if parts is None:
+        flat = np.ravel(value)
+        return {name: flat.astype(np.uint8) if flat.dtype == bool else flat}
+    found: Found = {}
+    for key, part in parts.items():
+        found |= to_arrays(part, f"{name} {key}")
+    return found
+
+
+def from_arrays(zero: Any, found: Found, name: str = "") -> Any:
+    """Return the value of `to_arrays`; the zero has its types and, of as many numbers, its shapes."""
+    parts = _parts(zero)
+    if parts is None:
+        flat = found[name].astype(np.asarray(zero).dtype)
+        if not isinstance(zero, np.ndarray):
+            return type(zero)(flat[0])
+        return flat.reshape(zero.shape) if flat.size == zero.size else flat
+    read = {key: from_arrays(part, found, f"{name} {key}") for key, part in parts.items()}
+    if is_dataclass(zero):
+        return replace(cast("Any", zero), **read)
+    return read if isinstance(zero, Mapping) else type(zero)(read.values()) if read else zero
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """Return what a value is made of; None of a number and an array."""
+    if is_dataclass(value):
+        return {
+            one.name: part
+            for one in fields(value)
+            if not _is_fixed(part := getattr(value, one.name))
+        }
+    if isinstance(value, (tuple, list)):
+        return dict(enumerate(value))
+    return {} if _is_fixed(value) else value if isinstance(value, Mapping) else None
+
+
+def _is_fixed(value: Any) -> bool:
+    return value is None or isinstance(value, str)
 
 
 class RowGroup(NamedTuple):
