@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from slicebeam.transforms.storage import store_clients
+from slicebeam.transforms.storage import storage
 from tests import object_stores
 from tests.storage_faults import faulty, repeat_at_once
 
@@ -136,7 +136,7 @@ def bucket(request, monkeypatch):
         monkeypatch.setenv(name, value)
     _forget_clients(monkeypatch)
     yield store.new_bucket()
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def proxy(bucket, monkeypatch):
 
 def _forget_clients(monkeypatch):
     """Let the next client be made from what the environment says now."""
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     # boto3 keeps the credentials that it has found.
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms.storage import store_clients
+from slicebeam.transforms.storage import storage
 from tests.dataflow_service import dataflow_service
 
 SEARCH = ["--label=income", "--prediction=prediction", "--features=age,education,occupation,sex"]
@@ -20,9 +20,9 @@ def bucket(gcs_server, monkeypatch):
     """A bucket of the stand-in of Cloud Storage, which the environment leads to."""
     for name, value in gcs_server.environment().items():
         monkeypatch.setenv(name, value)
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     yield gcs_server.new_bucket()
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
 
 
 @pytest.fixture

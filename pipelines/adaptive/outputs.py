@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.transforms.encode.python_models import array_of
+from slicebeam.transforms.encode.models import array_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

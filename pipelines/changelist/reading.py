@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from slicebeam.transforms.storage import published_files
-    from slicebeam.transforms.storage.file_set import FileSet
+    from slicebeam.transforms.storage.publication import FileSet
     from slicebeam.transforms.storage.storage import StoragePath
 
 _Document = TypeVar("_Document", bound=ChangeList)

@@ -270,7 +270,7 @@ class RunConfig(MetricsConfig):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
-        from slicebeam.transforms.encode.exported_models import model_files
+        from slicebeam.transforms.encode.models import model_files
 
         models = [*model_files(self.model), *model_files(self.baseline_model)]
         return (*models, *filter(None, [self.since]))

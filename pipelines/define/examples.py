@@ -29,8 +29,8 @@ from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.transforms.discovery.embed_examples import chunk_name
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
+from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.definitions import columns_of, members, similarities
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.files import expand_paths
 

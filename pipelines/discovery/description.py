@@ -24,12 +24,11 @@ from slicebeam.pipelines.changelist.discovered import (
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model, read_phrases_api
 from slicebeam.pipelines.prepare.rows import read_rows
-from slicebeam.pipelines.prepare.shard_passes import found_by
+from slicebeam.pipelines.prepare.shard_passes import pass_over
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
 from slicebeam.transforms.encode.column_values import python_values
-from slicebeam.transforms.encode.example_losses import has_losses
-from slicebeam.transforms.encode.pass_over_files import PassOverFiles
+from slicebeam.transforms.encode.extract_predictions import has_losses
 from slicebeam.transforms.encode.predicates import Singleton, json_values
 from slicebeam.transforms.storage.storage import matching, storage_path
 
@@ -56,7 +55,6 @@ _SHOWN_TO_MODEL = 30
 _LONGEST_SHOWN = 300
 # CPU time of an example in the pass, measured.
 _SECONDS_PER_ROW = 1e-5
-_LEAST_JOB_SECONDS = 2.0
 # How many notes of derived files are read together.
 _FILES_PER_GROUP = 8
 
@@ -138,10 +136,7 @@ def _passed(
         for begin in range(0, len(notes), _FILES_PER_GROUP)
     ]
     seconds = prepared.rows * _SECONDS_PER_ROW
-    transform = PassOverFiles(describing, groups, work.path_of("describing"))
-    if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
-        return transform.here()
-    return found_by(transform, "describing", work, engine, seconds)
+    return pass_over(describing, groups, "describing", work, engine, seconds)
 
 
 def _phrases(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
 from slicebeam.pipelines.prepare.source import chunk_rows
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.discovery.embed_examples import EmbedExamples
+from slicebeam.transforms.discovery.embed_examples import embed_chunk
 from slicebeam.transforms.discovery.embeddings import Embedding
-from slicebeam.transforms.discovery.sample_texts import SampleTexts, TextSample
+from slicebeam.transforms.discovery.sample_texts import TextSample, sample_chunk
 from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
 from slicebeam.transforms.encode.extract_slice_keys import ExtractPredictions, ReadExamples
 from slicebeam.transforms.encode.shards import read_all_facts, rows_in
@@ -96,7 +99,7 @@ def sample_texts(sample: TextSample, source: Source, work: WorkFolder, engine: E
         lambda pipeline: (
             pipeline
             | "Read examples" >> ReadExamples(source, [sample.column])
-            | "Sample texts" >> SampleTexts(sample)
+            | "Sample texts" >> beam.Map(partial(sample_chunk, sample))
         ),
         lambda: sample.examples() == source.rows,
         seconds=source.rows * _SECONDS_PER_TEXT / 10,
@@ -161,11 +164,11 @@ def embed(
             pipeline
             | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
             | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Embed examples" >> EmbedExamples(wanted)
+            | "Embed examples" >> beam.Map(partial(embed_chunk, wanted))
             if wanted.outcome is not None
             else pipeline
             | "Read examples" >> ReadExamples(source, list(dict.fromkeys(columns)))
-            | "Embed examples" >> EmbedExamples(wanted)
+            | "Embed examples" >> beam.Map(partial(embed_chunk, wanted))
         ),
         lambda: rows_in(matching(folder, "*.arrow")) == source.rows,
         job="embed",

@@ -14,7 +14,7 @@ from slicebeam.metrics.discovery.fitting import MOST_ITERATIONS, initial, is_con
 from slicebeam.metrics.discovery.mixture import updated
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
-from slicebeam.pipelines.prepare.shard_passes import found_by
+from slicebeam.pipelines.prepare.shard_passes import pass_over
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.clusters import Clusters, cluster_field
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
@@ -25,13 +25,7 @@ from slicebeam.transforms.discovery.mixture_passes import (
     shaping,
 )
 from slicebeam.transforms.discovery.one_thread import one_thread
-from slicebeam.transforms.encode.pass_over_files import (
-    PassOverFiles,
-    PassOverRows,
-    RowGroup,
-    read_found,
-    write_found,
-)
+from slicebeam.transforms.encode.passes import RowGroup, read_found, write_found
 from slicebeam.transforms.storage.storage import holds, matching
 
 if TYPE_CHECKING:
@@ -44,7 +38,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Rows that are summed together, whatever the number of workers and the size of files: what is added
@@ -54,8 +48,6 @@ _GROUP_ROWS = 1 << 17
 # per number and component.
 _SECONDS_PER_PRODUCT = 1.2e-10
 _SECONDS_PER_TERM = 2.5e-10
-# Below this a job costs more than it spreads.
-_LEAST_JOB_SECONDS = 2.0
 # How often the state is written, in seconds, where iterations take less.
 _SAVED_EVERY = 2.0
 
@@ -189,7 +181,7 @@ def fit_mixtures(
     EngineError
         The engine or the storage failed.
     """
-    over = partial(_over, work=work, engine=engine)
+    over = partial(pass_over, work=work, engine=engine)
     axes = None
     if files.dimensions > config.dimensions:
         on_stage(Stage(f"finding {config.dimensions} principal components"))
@@ -215,7 +207,7 @@ def fit_mixtures(
         terms = sum(one.components * one.dimensions for one in step.mixtures)
         number = max(len(state.likelihoods[name]) for name in names)
         seconds = rows * terms * _SECONDS_PER_TERM
-        parts = over(f"em-{number}", PassOverRows, step, groups, seconds)
+        parts = over(step, groups, f"em-{number}", seconds=seconds)
         for name, sums in zip(names, step.total(parts), strict=True):
             state.likelihoods[name].append(sums.mean_log_likelihood)
             state.mixtures[name] = updated(sums)
@@ -226,34 +218,11 @@ def fit_mixtures(
     return Fitted(Clusters(axes, state.mixtures), state.likelihoods)
 
 
-def _over(
-    stage: str,
-    kind: type[PassOverRows],
-    function: Any,
-    groups: Any,
-    seconds: float,
-    *,
-    work: WorkFolder,
-    engine: Engine,
-    has_written: Callable[[], bool] = lambda: True,
-) -> list[Found]:
-    """Return the result of a function for each group, on workers if there is much to read.
-
-    Parameters
-    ----------
-    has_written : whether all is there that the function writes besides
-    """
-    transform = kind(function, groups, work.path_of(stage))
-    if engine.workers == 1 or seconds < _LEAST_JOB_SECONDS:
-        return transform.here()
-    return found_by(transform, stage, work, engine, seconds, has_written)
-
-
 def _axes(config: DiscoverConfig, files: EmbeddedFiles, over: Callable[..., list[Found]]) -> Pca:
     D = files.dimensions
     summing = SumForPca(D)
     seconds = sum(files.shaping) * D * D * _SECONDS_PER_PRODUCT
-    parts = over("pca", PassOverRows, summing, files.groups(), seconds)
+    parts = over(summing, files.groups(), "pca", seconds=seconds)
     total = summing.total(parts)
     if total.n == 0:
         raise InputError("no example is left for fitting the mixtures; raise --discovery-share")
@@ -269,11 +238,10 @@ def _projected(
     if work.done("projected") is None:
         seconds = sum(files.rows) * files.dimensions * kept * _SECONDS_PER_PRODUCT
         over(
-            "projecting",
-            PassOverFiles,
             Project(axes, folder),
             files.groups_of_files(),
-            seconds,
+            "projecting",
+            seconds=seconds,
             has_written=lambda: holds(folder, (path.name for path in projected.paths)),
         )
         work.finish("projected", {})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import apache_beam as beam
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
@@ -27,13 +30,13 @@ from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.clusters import cluster_field, is_cluster_field
 from slicebeam.transforms.discovery.derive_columns import (
     Derivation,
-    DeriveColumns,
+    derive_chunk,
     derived_examples,
     derived_source,
 )
 from slicebeam.transforms.discovery.embed_examples import Embedded, ExampleSplit
 from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
-from slicebeam.transforms.encode.example_losses import has_losses
+from slicebeam.transforms.encode.extract_predictions import has_losses
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
@@ -230,7 +233,7 @@ def derive(
             pipeline
             | "Read examples" >> ReadExamples(source, derivation.read)
             | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Derive columns" >> DeriveColumns(derivation)
+            | "Derive columns" >> beam.Map(partial(derive_chunk, derivation))
         ),
         lambda: derived_examples(derivation.folder) == source.rows,
         job="derive",

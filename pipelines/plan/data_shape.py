@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.transforms.encode.domain_learning import is_categorical, learn_domain
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.learn_domains import is_categorical, learn_domain
 from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
 from slicebeam.transforms.formats.column_kinds import block_kinds, parse_column

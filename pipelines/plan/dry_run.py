@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
@@ -40,15 +43,15 @@ from slicebeam.pipelines.single_job.single_job import (
 )
 from slicebeam.pipelines.tfma.found_metrics import cost_lines
 from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, WorkItem
-from slicebeam.transforms.count.significance import BlockTest, TestSignificance
+from slicebeam.transforms.count.significance import BlockTest, write_p_values
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
-    ExtractSliceKeys,
     ReadExamples,
+    encode_chunk,
 )
-from slicebeam.transforms.encode.learn_domains import DomainOptions, LearnDomains
+from slicebeam.transforms.encode.learn_domains import DomainOptions, learn_domains
 from slicebeam.transforms.encode.shards import Scaling
 from slicebeam.transforms.storage.files import expand_paths, file_format
 from slicebeam.transforms.storage.storage import storage_path
@@ -258,7 +261,7 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
         job = PlannedJob(_name(engine, "search"), True, steps, whole)
         return _planned(engine, looked, facts, [job], [], costs)
     options = DomainOptions(config.bins, config.top_values, frozenset(), config.memory)
-    learn = LearnDomains(known.source, learned, options, looked.work / "domains")
+    learn = learn_domains(known.source, learned, options, looked.work / "domains")
     built = _jobs(config, looked, encoding, lattice)
     built["domains"] = lambda pipeline: pipeline | "Learn domains" >> learn
     return _planned(engine, looked, facts, *_split(engine, costs, built), costs)
@@ -428,11 +431,11 @@ def _jobs(
             pipeline
             | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
             | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Extract slice keys" >> ExtractSliceKeys(encoding)
+            | "Extract slice keys" >> beam.Map(partial(encode_chunk, encoding))
         ),
         "iteration": lambda pipeline: (
             pipeline
             | "Combine slice metrics" >> combined
-            | "Test significance" >> TestSignificance(test)
+            | "Test significance" >> beam.Map(partial(write_p_values, test))
         ),
     }

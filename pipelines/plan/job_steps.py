@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.pipeline import PipelineVisitor
+from apache_beam.transforms.core import CallableWrapperDoFn
 
 from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
 
@@ -48,6 +49,6 @@ class _Steps(PipelineVisitor):
     def _note(self, transform_node: Any) -> None:
         transform = transform_node.transform
         kind = type(transform).__name__
-        if isinstance(transform, beam.ParDo):
+        if isinstance(transform, beam.ParDo) and not isinstance(transform.fn, CallableWrapperDoFn):
             kind += f"({type(transform.fn).__name__.lstrip('_')})"
         self.lines.append(f"{transform_node.full_label}: {kind}")

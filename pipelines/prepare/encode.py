@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import apache_beam as beam
 import numpy as np
 
 from slicebeam.metrics.errors import EngineError, OptionError
@@ -13,20 +14,19 @@ from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, Repeated
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.scaling import scale, totals
-from slicebeam.pipelines.prepare.shard_passes import numbered, pass_over
+from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_ROW, numbered, pass_over_shards
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.encode.extract_predictions import check_classes
+from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
-    ExtractSliceKeys,
     ReadExamples,
+    encode_chunk,
     shard_path,
 )
-from slicebeam.transforms.encode.label_counts import sum_labels
 from slicebeam.transforms.encode.models import load_model, model_features
-from slicebeam.transforms.encode.number_equal_rows import read_repeats
+from slicebeam.transforms.encode.passes import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
 from slicebeam.transforms.storage.storage import matching
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -97,7 +97,7 @@ def encode(
             pipeline
             | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
             | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Extract slice keys" >> ExtractSliceKeys(encoding)
+            | "Extract slice keys" >> beam.Map(partial(encode_chunk, encoding))
         ),
         lambda: rows_in(matching(encoding.folder, "*.arrow")) == encoding.source.rows,
         job="encode",
@@ -119,7 +119,7 @@ def encode(
     )
 
     def over(stage: str, function: Function) -> list[Found]:
-        return pass_over(paths, rows, stage, function, work, engine)
+        return pass_over_shards(paths, stage, function, work, engine, rows * SECONDS_PER_ROW)
 
     scaling = scale(encoding, over, facts, rows)
     found = over("totals", partial(totals, scaling, lattice))

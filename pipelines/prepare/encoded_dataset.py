@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.feature_hints import ColumnHint
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-    from slicebeam.transforms.encode.extract_predictions import Outcome, Side
-    from slicebeam.transforms.encode.label_counts import LabelCounts
+    from slicebeam.transforms.encode.extract_predictions import LabelCounts, Outcome, Side
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.encode.sources import Source
 

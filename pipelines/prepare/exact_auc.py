@@ -7,9 +7,11 @@ counted again, from the scores of their examples; the others can't be, whatever 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -18,13 +20,13 @@ from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.count.count_wins import (
     WHOLE,
-    CountWins,
     WinsItem,
     WinsPlan,
     is_counted,
     read_wins,
     wins_digest,
     write_keys,
+    write_wins,
 )
 from slicebeam.transforms.count.significance import read_part, write_part
 
@@ -128,7 +130,8 @@ class ExactAuc:
 
         def build(pipeline: Any) -> Any:
             write_keys(plan.folder, keys, sizes)
-            return pipeline | "Count wins" >> CountWins(plan, todo)
+            slices = pipeline | "Slices" >> beam.Create(todo)
+            return slices | "Count wins" >> beam.Map(partial(write_wins, plan))
 
         cost = run_stage(
             self.work,

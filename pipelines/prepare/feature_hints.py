@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from slicebeam.metrics.measures.label_prediction import predicts_label
-from slicebeam.transforms.encode.domain_learning import FEW_VALUES
+from slicebeam.transforms.encode.learn_domains import FEW_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.domains import FeatureDomain
-    from slicebeam.transforms.encode.label_counts import LabelCounts
+    from slicebeam.transforms.encode.extract_predictions import LabelCounts
 
 LooksLike = Literal["output", "label", "id"]
 

@@ -14,10 +14,9 @@ from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.learn_domains import (
     DomainOptions,
-    LearnDomains,
     domain_from_json,
-    domain_to_json,
-    read_domains,
+    learn_domains,
+    written_domains,
 )
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def learn(
     options = domain_options(config, given)
     learned: list[FeatureDomain | LeftOutColumn] = []
     if features:
-        transform = LearnDomains(source, features, options, work.folder("domains"))
+        transform = learn_domains(source, features, options, work.folder("domains"))
         facts = run_stage(
             work,
             engine,
@@ -109,7 +108,7 @@ def learn(
             transform.is_written,
             seconds=source.rows * len(features) * SECONDS_PER_VALUE,
             reads_data=True,
-            facts=lambda _: {"learned": list(map(domain_to_json, read_domains(transform.folder)))},
+            facts=lambda _: {"learned": written_domains(transform.read(len(transform.items)))},
         )
         learned = [domain_from_json(shape) for shape in facts["learned"]]
     domains = tuple(domain for domain in learned if isinstance(domain, FeatureDomain))

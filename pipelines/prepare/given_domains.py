@@ -13,9 +13,9 @@ from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.encode.column_values import arrow_type, sortable
-from slicebeam.transforms.encode.domain_learning import is_categorical
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
+from slicebeam.transforms.encode.learn_domains import is_categorical
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported
 from slicebeam.transforms.formats.schemas import unify_schemas

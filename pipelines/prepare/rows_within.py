@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError
 from slicebeam.pipelines.changelist.dataset import Within
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.prepare.shard_passes import found_by
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.published_run import hash_of_document
+from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
-from slicebeam.transforms.encode.pass_over_files import PassOverRows
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.pass_over_files import Found
     from slicebeam.transforms.encode.sources import Source, Split
 
 _OPTION = "--within-findings"
@@ -92,13 +93,13 @@ def read_within(
 def _kept(source: Source, work: WorkFolder, engine: Engine) -> Source:
     """Return a source whose splits know how many rows are in the slices."""
     columns = source.within.columns if source.within is not None else ()
-    transform = PassOverRows(_Count(source), source.splits, work.folder("within"))
+    transform = WriteParts(partial(_count, source), source.splits, work.folder("within"))
     seconds = source.rows * max(len(columns), 1) * SECONDS_PER_VALUE
-    found = found_by(transform, "within", work, engine, seconds)
+    counted = run_parts(work, engine, "within", transform, seconds=seconds)
     splits: list[Split] = []
     start = 0
-    for split, one in zip(source.splits, found, strict=True):
-        rows = int(one["rows"][0])
+    for split, part in zip(source.splits, counted, strict=True):
+        rows = part["rows"][0].as_py()
         if rows:
             left_out = split.rows - rows
             splits.append(
@@ -108,19 +109,12 @@ def _kept(source: Source, work: WorkFolder, engine: Engine) -> Source:
     return replace(source, splits=tuple(splits))
 
 
-@dataclass(frozen=True)
-class _Count:
-    """Counts the rows of a split that are in the slices of a source."""
-
-    source: Source
-
-    def __call__(self, split: Any) -> Found:
-        within = self.source.within
-        if within is None:
-            raise TypeError("a source that is read without slices")
-        everything = replace(self.source, within=None)
-        rows = sum(
-            int(np.count_nonzero(np.diff(within.codes(chunk.table).offsets)))
-            for chunk in read_split(everything, split, within.columns)
-        )
-        return {"rows": np.array([rows], np.int64)}
+def _count(source: Source, split: Split) -> pa.RecordBatch:
+    """Return how many rows of a split are in the slices of a source."""
+    within = source.within
+    if within is None:
+        raise TypeError("a source that is read without slices")
+    chunks = read_split(replace(source, within=None), split, within.columns)
+    ends = (within.codes(chunk.table).offsets for chunk in chunks)
+    rows = sum(int(np.count_nonzero(np.diff(offsets))) for offsets in ends)
+    return pa.record_batch({"rows": [rows]})

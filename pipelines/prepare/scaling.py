@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
-    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.shards import Shard
 
     # Applies a function to all shards, under a name, and returns what it finds in each group of them.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,8 +10,8 @@ import pyarrow as pa
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.eval_config.plan import eval_plan
 from slicebeam.pipelines.prepare.given_slices import SliceRequest, WantedSlices
-from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.encode.distinct_rows import DistinctRows
+from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.transforms.encode.passes import distinct, distinct_rows
 from slicebeam.transforms.encode.predicates import Singleton, json_values
 
 if TYPE_CHECKING:
@@ -42,17 +41,16 @@ def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> 
         columns = tuple(sorted({*spec.keys, *(name for name, _ in spec.values)}))
         for name in columns:
             source.column_type(name, f"--eval-config {uri}, slicing_specs")
-        transform = DistinctRows(source, columns, work.folder(f"values-{number}"))
-        run_stage(
+        stage = f"values-{number}"
+        parts = run_parts(
             work,
             engine,
-            f"values-{number}",
-            partial(_wired, transform),
-            transform.is_written,
+            stage,
+            distinct_rows(source, columns, work.folder(stage)),
             seconds=source.rows * len(columns) * _SECONDS_PER_VALUE,
             reads_data=True,
         )
-        for conditions in _conditions(spec, transform.read(), source.schema):
+        for conditions in _conditions(spec, distinct(parts), source.schema):
             found.setdefault(
                 str(sorted(one.json_text() for one in conditions)),
                 SliceRequest(f"slicing_specs {spec}", conditions),
@@ -63,10 +61,6 @@ def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> 
                 f"more than {MOST_SLICES:,}; name fewer values, or use slicebeam search"
             )
     return WantedSlices("eval_config", uri, tuple(found.values()))
-
-
-def _wired(transform: DistinctRows, pipeline: Any) -> Any:
-    return pipeline | "Distinct values" >> transform
 
 
 def _conditions(

@@ -10,7 +10,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.lock_files import LostLockError
 from slicebeam.pipelines.run.published_run import hash_of_document, published_before
 from slicebeam.pipelines.run.work_folder import described
-from slicebeam.transforms.storage.local_publication import remove_abandoned_lock
+from slicebeam.transforms.storage.publication import remove_abandoned_lock
 from slicebeam.transforms.storage.storage import beneath, storage_errors
 
 if TYPE_CHECKING:

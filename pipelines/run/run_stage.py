@@ -9,8 +9,11 @@ from slicebeam.metrics.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import pyarrow as pa
+
     from slicebeam.pipelines.run.engine import Cost, Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.storage.parts import WriteParts
 
 
 def run_stage(
@@ -82,3 +85,27 @@ def _is_complete(is_complete: Callable[[], bool]) -> bool:
     except EngineError:
         # What is damaged is made again.
         return False
+
+
+def run_parts(
+    work: WorkFolder,
+    engine: Engine,
+    stage: str,
+    transform: WriteParts,
+    *,
+    seconds: float | None = None,
+    reads_data: bool = False,
+    has_written: Callable[[], bool] = lambda: True,
+) -> list[pa.Table]:
+    """Write the parts of a stage, unless they are complete, and return them; see `run_stage`."""
+    noted = run_stage(
+        work,
+        engine,
+        stage,
+        lambda pipeline: pipeline | stage >> transform,
+        lambda: transform.is_written() and has_written(),
+        seconds=seconds,
+        reads_data=reads_data,
+        facts=lambda _: {"parts": len(transform.items)},
+    )
+    return transform.read(noted["parts"])

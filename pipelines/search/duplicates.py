@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -12,15 +11,15 @@ from scipy.sparse.csgraph import connected_components
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import plan_hashes
 from slicebeam.metrics.randomness import splitmix64
-from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.count.hash_slices import HashSlices, read_sums
+from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.transforms.count.hash_slices import hash_slices, slice_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Cost, Engine
+    from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
 
@@ -169,14 +168,6 @@ def _closures(
     return closed
 
 
-def _hash(transform: HashSlices, pipeline: Any) -> Any:
-    return pipeline | "Hash slices" >> transform
-
-
-def _parts(transform: HashSlices, _: Cost) -> dict[str, int]:
-    return {"parts": transform.parts()}
-
-
 def _hashes(
     keys: Keys,
     singleton_sizes: NDArray[np.int64],
@@ -199,18 +190,9 @@ def _hashes(
         if undecided.size < keys.size:
             blocks = plan_hashes(keys[undecided], lattice, rows, singleton_sizes)
         folder = work.folder(stage)
-        wired = HashSlices(blocks, lattice, some_shards, engine.workers, folder, singleton_sizes)
+        wired = hash_slices(blocks, lattice, some_shards, engine.workers, folder, singleton_sizes)
         seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
-        noted = run_stage(
-            work,
-            engine,
-            stage,
-            partial(_hash, wired),
-            wired.is_written,
-            seconds=seconds,
-            facts=partial(_parts, wired),
-        )
-        known, sums = read_sums(folder, noted["parts"])
+        known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=seconds))
         sums = sums[np.searchsorted(known, keys[undecided])]
         found[undecided] = sums
         _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)

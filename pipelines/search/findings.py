@@ -19,7 +19,7 @@ from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
-from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, kept_pass_over
+from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.pipelines.search.finding_list import Direction, FindingList
 from slicebeam.pipelines.search.finding_terms import FindingTerms, finite
 from slicebeam.transforms.count.finding_passes import (
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
-    from slicebeam.transforms.encode.pass_over_files import Found, Function
+    from slicebeam.transforms.encode.passes import Found, Function
 
 
 # CPU time of looking at an example in one pass.
@@ -218,8 +218,14 @@ class _Choice:
         return np.stack(columns, axis=1)
 
     def _pass(self, stage: str, function: Function) -> list[Found]:
-        return kept_pass_over(
-            self.shards, f"{self.stage}-{stage}", function, self.work, self.engine, self.seconds
+        return pass_over_shards(
+            self.shards,
+            f"{self.stage}-{stage}",
+            function,
+            self.work,
+            self.engine,
+            self.seconds,
+            keeps=True,
         )
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:

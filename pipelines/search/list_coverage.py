@@ -8,7 +8,7 @@ import numpy as np
 
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.parts import SliceCoverage
-from slicebeam.pipelines.prepare.shard_passes import kept_pass_over
+from slicebeam.pipelines.prepare.shard_passes import pass_over_shards
 from slicebeam.pipelines.search.finding_terms import explained_variance, finite
 from slicebeam.transforms.count.finding_passes import without_buckets
 from slicebeam.transforms.discovery.count_overlaps import CountOverlaps
@@ -62,13 +62,14 @@ def list_coverage(
     function = CountOverlaps(
         keys[order], prepared.lattice, scaling, counted, sums_known=sums is not None
     )
-    found = kept_pass_over(
+    found = pass_over_shards(
         [storage_path(path) for path in prepared.shards],
         "coverage",
         function,
         work,
         engine,
         prepared.rows * keys.size * _SECONDS_PER_MEMBERSHIP,
+        keeps=True,
     )
     if sums is None:
         # In the order of the keys, as all that is counted.

@@ -19,10 +19,10 @@ from slicebeam.metrics.significance.outcome_codes import (
 )
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, added, has_error
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
-from slicebeam.transforms.count.hash_slices import CountGroups, read_sums
+from slicebeam.transforms.count.hash_slices import count_groups, slice_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -252,17 +252,10 @@ class SecondTests:
         if self.most_groups is None:
             # No slice has more groups than one of its predicates: what they have bounds them all.
             keys = np.union1d(wanted, self.prepared.lattice.singleton_keys())
-        folder = self.work.folder(f"{stage}-groups")
-        transform = CountGroups(keys, self.prepared.lattice, self.prepared.shards, folder)
-        noted = run_stage(
-            self.work,
-            self.engine,
-            f"{stage}-groups",
-            lambda pipeline: pipeline | "Count groups" >> transform,
-            transform.is_written,
-            facts=lambda _: {"parts": transform.parts()},
-        )
-        known, groups = read_sums(folder, noted["parts"])
+        stage = f"{stage}-groups"
+        prepared = self.prepared
+        counting = count_groups(keys, prepared.lattice, prepared.shards, self.work.folder(stage))
+        known, groups = slice_sums(run_parts(self.work, self.engine, stage, counting))
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))
         groups = groups[np.searchsorted(known, wanted)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import apache_beam as beam
 import numpy as np
 
 from slicebeam.metrics.counting.counting import Resampling
@@ -16,9 +18,9 @@ from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics
 from slicebeam.transforms.count.plans import plan_digest, write_plan
 from slicebeam.transforms.count.significance import (
     BlockTest,
-    TestSignificance,
     finished_blocks,
     read_part,
+    write_p_values,
 )
 from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.storage import fetch, matching
@@ -124,25 +126,26 @@ class SliceCounter:
         items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
         tests = () if counts_only else self.tests
         combine = CombineSliceMetrics(items, plan, lattice, self.prepared.scaling, drawn)
-        test = TestSignificance(
-            BlockTest(
-                plan,
-                digest,
-                folder,
-                lattice,
-                self.prepared.space,
-                tests,
-                self.config.used_min_slice_size,
-                self.second is not None,
-                self.prepared.of_all,
-            )
+        config = BlockTest(
+            plan,
+            digest,
+            folder,
+            lattice,
+            self.prepared.space,
+            tests,
+            self.config.used_min_slice_size,
+            self.second is not None,
+            self.prepared.of_all,
         )
+        test = partial(write_p_values, config)
         cost = run_stage(
             self.work,
             self.engine,
             stage,
             lambda pipeline: (
-                pipeline | "Combine slice metrics" >> combine | "Test significance" >> test
+                pipeline
+                | "Combine slice metrics" >> combine
+                | "Test significance" >> beam.Map(test)
             ),
             lambda: len(finished_blocks(folder, digest, len(parts))) == len(parts),
             seconds=seconds,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.transforms.encode.label_counts import LabelCounts
+    from slicebeam.transforms.encode.extract_predictions import LabelCounts
 
 # Where the most frequent class has this share, a model that misses all examples of all others keeps
 # an accuracy of 90 %, and of a slice's accuracy nine tenths or so are about that class.

@@ -33,14 +33,9 @@ ODD_VALUES = (
     *("", " ", "\0", "x" * 5000, "list<item: int64>", "timestamp[us]", "decimal128(99, 2)"),
     *("timestamp[us, tz=Nowhere/No]", "date32[day]"),
     *([], [None], [1], [1, 2], [2, 1], ["a", "b"], ["a", "a"], [[1]], {}, {"a": 1}, [{}]),
-    *map(
-        Verbatim,
-        ("NaN", "NaN", "NaN", "Infinity", "1e400", "9" * 5000, "", "[" * 100 + "1" + "]" * 100),
-    ),
-    *(
-        Verbatim("[" * 100_000 + "1" + "]" * 100_000),
-        Verbatim('{"a":' * 50_000 + "1" + "}" * 50_000),
-    ),
+    *map(Verbatim, words("NaN NaN NaN Infinity 1e400")),
+    *map(Verbatim, ("9" * 5000, "", *("[" * n + "1" + "]" * n for n in (100, 100_000)))),
+    Verbatim('{"a":' * 50_000 + "1" + "}" * 50_000),
 )
 
 

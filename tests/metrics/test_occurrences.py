@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.randomness import occurrence_ids, poisson_weights, repeats
-from slicebeam.transforms.encode.number_equal_rows import number_equal_rows
+from slicebeam.transforms.encode.passes import _numbers
 from slicebeam.transforms.storage.arrow_files import write_arrow
 
 
@@ -65,8 +65,6 @@ def test_ids_are_distinct_and_the_same_in_any_order():
 def test_numbers_over_shards_are_a_count_of_all(tmp_path, parts):
     import pyarrow as pa
 
-    from slicebeam.transforms.storage.arrow_files import open_arrow
-
     rng = np.random.default_rng(8)
     values = rng.integers(0, 2**64, 60, dtype=np.uint64)
     shards, contents = [], []
@@ -78,12 +76,9 @@ def test_numbers_over_shards_are_a_count_of_all(tmp_path, parts):
         contents.append(own)
     found = [np.zeros(own.size, np.uint64) for own in contents]
     for part in range(parts):
-        path = tmp_path / f"part-{part}"
-        number_equal_rows(shards, "content", part, parts, path)
-        file = open_arrow(path)
-        assert file.num_record_batches == len(shards)
-        for at in range(len(shards)):
-            batch = file.get_batch(at)
+        batches = list(_numbers([*map(str, shards)], "content", parts, 0.0, part))
+        assert len(batches) == len(shards)
+        for at, batch in enumerate(batches):
             found[at][batch.column("row").to_numpy()] += batch.column("number").to_numpy()
     together, numbers = np.concatenate(contents), np.concatenate(found)
     held = Counter(together.tolist())

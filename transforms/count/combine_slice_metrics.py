@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
@@ -15,7 +16,7 @@ from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from slicebeam.metrics.counting.counting import Resampling, State
     from slicebeam.metrics.counting.lattice import Lattice
@@ -25,12 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkItem:
-    """A block of the plan over some of the shards.
-
-    Attributes
-    ----------
-    block : number of the block in the plan
-    """
+    """A block of the plan, by its number, over some of the shards."""
 
     block: int
     shards: tuple[str, ...]
@@ -41,12 +37,8 @@ def work_items(
 ) -> list[WorkItem]:
     """Return the work of an iteration: a block over all shards where there are blocks enough.
 
-    Counting a block over all shards at once needs no shuffle. Only where the blocks are fewer
-    than the workers and there is work for them, the shards are dealt out too, and the tables summed.
-
-    Parameters
-    ----------
-    workers : how many can work at once
+    That needs no shuffle. Only where there is work for more workers than blocks, the shards are dealt out
+    too, and the tables summed.
     """
     wanted = min(workers, int(seconds / BLOCK_SECONDS))
     groups = 1
@@ -56,52 +48,35 @@ def work_items(
     return [WorkItem(block, group) for block in blocks for group in dealt]
 
 
-class _CountBlock(beam.DoFn):
-    def __init__(
-        self,
-        plan: StoragePath,
-        lattice: Lattice,
-        scaling: Scaling,
-        resampling: Resampling | None,
-        *,
-        is_shuffled: bool,
-    ) -> None:
-        self.plan, self.lattice, self.scaling = plan, lattice, scaling
-        self.resampling = resampling
-        self.shuffled = Metrics.counter("slicebeam", "shuffled_bytes") if is_shuffled else None
-
-    def process(self, item: WorkItem) -> Iterator[tuple[int, State]]:
-        tables = Tables(
-            read_block(self.plan, item.block), self.lattice, self.scaling.space, self.resampling
-        )
-        for path in item.shards:
-            for rows in Shard(storage_path(path)).blocks(self.scaling):
-                tables.add(rows)
-        state = tables.state()
-        if self.shuffled:
-            self.shuffled.inc(sum(array.nbytes for arrays in state for array in arrays))
-        yield item.block, state
+def _counted(
+    plan: StoragePath,
+    lattice: Lattice,
+    scaling: Scaling,
+    resampling: Resampling | None,
+    is_shuffled: bool,
+    item: WorkItem,
+) -> tuple[int, State]:
+    """Return the tables of a block over some shards."""
+    tables = Tables(read_block(plan, item.block), lattice, scaling.space, resampling)
+    for path in item.shards:
+        for rows in Shard(storage_path(path)).blocks(scaling):
+            tables.add(rows)
+    state = tables.state()
+    if is_shuffled:
+        shuffled = sum(array.nbytes for arrays in state for array in arrays)
+        Metrics.counter("slicebeam", "shuffled_bytes").inc(shuffled)
+    return item.block, state
 
 
-class _SumTables(beam.DoFn):
-    """Sums the tables of a block over the groups of shards, one after another."""
-
-    def __init__(self, plan: StoragePath) -> None:
-        self.plan = plan
-
-    def process(self, element: tuple[int, Iterable[State]]) -> Iterator[tuple[int, State]]:
-        block, states = element
-        yield block, merge_states(read_block(self.plan, block), states)
+def _summed(plan: StoragePath, element: tuple[int, Iterable[State]]) -> tuple[int, State]:
+    """Return the tables of a block over all groups of shards, summed one after another."""
+    block, states = element
+    return block, merge_states(read_block(plan, block), states)
 
 
 @dataclass
 class CombineSliceMetrics(beam.PTransform):
-    """Count the blocks of a plan: pipeline -> PCollection of (block, sums).
-
-    Attributes
-    ----------
-    resampling : replicates of the sums, or None
-    """
+    """Count the blocks of a plan: pipeline -> PCollection of (block, sums)."""
 
     items: list[WorkItem]
     plan: StoragePath
@@ -112,13 +87,12 @@ class CombineSliceMetrics(beam.PTransform):
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[tuple[int, State]]:
         """Wire the transform."""
         is_shuffled = len({item.block for item in self.items}) < len(self.items)
-        count = _CountBlock(
-            self.plan, self.lattice, self.scaling, self.resampling, is_shuffled=is_shuffled
-        )
+        settings = (self.plan, self.lattice, self.scaling, self.resampling, is_shuffled)
+        count = beam.Map(partial(_counted, *settings))
         # Create spreads its elements over the workers in turn; another Reshuffle would undo that.
-        counted = pipeline | "Work items" >> beam.Create(self.items) | "Count" >> beam.ParDo(count)
+        counted = pipeline | "Work items" >> beam.Create(self.items) | "Count" >> count
+        # A lifted CombinePerKey would hold the tables of all blocks of a bundle in memory.
         if not is_shuffled:
             return counted
-        return (
-            counted | "By block" >> beam.GroupByKey() | "Sum" >> beam.ParDo(_SumTables(self.plan))
-        )
+        summed = beam.Map(partial(_summed, self.plan))
+        return counted | "By block" >> beam.GroupByKey() | "Sum" >> summed

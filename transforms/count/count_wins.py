@@ -1,4 +1,4 @@
-"""CountWins: the exact AUC of some slices, from the scores of the examples in them."""
+"""The exact AUC of some slices, from the scores of the examples in them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -19,7 +18,7 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
 from slicebeam.transforms.encode.shards import WEIGHT, Shard, score_column
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -52,14 +51,9 @@ class WinsItem:
 class WinsPlan:
     """The plan of a pass over the scores.
 
-    Attributes
-    ----------
-    shards : paths
-    digest : of the keys and of what is counted, so that parts of another plan are not taken for its
-        own
-    of_all : int64 [2] negatives and positives of all examples, or their weights
-    groups : for each model, the first score bucket of each group of scores that fits the memory
-    resampling : replicates of the AUC, or None
+    The digest is of the keys and of what is counted, so that parts of another plan are not taken for its own.
+    `of_all` are the negatives and positives of all examples, or their weights, and `groups`, for each model,
+    the first score buckets of the groups of scores that fit the memory.
     """
 
     lattice: Lattice
@@ -79,14 +73,7 @@ class WinsPlan:
 
 @dataclass(frozen=True)
 class CountedWins:
-    """Exact AUCs.
-
-    Attributes
-    ----------
-    keys : int64 [slices]
-    ranking : for each model, int64 [slices, columns] as `StatisticSpace.exact_ranking`
-    replicates : for each model, float64 [slices, 1 + replicates] its AUC, and that of replicates
-    """
+    """Exact AUCs of slices: for each model as `StatisticSpace.exact_ranking`, and [slices, 1 + replicates]."""
 
     keys: Keys
     ranking: tuple[IntArray, ...]
@@ -101,26 +88,15 @@ def wins_digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> s
 
 
 def write_keys(folder: StoragePath, keys: Keys, sizes: IntArray) -> None:
-    """Write the slices to a file; engines would fetch them from the graph repeatedly.
-
-    Parameters
-    ----------
-    keys : int64 [slices], `WHOLE` for all examples
-    sizes : int64 [slices, 2] negatives and positives
-    """
+    """Write the slices with their negatives and positives to a file; engines would fetch them again and again."""
     columns = [pa.array(keys), pa.array(sizes[:, 0]), pa.array(sizes[:, 1])]
     batch = pa.record_batch(columns, names=["key", "negatives", "positives"])
     write_arrow(folder / _KEYS, batch.schema, [batch])
 
 
-def wins_path(folder: StoragePath, number: int) -> StoragePath:
-    """Return the file of an item's results."""
-    return folder / f"{number:06d}.arrow"
-
-
 def is_counted(plan: WinsPlan, item: WinsItem) -> bool:
     """Return whether an item's results for this very plan are written."""
-    path = wins_path(plan.folder, item.number)
+    path = part_path(plan.folder, item.number)
     if not path.exists():
         return False
     try:
@@ -133,7 +109,7 @@ def is_counted(plan: WinsPlan, item: WinsItem) -> bool:
 
 def read_wins(plan: WinsPlan, item: WinsItem) -> CountedWins:
     """Return the results of an item."""
-    batch = open_arrow(wins_path(plan.folder, item.number), is_unchanging=True).get_batch(0)
+    batch = open_arrow(part_path(plan.folder, item.number), is_unchanging=True).get_batch(0)
 
     def table(name: str, side: int) -> NDArray[Any]:
         column = batch.column(f"{name}{side}")
@@ -152,15 +128,17 @@ def _facts(plan: WinsPlan, item: WinsItem) -> dict[str, Any]:
     return {"plan": plan.digest, "begin": item.begin, "end": item.end}
 
 
-def _write(plan: WinsPlan, item: WinsItem, counted: CountedWins) -> None:
+def write_wins(plan: WinsPlan, item: WinsItem) -> int:
+    """Count the exact AUCs of an item's slices, write them, and return the number of the item."""
+    counted = count_wins(plan, item)
     columns = {"key": pa.array(counted.keys)}
     for name, tables in (("ranking", counted.ranking), ("replicates", counted.replicates)):
         for side, table in enumerate(tables):
             flat = pa.array(np.ascontiguousarray(table).reshape(-1))
             columns[f"{name}{side}"] = pa.FixedSizeListArray.from_arrays(flat, table.shape[1])
-    batch = pa.record_batch(list(columns.values()), names=list(columns))
-    batch = batch.replace_schema_metadata({"facts": json.dumps(_facts(plan, item))})
-    write_arrow(wins_path(plan.folder, item.number), batch.schema, [batch])
+    batch = pa.record_batch(columns, metadata={"facts": json.dumps(_facts(plan, item))})
+    write_arrow(part_path(plan.folder, item.number), batch.schema, [batch])
+    return item.number
 
 
 class _Group:
@@ -294,15 +272,6 @@ def _joined(columns: Sequence[Ragged]) -> Ragged:
     return Ragged(offsets, np.concatenate([column.codes for column in columns]))
 
 
-class _CountWins(beam.DoFn):
-    def __init__(self, plan: WinsPlan) -> None:
-        self.plan = plan
-
-    def process(self, item: WinsItem) -> Iterator[int]:
-        _write(self.plan, item, count_wins(self.plan, item))
-        yield item.number
-
-
 def count_wins(plan: WinsPlan, item: WinsItem) -> CountedWins:
     """Return the exact AUCs of an item's slices."""
     listed = open_arrow(plan.folder / _KEYS).get_batch(0).slice(item.begin, item.end - item.begin)
@@ -331,21 +300,3 @@ def count_wins(plan: WinsPlan, item: WinsItem) -> CountedWins:
         ranking.append(space.exact_ranking(own, complement))
         replicates.append(areas.values())
     return CountedWins(keys, tuple(ranking), tuple(replicates))
-
-
-@dataclass
-class CountWins(beam.PTransform):
-    """Write the exact AUCs of items: pipeline -> PCollection of item numbers.
-
-    Attributes
-    ----------
-    items : slices, each with all of its examples
-    """
-
-    plan: WinsPlan
-    items: Sequence[WinsItem]
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        counted = beam.ParDo(_CountWins(self.plan))
-        return pipeline | "Slices" >> beam.Create(list(self.items)) | "Count wins" >> counted

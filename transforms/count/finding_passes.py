@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.measures.base import Metric
-    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.shards import Scaling, Shard
 
 
@@ -38,13 +38,7 @@ def _blocks(shards: Iterable[Shard], scaling: Scaling) -> Iterator[RowBlock]:
 
 @dataclass(frozen=True)
 class CountInside:
-    """Counts a finding's examples by pattern and candidate.
-
-    Attributes
-    ----------
-    scaling : how shards become statistics, without score buckets
-    earlier : int64 [findings] keys of those before it
-    """
+    """Counts a finding's examples by pattern and candidate, after the keys of those before it."""
 
     counter: InsideCounter
     scaling: Scaling
@@ -74,12 +68,7 @@ class CountInside:
 
 @dataclass(frozen=True)
 class DeviationEnds:
-    """Finds the smallest and largest weighted deviation from the mean of all examples.
-
-    Attributes
-    ----------
-    scaling : how shards become statistics, without score buckets
-    """
+    """Finds the smallest and largest weighted deviation from the mean of all examples."""
 
     name: str
     scaling: Scaling
@@ -98,12 +87,7 @@ class DeviationEnds:
 
 @dataclass(frozen=True)
 class DeviationBins:
-    """Sums the weighted deviations from the mean of all examples by bin, as `bin_sums` does.
-
-    Attributes
-    ----------
-    edges : float64 [edges]
-    """
+    """Sums the weighted deviations from the mean of all examples by bin, as `bin_sums` does."""
 
     ends: DeviationEnds
     edges: NDArray[np.float64]
@@ -133,14 +117,7 @@ def deviations(
 
 @dataclass(frozen=True)
 class SumByGroup:
-    """Sums statistics by group and pattern: of all examples, and of those of a few candidates.
-
-    Attributes
-    ----------
-    scaling : how shards become statistics, without score buckets
-    findings : int64 [findings] keys
-    candidates : int64 [candidates] keys
-    """
+    """Sums statistics by group and pattern: of all examples, and of those of a few candidates."""
 
     lattice: Lattice
     scaling: Scaling

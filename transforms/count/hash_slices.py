@@ -1,22 +1,23 @@
-"""HashSlices and CountGroups: properties of slices that sums do not show, from the examples."""
+"""Sums over the examples of slices that tables do not have: hashes of rows, and groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting.membership import DistinctGroups, RowHashSums
 from slicebeam.transforms.count.combine_slice_metrics import work_items
 from slicebeam.transforms.encode.shards import Shard
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
-from slicebeam.transforms.storage.storage import holds, storage_path
+from slicebeam.transforms.storage.parts import WriteParts
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,174 +29,80 @@ if TYPE_CHECKING:
 
 # Feature tuples whose groups a work item counts.
 _TUPLES_AT_A_TIME = 512
-_KEYS = "keys"
 
 
 @dataclass(frozen=True)
 class _Item:
     """Slices, by their place among the keys, over some shards."""
 
-    number: int
     begin: int
     end: int
     shards: tuple[str, ...]
     tables: tuple[Unit, ...] = ()
 
 
-class _SumPass(beam.DoFn):
-    """Sums something of slices over shards, and writes the sums."""
-
-    def __init__(self, lattice: Lattice, folder: StoragePath) -> None:
-        self.lattice, self.folder = lattice, folder
-
-    def summed(self, keys: Keys, item: _Item) -> RowHashSums | DistinctGroups:
-        """Return the sums of slices."""
-        raise NotImplementedError
-
-    def process(self, item: _Item) -> Iterator[int]:
-        keys = _column(self.folder / _KEYS, "key")[item.begin : item.end]
-        summed = self.summed(keys, item)
-        for path in item.shards:
-            for rows in Shard(storage_path(path)).blocks():
-                summed.add(rows)
-        batch = pa.record_batch([pa.array(keys), pa.array(summed.sums)], names=["key", "sum"])
-        write_arrow(part_path(self.folder, item.number), batch.schema, [batch])
-        yield item.number
+def _summed(counter: Callable[[Keys, _Item], Any], item: _Item, shared: pa.Table) -> pa.RecordBatch:
+    """Return the key and the sum of each slice of an item."""
+    keys = shared.column("key").slice(item.begin, item.end - item.begin).to_numpy()
+    sums = counter(keys, item)
+    for path in item.shards:
+        for rows in Shard(storage_path(path)).blocks():
+            sums.add(rows)
+    return pa.record_batch([pa.array(keys), pa.array(sums.sums)], names=["key", "sum"])
 
 
-class _Hash(_SumPass):
-    def __init__(self, lattice: Lattice, folder: StoragePath, singleton_sizes: IntArray) -> None:
-        super().__init__(lattice, folder)
-        self.singleton_sizes = singleton_sizes
-
-    def summed(self, keys: Keys, item: _Item) -> RowHashSums:
-        return RowHashSums(keys, self.lattice, self.singleton_sizes, item.tables)
+def _hashes(lattice: Lattice, singleton_sizes: IntArray, keys: Keys, item: _Item) -> RowHashSums:
+    return RowHashSums(keys, lattice, singleton_sizes, item.tables)
 
 
-class _CountGroups(_SumPass):
-    def summed(self, keys: Keys, item: _Item) -> DistinctGroups:  # noqa: ARG002
-        return DistinctGroups(keys, self.lattice)
+def _groups(lattice: Lattice, keys: Keys, _: _Item) -> DistinctGroups:
+    return DistinctGroups(keys, lattice)
 
 
-class _SumSlices(beam.PTransform):
-    """Writes sums of slices in parts: pipeline -> PCollection of part numbers."""
+def hash_slices(
+    blocks: Sequence[HashBlock],
+    lattice: Lattice,
+    shards: tuple[str, ...],
+    workers: int,
+    folder: StoragePath,
+    singleton_sizes: IntArray,
+) -> WriteParts:
+    """Return the transform that writes the row-hash sums of slices: equal for equal examples.
 
-    folder: StoragePath
-
-    def summed(
-        self, pipeline: beam.pvalue.PBegin, keys: Keys, doing: _SumPass
-    ) -> beam.PCollection[int]:
-        """Wire a pass over the slices, in the order of the items."""
-        # Keys travel through storage: engines fetch what is in the graph again and again.
-        batch = pa.record_batch([pa.array(keys)], names=["key"])
-        write_arrow(self.folder / _KEYS, batch.schema, [batch])
-        return pipeline | "Slices" >> beam.Create(self.items()) | "Sum" >> beam.ParDo(doing)
-
-    def items(self) -> list[_Item]:
-        """Return the parts that are written."""
-        raise NotImplementedError
-
-    def is_written(self) -> bool:
-        """Return whether all parts, and nothing else, are there."""
-        parts = (part_path(self.folder, item.number).name for item in self.items())
-        return holds(self.folder, [_KEYS, *parts])
-
-    def parts(self) -> int:
-        """Return how many parts are written."""
-        return len(self.items())
-
-
-def _column(path: StoragePath, name: str) -> NDArray[Any]:
-    column: NDArray[Any] = np.array(open_arrow(path).get_batch(0).column(name))
-    return column
-
-
-@dataclass
-class HashSlices(_SumSlices):
-    """Write the row-hash sums of slices, which tell whether two hold the same examples.
-
-    pipeline -> PCollection of part numbers
-
-    Attributes
-    ----------
-    shards : paths
-    workers : how many can work at once
-    singleton_sizes : int64 [singletons + 1] examples by digit
+    `singleton_sizes`: int64 [singletons + 1] examples by digit.
     """
-
-    blocks: Sequence[HashBlock]
-    lattice: Lattice
-    shards: tuple[str, ...]
-    workers: int
-    folder: StoragePath
-    singleton_sizes: IntArray
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        keys = np.concatenate([block.keys for block in self.blocks])
-        doing = _Hash(self.lattice, self.folder, self.singleton_sizes)
-        return self.summed(pipeline, keys, doing)
-
-    def items(self) -> list[_Item]:
-        """See `_SumSlices.items`."""
-        ends = np.cumsum([block.keys.size for block in self.blocks]).tolist()
-        # Sums of hashes are small: each block is dealt out over the workers by shards.
-        dealt = [
-            (block, end, item.shards)
-            for block, end in zip(self.blocks, ends, strict=True)
-            for item in work_items([0], self.shards, block.seconds, self.workers)
-        ]
-        return [
-            _Item(number, end - block.keys.size, end, shards, block.tables)
-            for number, (block, end, shards) in enumerate(dealt)
-        ]
+    ends = np.cumsum([block.keys.size for block in blocks]).tolist()
+    # Sums of hashes are small: each block is dealt out over the workers by shards.
+    items = [
+        _Item(end - block.keys.size, end, work.shards, block.tables)
+        for block, end in zip(blocks, ends, strict=True)
+        for work in work_items([0], shards, block.seconds, workers)
+    ]
+    keys = pa.table({"key": np.concatenate([block.keys for block in blocks])})
+    return WriteParts(
+        partial(_summed, partial(_hashes, lattice, singleton_sizes)), items, folder, keys
+    )
 
 
-@dataclass
-class CountGroups(_SumSlices):
-    """Write in how many groups the examples of slices are, which the shards hold as their ids.
-
-    pipeline -> PCollection of part numbers
-
-    Attributes
-    ----------
-    keys : int64 [slices]
-    shards : paths
-    """
-
-    keys: Keys
-    lattice: Lattice
-    shards: tuple[str, ...]
-    folder: StoragePath
-
-    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
-        order = np.argsort(self.lattice.feature_sets(self.keys)[0], kind="stable")
-        doing = _CountGroups(self.lattice, self.folder)
-        return self.summed(pipeline, self.keys[order], doing)
-
-    def items(self) -> list[_Item]:
-        """See `_SumSlices.items`."""
-        number, sets = self.lattice.feature_sets(self.keys)
-        tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
-        bounds = np.unique(np.searchsorted(np.sort(number), tuples)).tolist()
-        # Groups of different shards may be the same: only one pass over all of them can tell.
-        return [_Item(i, bounds[i], bounds[i + 1], self.shards) for i in range(len(bounds) - 1)]
+def count_groups(
+    keys: Keys, lattice: Lattice, shards: tuple[str, ...], folder: StoragePath
+) -> WriteParts:
+    """Return the transform that writes in how many groups (ids of the shards) slices have examples."""
+    number, sets = lattice.feature_sets(keys)
+    order = np.argsort(number, kind="stable")
+    tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
+    bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
+    # Groups of different shards may be the same: only one pass over all of them can tell.
+    items = [_Item(*ends, shards) for ends in pairwise(bounds)]
+    counted = partial(_summed, partial(_groups, lattice))
+    return WriteParts(counted, items, folder, pa.table({"key": keys[order]}))
 
 
-def read_sums(folder: StoragePath, parts: int) -> tuple[Keys, NDArray[np.uint64]]:
-    """Return the slices (sorted) and their sums over all parts, modulo 2^64.
-
-    Raises
-    ------
-    EngineError
-        A part is missing or damaged.
-    """
-    keys, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
-    for path in (part_path(folder, number) for number in range(parts)):
-        keys.append(_column(path, "key"))
-        sums.append(_column(path, "sum"))
-    known, position = np.unique(np.concatenate(keys), return_inverse=True)
+def slice_sums(parts: Sequence[pa.Table]) -> tuple[Keys, NDArray[np.uint64]]:
+    """Return the slices (sorted) and their sums over all parts, modulo 2^64."""
+    none = pa.table({"key": np.zeros(0, np.int64), "sum": np.zeros(0, np.uint64)})
+    every = pa.concat_tables([none, *(part.cast(none.schema) for part in parts)])
+    known, position = np.unique(every.column("key").to_numpy(), return_inverse=True)
     summed = np.zeros(known.size, np.uint64)
-    np.add.at(summed, position.reshape(-1), np.concatenate(sums))
+    np.add.at(summed, position.reshape(-1), every.column("sum").to_numpy())
     return known, summed

@@ -1,4 +1,4 @@
-"""TestSignificance: p-values of every slice of a block, written as one columnar part."""
+"""The p-values of every slice of a block, written as one columnar part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from slicebeam.transforms.count.plans import read_block
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -31,16 +30,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BlockTest:
-    """The settings of TestSignificance.
+    """What is tested in the blocks of a plan; the first test steers the search.
 
-    Attributes
-    ----------
-    plan_digest : stands in every part, so that parts of another plan are not taken for its own
-    tests : one for each metric, the first one steers the search; none to count only
-    min_slice_size : smaller slices are counted, not tested
-    is_first : whether replicates decide of some slices afterwards
-    of_all : int64 [columns and total terms] of all examples, where they are known better than by the
-        sums that the slices are counted with
+    The digest stands in every part, so that parts of another plan are not taken for its own. `is_first`:
+    whether replicates decide of some slices afterwards. `of_all`: the sums of all examples, where they are
+    known better than by what slices are counted with.
     """
 
     plan: StoragePath
@@ -57,12 +51,11 @@ class BlockTest:
 def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.RecordBatch:
     """Return the results of a block: a row for every slice that is not empty.
 
-    Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``.
-    Columns: ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>``
-    (NaN where the slice is too small to be tested), where it is wanted ``first<i>`` (the same,
-    which stays where replicates decide), ``best<i>`` (for a metric whose value may be off, the smallest p that its error leaves),
-    ``reason<i>``, ``method<i>`` and ``se<i>``. Metadata: the plan's digest, how many slices
-    were not empty, and how many were tested.
+    Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``. Columns:
+    ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>`` (NaN where the
+    slice is too small to be tested), ``first<i>`` (the same, which stays where replicates decide),
+    ``best<i>`` (lower bound of p, given the error of an approximate metric), ``reason<i>``, ``method<i>``,
+    ``se<i>``. Metadata: the plan's digest, how many slices were not empty, and how many were tested.
     """
     totals, space = state[0][0], config.space
     reader = SumReader(config.lattice, space, len(totals), config.min_slice_size)
@@ -153,25 +146,9 @@ def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[
     return finished
 
 
-class _TestBlock(beam.DoFn):
-    def __init__(self, config: BlockTest) -> None:
-        self.config = config
-
-    def process(self, element: tuple[int, State]) -> Iterator[int]:
-        block, state = element
-        batch = tested_block(read_block(self.config.plan, block), state, self.config)
-        write_part(part_path(self.config.folder, block), batch)
-        yield block
-
-
-@dataclass
-class TestSignificance(beam.PTransform):
-    """Write the p-values of blocks: PCollection of (block, sums) -> PCollection of blocks."""
-
-    __test__ = False  # no test of pytest's, despite its name
-
-    config: BlockTest
-
-    def expand(self, sums: beam.PCollection[tuple[int, State]]) -> beam.PCollection[int]:
-        """Wire the transform."""
-        return sums | "Test" >> beam.ParDo(_TestBlock(self.config))
+def write_p_values(config: BlockTest, element: tuple[int, State]) -> int:
+    """Write the p-values of a block, and return its number."""
+    block, state = element
+    batch = tested_block(read_block(config.plan, block), state, config)
+    write_part(part_path(config.folder, block), batch)
+    return block

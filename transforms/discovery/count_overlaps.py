@@ -17,20 +17,16 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.shards import Scaling, Shard
 
 
 @dataclass(frozen=True)
 class CountOverlaps:
-    """Counts the examples that are in both of two slices, and sums the statistics of each.
+    """Counts the examples that are in both of two slices (ascending keys), and sums their statistics.
 
-    Attributes
-    ----------
-    keys : int64 [slices] distinct, ascending
-    scaling : how shards become statistics, without score buckets
-    counted : bool [denominators, cells] the examples that are counted, for each denominator
-    sums_known : whether the sums of the slices are known, so that they are not counted again
+    `counted`: bool [denominators, cells] the examples that are counted, for each denominator. The scaling
+    has no score buckets. Where `sums_known`, sums are not counted again.
     """
 
     keys: Keys

@@ -1,11 +1,10 @@
-"""DeriveColumns: examples with columns derived from embeddings, as Parquet files to search."""
+"""Examples with columns derived from embeddings, as Parquet files to search."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,10 +13,9 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
 from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.definitions import columns_of, members
-from slicebeam.transforms.encode.example_losses import losses_of
-from slicebeam.transforms.encode.extract_predictions import extract_predictions
-from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks
+from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.arrow_files import write_arrow
 from slicebeam.transforms.storage.checked_files import checksum_of, read_facts, write_facts
@@ -53,15 +51,9 @@ def share_column(field: str) -> str:
 class Derivation:
     """The columns derived from each chunk, and their folder.
 
-    Attributes
-    ----------
-    embeddings : folder of the embeddings; None if they are not needed
-    clusters : the mixtures of the components; None if no slice needs them
-    rules : definitions of slices without a predicate, by the column of their members
-    queries : embeddings of the words in the rules: float32 [D]
-    beside : folder for the further values reported for each example, if any
-    outcome, metric : for the change of an example's loss; None if it has none
-    split : the examples that shaped the mixtures are left out; None for all examples
+    `rules` define slices without a predicate, by the column of their members. Folder `beside` gets what is
+    reported of each example, with the change of its loss by `outcome` and `metric`. The examples that
+    `split` has for the mixtures are left out.
     """
 
     columns: tuple[str, ...]
@@ -88,8 +80,8 @@ class Derivation:
         return list(dict.fromkeys([*self.columns, *ids, *sorted(of_rules - fields)]))
 
 
-def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
-    """Write the examples of a chunk that are tested, with the columns that are derived."""
+def derive_chunk(wanted: Derivation, chunk: Chunk) -> int:
+    """Write the tested examples of a chunk with derived columns, and return its number of rows."""
     z, assigned, table = None, dict[str, "Assigned"](), chunk.table
     if wanted.embeddings is not None:
         z = EmbeddedChunk(wanted.embeddings / chunk_name(chunk.split, chunk.batch)).z
@@ -121,6 +113,7 @@ def derive_chunk(chunk: Chunk, wanted: Derivation) -> None:
             pq.write_table(kept, stream, row_group_size=kept.num_rows)
             facts |= {"part": part.name, "checksum": checksum_of(stream)}
     write_facts(wanted.folder / chunk_name(chunk.split, chunk.batch, "json"), facts)
+    return chunk.table.num_rows
 
 
 def _write_beside(
@@ -142,37 +135,18 @@ def _write_beside(
         columns[odds_column(field)] = rows.log_odds
     arrays = {name: pa.array(values) for name, values in columns.items()}
     if wanted.id_field is not None:
-        ids = chunk.table.column(wanted.id_field).combine_chunks()
-        arrays["id"] = ids.cast(ids.type.value_type) if pa.types.is_dictionary(ids.type) else ids
+        arrays["id"] = ChunkColumn.of(chunk, wanted.id_field).plain
     batch = pa.record_batch(list(arrays.values()), names=list(arrays))
     write_arrow(wanted.beside / chunk_name(chunk.split, chunk.batch), batch.schema, [batch])
 
 
 def derived_examples(folder: StoragePath) -> int:
-    """Return the number of examples that are derived, those that are left out too.
-
-    Raises
-    ------
-    DamagedFileError
-        What a file says of it is not what was written.
-    """
+    """Return the number of examples that are derived, those that are left out too."""
     return sum(int(read_facts(path)["examples"]) for path in matching(folder, "*.json"))
 
 
 def derived_source(folder: StoragePath, rows: int) -> Source:
-    """Return the source of the derived files.
-
-    Parameters
-    ----------
-    rows : examples before those that shaped the mixtures were left out
-
-    Raises
-    ------
-    InputError
-        All examples shaped the mixtures.
-    EngineError
-        Some of the examples are not there.
-    """
+    """Return the source of the derived files, of so many examples with those that shaped the mixtures."""
     files: list[StoredFile] = []
     found = 0
     for path in matching(folder, "*.json"):
@@ -188,14 +162,3 @@ def derived_source(folder: StoragePath, rows: int) -> Source:
     if not files:
         raise InputError("no example is left to test; lower --discovery-share")
     return open_parquet(files)
-
-
-@dataclass
-class DeriveColumns(beam.PTransform):
-    """Write chunks with derived columns: PCollection of `Chunk` -> PCollection of row counts."""
-
-    wanted: Derivation
-
-    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
-        """Wire the transform."""
-        return chunks | "Derive" >> beam.ParDo(WriteOfChunks(derive_chunk, self.wanted))

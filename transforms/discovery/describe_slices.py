@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,23 +11,24 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
 from slicebeam.metrics.discovery.phrases import EmbeddingSums
-from slicebeam.metrics.discovery.typical import TopExamples, TypicalExamples
+from slicebeam.metrics.discovery.typical import TypicalExamples
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.derive_columns import CHANGE, ROW, TESTED, odds_column
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
 from slicebeam.transforms.encode.definitions import ByPredicate, members
+from slicebeam.transforms.encode.passes import from_arrays, to_arrays
 from slicebeam.transforms.storage.arrow_files import open_arrow
 from slicebeam.transforms.storage.checked_files import open_checked, read_facts
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.transforms.discovery.sample_texts import TextSample
-    from slicebeam.transforms.encode.pass_over_files import Found
+    from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.predicates import Singleton
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -36,13 +37,8 @@ if TYPE_CHECKING:
 class Description:
     """Sums for reported slices; those of groups of files add up.
 
-    Attributes
-    ----------
-    assessment : change of the slices; None if examples have no loss
-    components : change of the components of each mixture, by its column; empty if there is none
-    overall : of the embeddings of all tested examples; None if no words are scored
-    sampled : int64 [m] positions of tested examples whose text is in the sample
-    inside : bool [S, m] whether they are in the slices
+    `sampled` [m] are positions of tested examples whose text is in the sample, `inside` [S, m] whether they
+    are in the slices. What examples do not have (losses, words) is None, or empty.
     """
 
     assessment: ChangeAssessment | None
@@ -71,17 +67,7 @@ class Description:
 
 @dataclass(frozen=True)
 class DescribeSlices:
-    """Sums over the examples in some derived files.
-
-    Attributes
-    ----------
-    components : how many each mixture has, by its column
-    dimensions : D of the embeddings
-    embeddings, beside : folders of what belongs to the derived files
-    has_change : whether examples have losses
-    has_words : whether words are scored
-    sample : of texts; None if there are none
-    """
+    """Sums over the examples in some derived files, with what belongs to them in other folders."""
 
     slices: tuple[tuple[Singleton, ...], ...]
     components: Mapping[str, int]
@@ -107,14 +93,14 @@ class DescribeSlices:
             np.zeros((S, 0), bool),
         )
 
-    def __call__(self, paths: Sequence[StoragePath]) -> Found:
+    def __call__(self, paths: Sequence[str]) -> Found:
         """Return the sums over the tested examples of some derived files' notes."""
         total = self.zero()
-        for path in paths:
+        for path in map(storage_path, paths):
             facts = read_facts(path)
             if facts["rows"]:
                 total += self._of(path, facts)
-        return dict(_flat(total))
+        return to_arrays(total)
 
     def _of(self, path: StoragePath, facts: Mapping[str, Any]) -> Description:
         name = path.name.replace(".json", ".arrow")
@@ -170,64 +156,9 @@ class DescribeSlices:
 
     def total(self, parts: Sequence[Found]) -> Description:
         """Return the sums over all files, added in their order."""
-        total = self.zero()
+        total = zero = self.zero()
         for part in parts:
-            total += self._from(part)
+            read: Description = from_arrays(zero, part)
+            inside = read.inside.reshape(len(self.slices), read.sampled.size)
+            total += replace(read, inside=inside)
         return total
-
-    def _from(self, found: Found) -> Description:
-        S, D = len(self.slices), self.dimensions
-        assessment = None
-        if self.has_change:
-            assessment = ChangeAssessment(_changes("slices", found), _changes("all", found))
-        overall = None
-        if self.has_words:
-            scatter = found["scatter"].reshape(D, D)
-            overall = pca.PcaSums(int(found["n"][0]), found["mean"], scatter)
-        typical = tuple(
-            TopExamples(
-                one.role,
-                one.most,
-                *(found[f"{one.role} {name}"] for name in ("slices", "rows", "odds", "change")),
-            )
-            for one in TypicalExamples.zero(self.few).top
-        )
-        return Description(
-            assessment,
-            {field: _changes(field, found) for field in self.components if self.has_change},
-            OverlapSums(found["both"].reshape(S, S)),
-            EmbeddingSums(found["members"], found["total"].reshape(S, D)),
-            overall,
-            TypicalExamples(typical),
-            found["sampled"],
-            found["inside"].astype(bool).reshape(S, found["sampled"].size),
-        )
-
-
-def _flat(total: Description) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield all of it as arrays of one dimension, by name."""
-    changes = dict(total.components)
-    if total.assessment is not None:
-        changes |= {"slices": total.assessment.slices, "all": total.assessment.overall}
-    for name, sums in changes.items():
-        for field in ("n", "total", "scatter", "improved", "degraded"):
-            yield f"{name} {field}", getattr(sums, field)
-    yield "both", total.overlap.both.ravel()
-    yield "members", total.embeddings.n
-    yield "total", total.embeddings.total.ravel()
-    if total.overall is not None:
-        yield "n", np.array([total.overall.n])
-        yield "mean", total.overall.mean
-        yield "scatter", total.overall.scatter.ravel()
-    for top in total.typical.top:
-        yield f"{top.role} slices", top.slices
-        yield f"{top.role} rows", top.rows
-        yield f"{top.role} odds", top.log_odds
-        yield f"{top.role} change", top.change
-    yield "sampled", total.sampled
-    yield "inside", total.inside.ravel().astype(np.uint8)
-
-
-def _changes(name: str, found: Found) -> ChangeSums:
-    fields = ("n", "total", "scatter", "improved", "degraded")
-    return ChangeSums(*(found[f"{name} {field}"] for field in fields))

@@ -1,18 +1,16 @@
-"""EmbedExamples: the embedding of every example, written once, and a sample to start from."""
+"""The embedding of every example, written once, and a sample to start from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embeddings import write_embeddings
-from slicebeam.transforms.encode.example_losses import losses_of
-from slicebeam.transforms.encode.extract_predictions import extract_predictions
-from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks, id_hashes
+from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
+from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,12 +33,9 @@ def loss_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class ExampleSplit:
-    """The split of the examples into those that a mixture is fitted to and those that are tested.
+    """The examples that a mixture is fitted to, and those that are tested.
 
-    Attributes
-    ----------
-    seed : of the hash
-    id_column : column that decides; None for the position of an example
+    A hash decides, of a column or else of the position.
     """
 
     share: float
@@ -52,7 +47,7 @@ class ExampleSplit:
         if self.id_column is None:
             ids = positions(chunk)
         else:
-            ids = id_hashes(chunk.table.column(self.id_column).combine_chunks(), chunk)
+            ids = id_hashes(ChunkColumn.of(chunk, self.id_column).array, chunk)
         return uniform(hash64(self.seed, _DISCOVERY, ids)) < self.share
 
 
@@ -64,14 +59,9 @@ def positions(chunk: Chunk) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Embedded:
-    """The output of each chunk.
+    """The output of each chunk; folder `samples` gets a share of the embeddings.
 
-    Attributes
-    ----------
-    samples : folder for those of some examples
-    sample_share : how many of them are wanted there
-    outcome, metric : give the losses that a mixture takes into account; None for none
-    split : what shapes the mixture; None for all examples
+    `outcome` and `metric` give the losses that a mixture takes into account, `split` what shapes it.
     """
 
     embedding: Embedding
@@ -89,8 +79,8 @@ def chunk_name(split: int, batch: int, suffix: str = "arrow") -> str:
     return f"{split:06d}-{batch:06d}.{suffix}"
 
 
-def embed_chunk(chunk: Chunk, wanted: Embedded) -> None:
-    """Write the embeddings of a chunk, all of them and the sampled ones."""
+def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
+    """Write the embeddings of a chunk, all and the sampled ones, and return its number of rows."""
     z = wanted.embedding.of(chunk)
     others: dict[str, NDArray[Any]] = {}
     is_zero_one = False
@@ -120,17 +110,4 @@ def embed_chunk(chunk: Chunk, wanted: Embedded) -> None:
     write_embeddings(wanted.samples / name, z[sampled], some, facts)
     # Last: its presence shows that all of the chunk is there.
     write_embeddings(wanted.folder / name, z, others, facts)
-
-
-@dataclass
-class EmbedExamples(beam.PTransform):
-    """Write the embeddings of chunks: PCollection of `Chunk` -> PCollection of row counts.
-
-    A chunk that comes twice is written twice under the same name.
-    """
-
-    wanted: Embedded
-
-    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
-        """Wire the transform."""
-        return chunks | "Embed" >> beam.ParDo(WriteOfChunks(embed_chunk, self.wanted))
+    return len(z)

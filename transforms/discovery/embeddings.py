@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.discovery.chunks import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
-from slicebeam.transforms.encode.column_values import missing_mask
+from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
@@ -33,13 +33,9 @@ _VECTORS = "z"
 
 @dataclass(frozen=True)
 class Embedding:
-    """The source of embeddings.
+    """The source of embeddings: a column of vectors, or of texts (which show examples) and an encoder.
 
-    Attributes
-    ----------
-    column : of vectors; None if texts are embedded
-    text : column of texts, which shows an example; None if there is none
-    encoder : what embeds texts; None if nobody says what made the column of vectors
+    The encoder is None where nobody says what made the column of vectors.
     """
 
     column: str | None
@@ -52,34 +48,23 @@ class Embedding:
         return tuple(name for name in (self.column or self.text,) if name)
 
     def of(self, chunk: Chunk) -> Vectors:
-        """Return the embeddings of a chunk's examples: float32 [rows, D].
-
-        Raises
-        ------
-        InputError
-            A vector is missing, is of another length or has a value that is not finite; or a text is
-            missing. The row is named, counted from 1 in its file.
-        EngineError
-            What embeds texts failed.
-        """
-        name = self.columns[0]
-        array = chunk.table.column(name).combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+        """Return the embeddings of a chunk's examples: float32 [rows, D]."""
+        column = ChunkColumn.of(chunk, self.columns[0])
         if self.column:
-            return _vectors(array, name, chunk)
+            return _vectors(column, chunk)
         if self.encoder is None:
             raise TypeError("texts without an encoder")
-        return _embedded(array, name, chunk, self.encoder)
+        column.require_text("--text")
+        column.require_values(what="text")
+        # A text that many examples share is embedded once.
+        array = column.array
+        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        distinct = self.encoder.encode(coded.dictionary.to_pylist())
+        vectors = np.ascontiguousarray(distinct[coded.indices.to_numpy()], np.float32)
+        return _finite(vectors, chunk)
 
     def queries(self, texts: list[str]) -> Vectors:
-        """Return the embeddings of words: float32 [texts, D].
-
-        Raises
-        ------
-        InputError
-            Nobody says what made the column of vectors.
-        """
+        """Return the embeddings of words: float32 [texts, D]."""
         if self.encoder is None:
             raise InputError(
                 f"words need the encoder that made column {self.column!r}, which no option names; "
@@ -88,26 +73,17 @@ class Embedding:
         return self.encoder.encode(texts)
 
 
-def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
-    if array.null_count:
-        row = chunk.row_number(int(np.argmax(array.is_null().to_numpy(zero_copy_only=False))))
-        raise ColumnError(
-            f"column {name!r} has no value in row {row:,} of {chunk.origin}; drop such examples"
-        )
-
-
-def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
-    kind = array.type
+def _vectors(column: ChunkColumn, chunk: Chunk) -> Vectors:
+    name, array, kind = column.name, column.array, column.array.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(is_kind(kind) for is_kind in lists) or not _is_number(kind.value_type):
-        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-        is_text = pa.types.is_string(plain)
+        is_text = pa.types.is_string(column.kind)
         remedy = ": write Parquet or JSON Lines, or name a column of texts as --text"
         raise OptionError(
             f"--embedding: column {name!r} is {'text' if is_text else kind}; an embedding is a list of "
             f"numbers, the same number for every example{remedy if is_text else ''}"
         )
-    _refuse_missing(array, name, chunk)
+    column.require_values()
     lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
     if lengths.size == 0:
         return np.zeros((0, 0), np.float32)
@@ -116,9 +92,8 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
     if different.any():
         at = int(np.argmax(different))
         raise ColumnError(
-            f"column {name!r} has {lengths[at]} numbers in row {chunk.row_number(at):,} of "
-            f"{chunk.origin} and {D} in row {chunk.row_number(0):,}; all embeddings must have "
-            "the same length"
+            f"column {name!r} has {lengths[at]} numbers in {column.row(at)} and {D} in row "
+            f"{chunk.row_number(0):,}; all embeddings must have the same length"
         )
     if D == 0:
         raise ColumnError(f"column {name!r} of {chunk.origin} contains vectors without numbers")
@@ -129,10 +104,10 @@ def _vectors(array: pa.Array, name: str, chunk: Chunk) -> Vectors:
         z = np.ascontiguousarray(numbers, np.float32).reshape(-1, D)
     too_large = np.isinf(z) & np.isfinite(numbers.reshape(-1, D))
     if too_large.any():
-        row, column = (int(each[0]) for each in np.nonzero(too_large))
+        row, dimension = (int(each[0]) for each in np.nonzero(too_large))
         raise InputError(
             f"{chunk.origin}: the embedding of row {chunk.row_number(row):,} has "
-            f"{numbers[row * D + column]} in dimension {column}, too large for single precision; "
+            f"{numbers[row * D + dimension]} in dimension {dimension}, too large for single precision; "
             "scale the embeddings, or leave the example out"
         )
     return _finite(z, chunk)
@@ -148,22 +123,6 @@ def _finite(z: Vectors, chunk: Chunk) -> Vectors:
     except InputError as error:
         raise InputError(f"{chunk.origin}: {error}") from error
     return z
-
-
-def _embedded(array: pa.Array, name: str, chunk: Chunk, encoder: Encoder) -> Vectors:
-    plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    if not pa.types.is_string(plain):
-        raise OptionError(f"--text: column {name!r} is {plain}, not text; name another column")
-    missing = missing_mask(array.cast(plain) if plain != array.type else array)
-    if missing is not None:
-        row = chunk.row_number(int(np.argmax(missing)))
-        raise ColumnError(
-            f"column {name!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
-        )
-    # A text that many examples share is embedded once.
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    distinct = encoder.encode(coded.dictionary.to_pylist())
-    return _finite(np.ascontiguousarray(distinct[coded.indices.to_numpy()], np.float32), chunk)
 
 
 def write_embeddings(

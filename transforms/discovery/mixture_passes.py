@@ -9,10 +9,10 @@ import numpy as np
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.mixture import CategoricalSums, NormalSums
 from slicebeam.transforms.discovery.embed_examples import DISCOVERY, loss_column
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
 from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.encode.passes import from_arrays, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.discovery.mixture import HeadSums, Mixture, MixtureSums
+    from slicebeam.metrics.discovery.mixture import Mixture, MixtureSums
     from slicebeam.metrics.discovery.pca import Pca, PcaSums
-    from slicebeam.transforms.encode.pass_over_files import Found, RowGroup
+    from slicebeam.transforms.encode.passes import Found, RowGroup
     from slicebeam.transforms.storage.storage import StoragePath
 
 
@@ -32,12 +32,7 @@ _BLOCK = 1 << 13
 
 @dataclass(frozen=True)
 class SumForPca:
-    """The sums that principal components are computed from.
-
-    Attributes
-    ----------
-    dimensions : D of the embeddings
-    """
+    """The sums that principal components of embeddings of D dimensions are computed from."""
 
     dimensions: int
 
@@ -47,33 +42,27 @@ class SumForPca:
         for z, _ in shaping_blocks(group):
             with one_thread():
                 found += pca.sums(z)
-        return {"n": np.array([found.n]), "mean": found.mean, "scatter": found.scatter.ravel()}
+        return to_arrays(found)
 
     def total(self, parts: Sequence[Found]) -> PcaSums:
         """Return the sums over all files."""
-        D, total = self.dimensions, pca.PcaSums.zero(self.dimensions)
+        total = zero = pca.PcaSums.zero(self.dimensions)
         for part in parts:
-            scatter = part["scatter"].reshape(D, D)
-            total += pca.PcaSums(int(part["n"][0]), part["mean"], scatter)
+            total += from_arrays(zero, part)
         return total
 
 
 @dataclass(frozen=True)
 class Project:
-    """Writes the coordinates along principal axes of the embeddings in some files.
-
-    Attributes
-    ----------
-    folder : where the coordinates go, under the names of the files
-    """
+    """Writes the coordinates along principal axes of the embeddings in some files, under their names."""
 
     axes: Pca
     folder: StoragePath
 
-    def __call__(self, paths: Sequence[StoragePath]) -> Found:
+    def __call__(self, paths: Sequence[str]) -> Found:
         """Write them, and return how many there are."""
         rows = 0
-        for path in paths:
+        for path in map(storage_path, paths):
             chunk = EmbeddedChunk(path)
             others = {name: chunk.column(name) for name in chunk.names}
             with one_thread():
@@ -91,30 +80,21 @@ class SumForMixtures:
 
     def __call__(self, group: RowGroup) -> Found:
         """Return the sums over those examples of a group that shape the mixtures."""
-        found: Found = {}
         totals = [em.MixtureSums.zero(mixture) for mixture in self.mixtures]
         for z, losses in shaping_blocks(group):
             with one_thread():
                 for number, mixture in enumerate(self.mixtures):
                     own = losses[: len(mixture.heads)]
                     totals[number] += em.sums(mixture, z, own)
-        for number, total in enumerate(totals):
-            found |= {f"{number} {name}": values for name, values in _flat(total)}
-        return found
+        return to_arrays(totals)
 
     def total(self, parts: Sequence[Found]) -> list[MixtureSums]:
         """Return the sums over all files, added in their order."""
-        totals = []
-        for number, mixture in enumerate(self.mixtures):
-            total = em.MixtureSums.zero(mixture)
-            for part in parts:
-                own = {
-                    name.partition(" ")[2]: values
-                    for name, values in part.items()
-                    if name.partition(" ")[0] == str(number)
-                }
-                total += _sums_from(own, em.MixtureSums.zero(mixture))
-            totals.append(total)
+        zeros = [em.MixtureSums.zero(mixture) for mixture in self.mixtures]
+        totals = zeros
+        for part in parts:
+            read = from_arrays(zeros, part)
+            totals = [total + more for total, more in zip(totals, read, strict=True)]
         return totals
 
 
@@ -160,37 +140,3 @@ def _joined(
         losses = [np.concatenate(each) for each in zip(*(own for _, own in pieces), strict=True)]
         pieces = [(z, losses)]
     yield from (piece for piece in pieces if len(piece[0]))
-
-
-def _flat(total: MixtureSums) -> Iterator[tuple[str, NDArray[Any]]]:
-    yield "n", np.array([total.n])
-    yield "log_likelihood", np.array([total.log_likelihood])
-    yield "sizes", total.sizes
-    yield "first", total.first.ravel()
-    yield "second", total.second.ravel()
-    for number, head in enumerate(total.heads):
-        if isinstance(head, CategoricalSums):
-            yield f"counts{number}", head.counts.ravel()
-        else:
-            yield f"first{number}", head.first
-            yield f"second{number}", head.second
-
-
-def _sums_from(found: Found, zero: MixtureSums) -> MixtureSums:
-    heads: list[HeadSums] = []
-    for number, head in enumerate(zero.heads):
-        if isinstance(head, CategoricalSums):
-            heads.append(CategoricalSums(found[f"counts{number}"].reshape(head.counts.shape)))
-        else:
-            first, second = found[f"first{number}"], found[f"second{number}"]
-            heads.append(NormalSums(first, second, head.centre, head.floor))
-    return em.MixtureSums(
-        int(found["n"][0]),
-        float(found["log_likelihood"][0]),
-        found["sizes"],
-        found["first"].reshape(zero.first.shape),
-        found["second"].reshape(zero.second.shape),
-        tuple(heads),
-        zero.centre,
-        zero.loss_weight,
-    )

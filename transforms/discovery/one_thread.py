@@ -12,9 +12,8 @@ if TYPE_CHECKING:
 def one_thread() -> AbstractContextManager[Any]:
     """Return a context in which matrix products take one thread of this process.
 
-    On small blocks a second thread saves a third of the time, where a processor is free; where none is,
-    the two wait for each other ten times as long. And sums are then the same to the byte, however many
-    processors there are.
+    On small blocks a second thread saves a third of the time where a processor is free, and takes ten times
+    as long where none is. And sums are the same to the byte, however many processors there are.
     """
     limits: AbstractContextManager[Any] = _controller().limit(limits=1)
     return limits

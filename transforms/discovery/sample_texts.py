@@ -1,18 +1,18 @@
-"""SampleTexts: texts of some examples, for fitting an encoder and for phrases."""
+"""Texts of some examples, for fitting an encoder and for phrases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import ColumnError, OptionError
+from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
-from slicebeam.transforms.encode.extract_slice_keys import WriteOfChunks
+from slicebeam.transforms.encode.column import ChunkColumn
+from slicebeam.transforms.encode.column_values import boolean_mask
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import matching
 
@@ -30,12 +30,7 @@ _EXAMPLES = b"examples"
 
 @dataclass(frozen=True)
 class TextSample:
-    """Which texts are sampled, and their folder.
-
-    Attributes
-    ----------
-    seed : of the hash of an example's position
-    """
+    """Which texts are sampled, by a hash of their position, and their folder."""
 
     column: str
     share: float
@@ -61,35 +56,19 @@ class TextSample:
         return np.concatenate(rows), texts
 
 
-def sample_chunk(chunk: Chunk, wanted: TextSample) -> None:
-    """Write the sampled texts of a chunk."""
+def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:
+    """Write the sampled texts of a chunk, and return its number of rows."""
     rows = positions(chunk)
     chosen = wanted.chosen(rows)
-    column = chunk.table.column(wanted.column)
-    plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not pa.types.is_string(plain):
-        raise OptionError(
-            f"--text: column {wanted.column!r} is {plain}, not text; name another column"
-        )
-    texts = column.filter(pa.array(chosen)).cast(plain).combine_chunks()
+    column = ChunkColumn.of(chunk, wanted.column)
+    column.require_text("--text")
+    texts = column.array.filter(pa.array(chosen)).cast(column.kind)
     if texts.null_count:
-        at = int(rows[chosen][np.argmax(texts.is_null().to_numpy(zero_copy_only=False))])
-        row = chunk.row_number(at - chunk.start_row)
-        raise ColumnError(
-            f"column {wanted.column!r} has no text in row {row:,} of {chunk.origin}; drop such examples"
-        )
+        at = np.flatnonzero(chosen)[np.argmax(boolean_mask(texts.is_null()))]
+        where = column.row(int(at))
+        raise ColumnError(f"column {wanted.column!r} has no text in {where}; drop such examples")
     columns = [pa.array(rows[chosen].astype(np.int64)), texts]
     schema = pa.schema([("row", pa.int64()), ("text", texts.type)], {_EXAMPLES: str(rows.size)})
     batch = pa.record_batch(columns, schema=schema)
     write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
-
-
-@dataclass
-class SampleTexts(beam.PTransform):
-    """Write the sampled texts of chunks: PCollection of `Chunk` -> PCollection of row counts."""
-
-    wanted: TextSample
-
-    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
-        """Wire the transform."""
-        return chunks | "Sample" >> beam.ParDo(WriteOfChunks(sample_chunk, self.wanted))
+    return int(rows.size)

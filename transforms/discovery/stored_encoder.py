@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from slicebeam.transforms.encode.pass_over_files import read_found, write_found
+from slicebeam.transforms.encode.passes import read_found, write_found
 from slicebeam.transforms.encoders.lsa import LsaEncoder
 from slicebeam.transforms.storage.storage import storage_path
 

@@ -114,11 +114,6 @@ def sortable(values: pa.Array) -> NDArray[Any]:
     """Return numbers that are ordered as the values are: int64, uint64 or float64 [rows].
 
     A null has any number: see `missing_mask`.
-
-    Raises
-    ------
-    InputError
-        A decimal of more than 18 digits, which no 64-bit number holds.
     """
     kind = values.type
     if pa.types.is_decimal(kind):

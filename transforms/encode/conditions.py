@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.column_values import missing_mask, sortable
+from slicebeam.transforms.encode.column_values import sortable
+from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray
+    from slicebeam.transforms.encode.domains import Kind
 
 _ORDERED = ("<", ">=", "between")
+_INFINITE = ("Infinity", "-Infinity")
 _LISTED = ("in", "not_in", "between")
 # Rows whose slices are found together: a million truth values for a hundred slices.
 _ROWS_AT_A_TIME = 1 << 13
@@ -28,12 +30,7 @@ _ROWS_AT_A_TIME = 1 << 13
 
 @dataclass(frozen=True)
 class SliceMembership:
-    """The slices of a check: a feature that may have many values per example.
-
-    Attributes
-    ----------
-    predicates : the conditions of each slice; its position is its code
-    """
+    """The slices of a check, by their conditions: a feature that may have many values per example."""
 
     predicates: tuple[tuple[Singleton, ...], ...]
 
@@ -90,58 +87,73 @@ def _array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def holds(values: pa.Array, condition: Singleton) -> BoolArray:
-    """Return which values of a column satisfy a condition, as pandas would say.
+    """Return which values of a column (also of lists) satisfy a condition, as pandas would say.
 
-    Parameters
-    ----------
-    values : Arrow array [rows], also of lists or dictionary-encoded
-    condition : its values are compared in the column's own type
-
-    Returns
-    -------
-    bool [rows]; only ``is_null`` holds of a missing value (null or NaN)
-
-    Raises
-    ------
-    InputError
-        The column has no such op, or the condition's values are of another type.
+    The condition's values are compared in the column's own type, and only ``is_null`` holds of a missing
+    value (null or NaN). An InputError says that the column has no such op, or is of another type.
     """
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        # What is said of a value holds of all rows that have it; a null index is a missing value.
-        by_entry = np.append(holds(values.dictionary, condition), condition.op == "is_null")
-        indices = pc.fill_null(values.indices.cast(pa.int64()), len(values.dictionary))
-        return by_entry[indices.to_numpy(zero_copy_only=False)]
+    domain = _domain(condition, values.type)
+    if domain.kind == "list":
+        return np.diff(domain.encode_lists(values)[0]) > 0
+    if pa.types.is_null(values.type) and condition.op != "is_null":
+        return np.zeros(len(values), bool)
+    return domain.encode(values) == 0
+
+
+def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
+    """Return the domain with this predicate only, in the type in which pandas would compare."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    op = condition.op
     if reason := unsupported(kind):
         raise InputError(reason)
     if pa.types.is_list(kind):
-        return _lists_hold(values, condition)
-    missing = missing_mask(values)
-    if missing is None:
-        missing = np.zeros(len(values), bool)
-    if condition.op == "is_null":
-        return missing
-    if condition.op == "contains":
+        return _list_domain(condition, kind)
+    if op == "is_null":
+        kind = pa.int64() if pa.types.is_null(kind) else kind
+        return FeatureDomain("", "categorical", str(kind), (condition,), closed=False)
+    if op == "contains":
         raise InputError(f"op 'contains' is for lists, but the column is {kind}; use '=='")
-    listed = condition.value if condition.op in _LISTED else [condition.value]
+    listed = condition.value if op in _LISTED else [condition.value]
     _check_shape(condition, listed)
-    if condition.op in _ORDERED and not _has_order(kind):
+    if op in _ORDERED and not _has_order(kind):
         raise InputError(
-            f"op {condition.op!r} is for numbers, dates and times, but the column is {kind}; use '=='"
+            f"op {op!r} is for numbers, dates and times, but the column is {kind}; use '=='"
         )
-    ordered = condition.op in _ORDERED
-    values, constants = _comparable(values, listed, ordered=ordered)
-    if ordered:
-        numbers, (low, high) = sortable(values), (sortable(constants)[at] for at in (0, -1))
-        inside = np.ones(len(values), bool)
-        if condition.op != "<":
-            inside &= numbers >= low
-        if condition.op != ">=":
-            inside &= numbers < high
-    else:
-        found = pc.is_in(values, value_set=constants).to_numpy(zero_copy_only=False)
-        inside = ~found.astype(bool) if condition.op == "not_in" else found.astype(bool)
-    return inside & ~missing
+    if not pa.types.is_null(kind):
+        _check_types(listed, kind)
+    infinite = any(value in _INFINITE for value in listed)
+    if pa.types.is_integer(kind) and infinite:
+        kind = pa.float64()
+    elif pa.types.is_integer(kind):
+        # As many integers are below a fraction as below the next integer, and none equals it.
+        listed = [math.ceil(one) for one in listed if op in _ORDERED or one == int(one)]
+        kind = pa.uint64() if kind == pa.uint64() else pa.int64()
+    if op == "==":
+        op = "in"
+    value = listed if op in _LISTED else listed[0]
+    of_bins: Kind = "numeric" if op in _ORDERED else "categorical"
+    return FeatureDomain(
+        "", of_bins, str(kind), (replace(condition, op=op, value=value),), closed=False
+    )
+
+
+def _list_domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
+    op = condition.op
+    if op not in ("contains", "is_null"):
+        raise InputError(f"op {op!r} is not for lists, and the column is {kind}; use 'contains'")
+    value = replace(condition, op="==" if op == "contains" else op)
+    return replace(_domain(value, kind.value_type), kind="list")
+
+
+def _check_types(listed: list[Any], kind: pa.DataType) -> None:
+    flags = [isinstance(value, bool) for value in listed]
+    is_number = [isinstance(value, (int, float)) or value in _INFINITE for value in listed]
+    if (
+        any(flags) != pa.types.is_boolean(kind)
+        or any(flags) != all(flags)
+        or (pa.types.is_integer(kind) and not all(is_number))
+    ):
+        raise InputError(f"values {shortened(repr(listed))} do not fit a column of {kind}")
 
 
 def _check_shape(condition: Singleton, listed: Any) -> None:
@@ -158,13 +170,7 @@ def _check_shape(condition: Singleton, listed: Any) -> None:
 
 
 def check_condition(condition: Singleton, kind: pa.DataType) -> None:
-    """Hold a condition of a user against the type of its column.
-
-    Raises
-    ------
-    InputError
-        As `holds`, or no value can be in its interval.
-    """
+    """Hold a condition of a user against the type of its column."""
     holds(pa.nulls(0, kind), condition)
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if condition.op != "between":
@@ -191,47 +197,3 @@ def _has_order(kind: pa.DataType) -> bool:
     types = pa.types
     kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_temporal)
     return any(is_kind(kind) for is_kind in kinds)
-
-
-def _comparable(values: pa.Array, listed: list[Any], *, ordered: bool) -> tuple[pa.Array, pa.Array]:
-    """Return a column and constants in a type in which they are compared as pandas would."""
-    kind = values.type
-    if pa.types.is_null(kind):
-        # Nothing is there to be compared.
-        return values.cast(pa.int64()), pa.array([0, 0], pa.int64())
-    flags = [isinstance(value, bool) for value in listed]
-    if any(flags) != pa.types.is_boolean(kind) or (any(flags) and not all(flags)):
-        raise InputError(f"values {shortened(repr(listed))} do not fit a column of {kind}")
-    if pa.types.is_integer(kind):
-        infinite = [value for value in listed if value in ("Infinity", "-Infinity")]
-        if not all(isinstance(value, (int, float)) or value in infinite for value in listed):
-            raise InputError(f"values {shortened(repr(listed))} do not fit a column of {kind}")
-        if infinite:
-            return values.cast(pa.float64(), safe=False), arrow_values(listed, pa.float64())
-        if ordered:
-            # As many integers are below a fraction as below the next integer.
-            listed = [math.ceil(value) for value in listed]
-        kind = pa.uint64() if values.type == pa.uint64() else pa.int64()
-        whole = [int(value) for value in listed if value == int(value)]
-        return values.cast(kind), arrow_values(whole, kind)
-    if pa.types.is_floating(kind):
-        # pandas rounds a constant to the width of the column. Adding zero makes -0.0 the 0.0 that
-        # it equals.
-        constants = arrow_values(listed, pa.float64()).cast(kind)
-        zero = pa.scalar(0.0, kind)
-        return pc.add(values, zero), pc.add(constants, zero)
-    return values, arrow_values(listed, kind)
-
-
-def _lists_hold(values: pa.Array, condition: Singleton) -> BoolArray:
-    if condition.op == "is_null":
-        return pc.is_null(values).to_numpy(zero_copy_only=False).astype(bool)
-    if condition.op != "contains":
-        raise InputError(
-            f"op {condition.op!r} is not for lists, and the column is {values.type}; use 'contains'"
-        )
-    elements = holds(pc.list_flatten(values), Singleton(condition.field, "==", condition.value))
-    rows = pc.list_parent_indices(values).to_numpy(zero_copy_only=False)
-    held = np.zeros(len(values), bool)
-    held[rows[elements]] = True
-    return held

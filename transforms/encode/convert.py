@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -36,14 +37,9 @@ _CSV_BLOCK_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Conversion:
-    """How files are read.
+    """How files are read: names, lines before the header and delimiter of CSV files.
 
-    Attributes
-    ----------
-    column_names : names of the columns of CSV files without a header, or none
-    skip_rows : lines before the header of a CSV file
-    sparse_keys : whether a file may lack columns that others have, as in JSON Lines
-    delimiter : character between the values of a CSV file
+    `sparse_keys`: whether a file may lack columns that others have, as in JSON Lines.
     """
 
     folder: StoragePath
@@ -66,11 +62,12 @@ def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Tabl
     return read_json_blocks(path) if kind == "jsonl" else read_tfrecord_blocks(path)
 
 
-def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -> None:
-    """Write the blocks of a file as Parquet parts, and their description as JSON.
+def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
+    """Write the blocks of a file as Parquet parts, and their description as JSON; return its path.
 
     CSV is written as text: what type a column has is known only when all of it was seen.
     """
+    number, path, kind = file
     kinds: dict[str, ColumnKinds] = {}
     parts: list[dict[str, Any]] = []
     row = 0
@@ -90,20 +87,11 @@ def convert_file(number: int, path: str, kind: Format, conversion: Conversion) -
         "kinds": {name: int(column.kinds) for name, column in kinds.items()},
     }
     write_facts(conversion.folder / f"{number:05d}.json", facts)
+    return path
 
 
 def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
-    """Return the source of converted files, with the types of their columns.
-
-    Parameters
-    ----------
-    paths : of all files that were converted
-
-    Raises
-    ------
-    EngineError
-        What one was converted to is not there, or is not what was written.
-    """
+    """Return the source of all files that were converted, with the types of their columns."""
     files: list[StoredFile] = []
     kinds: dict[str, ColumnKinds] = {}
     for number, converted in enumerate(paths):
@@ -129,15 +117,6 @@ def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
     return open_parquet(files, text_types=typed, allow_missing=conversion.sparse_keys)
 
 
-class _Convert(beam.DoFn):
-    def __init__(self, conversion: Conversion) -> None:
-        self.conversion = conversion
-
-    def process(self, element: tuple[int, str, Format]) -> Iterator[str]:
-        convert_file(*element, self.conversion)
-        yield element[1]
-
-
 @dataclass
 class ConvertToParquet(beam.PTransform):
     """Convert files: pipeline -> PCollection of the paths that are done."""
@@ -148,11 +127,8 @@ class ConvertToParquet(beam.PTransform):
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[str]:
         """Wire the transform."""
         numbered = [(number, path, kind) for number, (path, kind) in enumerate(self.files)]
-        return (
-            pipeline
-            | "Files" >> beam.Create(numbered)
-            | "Convert" >> beam.ParDo(_Convert(self.conversion))
-        )
+        convert = partial(convert_file, self.conversion)
+        return pipeline | "Files" >> beam.Create(numbered) | "Convert" >> beam.Map(convert)
 
     def is_written(self) -> bool:
         """Return whether the parts and the notes of all files, and nothing else, are there."""

@@ -89,24 +89,10 @@ def members(
     queries: Mapping[str, NDArray[np.float32]] | None = None,
     id_field: str | None = None,
 ) -> BoolArray:
-    """Return which examples of a chunk a rule takes in.
+    """Return which examples of a chunk (with the columns that `columns_of` names) a rule takes in.
 
-    Parameters
-    ----------
-    table : with the columns that `columns_of` names
-    embeddings : float [rows, d] raw embeddings, where `needs_embeddings`
-    queries : text -> float [d] its embedding, for each of `queries_of`
-    id_field : column of the ids, where `needs_ids`
-
-    Returns
-    -------
-    bool [rows]
-
-    Raises
-    ------
-    InputError
-        A column is missing or of another type than the rule speaks of, there are no embeddings or
-        no ids, or they have another dimension or type.
+    Where the rule needs them: raw embeddings float [rows, d], the embeddings of the texts of `queries_of`,
+    and the column of ids.
     """
     if isinstance(rule, (AnyOf, AllOf)):
         join = np.logical_or if isinstance(rule, AnyOf) else np.logical_and
@@ -180,22 +166,7 @@ def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> p
 
 
 def similarities(embeddings: Embeddings, query: NDArray[np.floating]) -> FloatArray:
-    """Return the cosine of the angle between each embedding and that of a text.
-
-    Parameters
-    ----------
-    embeddings : float [rows, d]
-    query : float [d]
-
-    Returns
-    -------
-    float64 [rows], 0 where one of the two is zero
-
-    Raises
-    ------
-    InputError
-        They have different dimensions.
-    """
+    """Return the cosine between embeddings [rows, d] and that of a text [d]; 0 where one is zero."""
     direction = np.asarray(query, np.float64)
     length = float(np.linalg.norm(direction))
     products = _products(embeddings, direction / length if length else direction)

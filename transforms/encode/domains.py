@@ -36,14 +36,9 @@ Kind = Literal["categorical", "numeric", "list"]
 class ColumnSummary:
     """A summary of a column in the data of a run; later data is compared with it.
 
-    Attributes
-    ----------
-    other : examples whose value has no predicate of its own; of a list column, elements
-    largest_other : examples with the most frequent of these values
-    low, high : smallest and largest value of a numeric column, as JSON; None for other columns
-    below, above : examples with a value smaller or larger than any of the earlier run that the
-        domain is from; None if its range is unknown
-    distinct : different values of a column that is not a list; None if they were not counted
+    `other` examples (or list elements) have values without a predicate, `largest_other` the most frequent
+    of these. `low`, `high` are the ends of a numeric column as JSON, and `below`, `above` how many examples
+    are outside those of the run that the domain is from. None: unknown, or not for this kind.
     """
 
     missing: int
@@ -58,13 +53,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class UnseenValue:
-    """A value without a predicate in an earlier run.
-
-    Attributes
-    ----------
-    value : as JSON
-    occurred : whether the earlier run may have held it among its other values
-    """
+    """A value (JSON) without a predicate in an earlier run, which may have held it among the others."""
 
     value: Any
     n: int
@@ -73,20 +62,12 @@ class UnseenValue:
 
 @dataclass(frozen=True)
 class FeatureDomain:
-    """The singleton predicates of one feature.
+    """The singleton predicates of one feature: the position of a predicate is its code.
 
-    Attributes
-    ----------
-    kind : ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or ``list``
-        (a predicate per element, an example may satisfy many)
-    data_type : Arrow type of the column, of the elements for a list; for a domain that other data
-        brought, the type in which the column is held against the predicates
-    singletons : the predicates; the position of a predicate is its code
-    error : bound of the relative rank or count error of a sketch; 0.0 means exact
-    closed : whether every value of the data has a code; false where other data brought the domain
-        and it was not completed for this one
-    seen : the values outside the predicates; None in a document of an older version
-    new_values : those that the run which the domain is from had no predicate for
+    A domain is ``categorical`` (values, *other*, *missing*), ``numeric`` (bins, *missing*) or a ``list``
+    (a predicate per element, an example may satisfy many). `data_type` is the Arrow type in which values
+    (or elements) are compared. `closed`: whether every value has a code; false for a domain of another run
+    that was not extended to this data. `error` bounds the relative rank or count error of a sketch.
     """
 
     name: str
@@ -109,22 +90,8 @@ class FeatureDomain:
         return self.size + (0 if self.closed or self.kind == "list" else 1)
 
     def encode(self, values: pa.Array) -> IntArray:
-        """Return the code of every value, ``size`` for a value that satisfies no predicate.
-
-        Parameters
-        ----------
-        values : Arrow array [rows] of a type that casts to ``data_type``, not a list
-
-        Returns
-        -------
-        int64 array [rows] in ``[0, radix)``
-
-        Raises
-        ------
-        InputError
-            A value that ``data_type`` does not hold, or that a closed domain has no bin for.
-        """
-        codes = self._numeric_codes(values) if self.kind == "numeric" else self._value_codes(values)
+        """Return the code of every value, ``size`` for a value that satisfies no predicate: int64 [rows]."""
+        codes = self._codes(values)
         if self.closed and codes.size and codes.max() >= self.size:
             row = int(np.argmax(codes))
             raise ColumnError(
@@ -135,7 +102,7 @@ class FeatureDomain:
     def names(self, values: pa.Array) -> BoolArray:
         """Return which values have a predicate of their own; not for numeric domains."""
         own = [one.op in ("==", "contains") for one in self.singletons]
-        return np.array([*own, False])[self._value_codes(values)]
+        return np.array([*own, False])[self._codes(values)]
 
     def encode_lists(self, values: pa.Array) -> tuple[IntArray, IntArray]:
         """Return (offsets [rows + 1], codes) of a list column: the predicates each example meets.
@@ -143,8 +110,8 @@ class FeatureDomain:
         An element that is repeated in an example counts once; one without a predicate is dropped.
         """
         rows = pc.list_parent_indices(values).to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = self._value_codes(pc.list_flatten(values))
-        # _value_codes gives a null element the code of *missing*: only a null list is missing.
+        codes = self._codes(pc.list_flatten(values))
+        # A null element has the code of *missing*, but only a null list is missing.
         keep = (codes < self.size) & (codes != self._null_code)
         packed = rows[keep] * (self.size + 1) + codes[keep]
         if self._missing is not None:
@@ -169,12 +136,17 @@ class FeatureDomain:
 
     @cached_property
     def _value_set(self) -> tuple[pa.Array, IntArray]:
-        ops = {"==", "contains"}
-        codes = [i for i, s in enumerate(self.singletons) if s.op in ops]
-        values = self.constants([self.singletons[i].value for i in codes])
-        if len(values.unique()) < len(values):
+        coded: dict[Any, int] = {}
+        for code, one in enumerate(self.singletons):
+            if one.op in ("==", "contains", "in"):
+                coded |= dict.fromkeys(one.value if one.op == "in" else [one.value], code)
+        if self._other is not None:
+            # What *other* excludes without having a predicate satisfies none.
+            coded = dict.fromkeys(self.singletons[self._other].value, self.size) | coded
+        values = self.constants(list(coded))
+        if len(values.unique()) < len(values) and self.size > 1:
             raise self._too_narrow()
-        return values, np.array(codes, np.int64)
+        return values, np.array(list(coded.values()), np.int64)
 
     def constants(self, values: list[Any]) -> pa.Array:
         """Return JSON values in the type in which the column is compared with them."""
@@ -190,13 +162,7 @@ class FeatureDomain:
         )
 
     def comparable(self, values: pa.Array) -> pa.Array:
-        """Return values in the type in which they are compared with the predicates.
-
-        Raises
-        ------
-        InputError
-            A value that ``data_type`` does not hold.
-        """
+        """Return values in the type in which they are compared with the predicates."""
         kind = self._arrow_type
         if values.type == kind:
             return values
@@ -207,25 +173,27 @@ class FeatureDomain:
             reason = str(error).splitlines()[0]
             raise ColumnError(f"column {self.name!r} does not fit its domain: {reason}") from error
 
-    def _value_codes(self, values: pa.Array) -> IntArray:
+    def _codes(self, values: pa.Array) -> IntArray:
         if pa.types.is_dictionary(values.type):
-            by_entry = np.append(self._value_codes(values.dictionary), self._null_code)
             # A null index stands for a missing value: the entry after the last.
+            by_entry = np.append(self._codes(values.dictionary), self._null_code)
             indices = pc.fill_null(values.indices.cast(pa.int64()), len(values.dictionary))
             return by_entry[indices.to_numpy(zero_copy_only=False)]
-        value_set, codes = self._value_set
         missing = missing_mask(values)
         values = self.comparable(values)
+        codes = self._bin_codes(values) if self.kind == "numeric" else self._value_codes(values)
+        if missing is not None:
+            codes[missing] = self._null_code
+        return codes
+
+    def _value_codes(self, values: pa.Array) -> IntArray:
+        value_set, codes = self._value_set
         if pa.types.is_floating(values.type):
             # Adding zero makes -0.0 the 0.0 that it equals.
             values = pc.add(values, pa.scalar(0.0, values.type))
         found = pc.index_in(values, value_set=value_set)
         positions = pc.fill_null(found, len(codes)).to_numpy(zero_copy_only=False)
-        unlisted = self.size if self._other is None else self._other
-        coded = np.append(codes, unlisted)[positions]
-        if missing is not None:
-            coded[missing] = self._null_code
-        return coded
+        return np.append(codes, self.size if self._other is None else self._other)[positions]
 
     @property
     def _null_code(self) -> int:
@@ -242,11 +210,10 @@ class FeatureDomain:
             raise self._too_narrow()
         return low, high, ops
 
-    def _numeric_codes(self, values: pa.Array) -> IntArray:
+    def _bin_codes(self, values: pa.Array) -> IntArray:
         low, high, ops = self._bins
         first, last, point = (ops == op for op in ("<", ">=", "=="))
-        missing = missing_mask(values)
-        numbers = sortable(self.comparable(values))
+        numbers = sortable(values)
         # The first bin has no lower edge: its place in the order is before all others.
         inner = low[1:] if first.size and first[0] else low
         shift = 0 if first.size and first[0] else -1
@@ -258,8 +225,6 @@ class FeatureDomain:
             # The bins of other data may have gaps, after the first one too.
             held &= np.where(point[at], numbers == low[at], last[at] | (numbers < high[at]))
             codes = np.where(held, codes, self.size)
-        if missing is not None:
-            codes[missing] = self._null_code
         return codes.astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""ExtractPredictions: the inputs of metrics for each example, from columns, scores or a model."""
+"""The outcome of each example, from columns, scores or a model: what metrics need of it."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.measures.base import Needs
-from slicebeam.metrics.registry import averaged_column
-from slicebeam.transforms.encode.column_values import missing_mask
+from slicebeam.metrics.registry import averaged_column, metric
+from slicebeam.transforms.encode.column import ChunkColumn, plain_type
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.transforms.encode.sources import Chunk
 
 # Classes beyond this number are not listed: such a label is not a class.
 MOST_CLASSES = 1000
 # The third power of a larger value may be no float64.
 _LARGEST = 1e75
-# A float64 holds all integers up to here.
-_LARGEST_INTEGER = np.uint64(2**53)
 
 Side = Literal["prediction", "baseline"]
 _SIDES: tuple[Side, ...] = ("prediction", "baseline")
@@ -38,15 +35,9 @@ Given = Literal["class", "score", "number", "output"]
 
 @dataclass(frozen=True)
 class Predictor:
-    """The source of the predictions of one model.
+    """Where the predictions of one model are: columns of classes or numbers, of scores, of losses, or a file.
 
-    Attributes
-    ----------
-    column : column of predicted classes, or of predicted numbers
-    score : column of scores, the probability of the positive class; without the others it also
-        predicts the class
-    model : file of a model, or ``module:function``
-    loss : column of each example's loss
+    A score is the probability of the positive class; without the others it also predicts the class.
     """
 
     column: str | None = None
@@ -59,18 +50,10 @@ class Predictor:
 class Outcome:
     """The measurements of each example, and their columns.
 
-    Attributes
-    ----------
-    label : column of true classes, or of true numbers
-    class_type : Arrow type text in which classes are compared; empty where none are
-    new, old : the model, and the baseline if there is one
-    is_paired : whether metrics compare the two; else only their classes are, by ``disagreement``
-    positive_class : the class that scores and binary metrics speak of, None without them
-    threshold : a score of at least this predicts the positive class
-    needs : what the metrics want to know
-    weight : column of the examples' weights
-    cuts_models : whether the threshold is for probabilities of models, too, which have classes of
-        their own
+    `class_type` is the Arrow type in which classes are compared, if any are. `is_paired`: whether metrics
+    compare the two models; else only their classes are, by ``disagreement``. A score of at least `threshold`
+    predicts the positive class. `cuts_models`: whether it is applied to the probabilities of models, too,
+    instead of using the classes that they predict.
     """
 
     label: str | None
@@ -100,119 +83,30 @@ class Outcome:
 
 
 def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.DataType) -> str:
-    """Return the type in which labels and predictions are compared.
-
-    Raises
-    ------
-    InputError
-        They could never be equal, as text and numbers, or are no classes.
-    """
+    """Return the type in which labels and predictions are compared."""
     kinds = {
         name: _class_kind(name, kind) for name, kind in ((label, label_type), (other, other_type))
     }
     if kinds[label] != kinds[other]:
         raise InputError(
-            f"label {label!r} is {kinds[label]} ({_plain(label_type)}) and prediction {other!r} "
-            f"is {kinds[other]} ({_plain(other_type)}): they can never be equal; convert one of "
+            f"label {label!r} is {kinds[label]} ({plain_type(label_type)}) and prediction {other!r} "
+            f"is {kinds[other]} ({plain_type(other_type)}): they can never be equal; convert one of "
             "them"
         )
     if kinds[label] == "text":
         return "string"
-    floating = any(pa.types.is_floating(_plain(kind)) for kind in (label_type, other_type))
+    floating = any(pa.types.is_floating(plain_type(kind)) for kind in (label_type, other_type))
     return "double" if floating else "int64"
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
 def _class_kind(name: str, kind: pa.DataType) -> str:
-    kind = _plain(kind)
+    kind = plain_type(kind)
     if pa.types.is_string(kind):
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
     raise ColumnError(
         f"column {name!r} of {kind} does not contain classes; use text, integers or booleans"
-    )
-
-
-def classes(column: pa.ChunkedArray, data_type: str, name: str, chunk: Chunk) -> pa.Array:
-    """Return a column of classes in the common type.
-
-    Raises
-    ------
-    InputError
-        A class is missing, or is none of the common type.
-    """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    _refuse_missing(array, name, chunk)
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    target = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64()}[data_type]
-    try:
-        return array.cast(target)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"{name!r} does not contain classes of the label's type: "
-            f"{str(error).splitlines()[0]}; give predicted classes"
-        ) from error
-
-
-def _refuse_missing(array: pa.Array, name: str, chunk: Chunk) -> None:
-    plain = array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
-    missing = missing_mask(plain)
-    if missing is not None:
-        row = chunk.row_number(int(np.argmax(missing)))
-        raise ColumnError(
-            f"column {name!r} has no value in row {row:,} of {chunk.origin}; "
-            "drop such examples or fill the column"
-        )
-
-
-def numbers(column: pa.ChunkedArray, name: str, chunk: Chunk, what: str) -> FloatArray:
-    """Return a numeric column [rows].
-
-    Parameters
-    ----------
-    what : what needs a number, such as ``a score`` or ``--metric mse``
-
-    Raises
-    ------
-    InputError
-        A number is missing, an integer is beyond 2^53, or the column is not numeric.
-    """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    kind = _plain(array.type)
-    types = pa.types
-    if types.is_boolean(kind) and what != "a score":
-        array, kind = array.cast(pa.int8()), pa.int8()
-    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)):
-        raise InputError(
-            f"column {name!r} is {kind}, but {what} is a number; name a numeric column"
-            if what.startswith("a ")
-            else f"column {name!r} is {kind}, but {what} takes numbers; name a numeric column, or "
-            "another metric"
-        )
-    _refuse_missing(array, name, chunk)
-    array = array.cast(kind)
-    try:
-        values: FloatArray = array.cast(pa.float64()).to_numpy()
-    except pa.ArrowInvalid as error:
-        raise InputError(_rounded(array.to_numpy(), name, chunk)) from error
-    return values
-
-
-def _rounded(integers: NDArray[np.integer[Any]], name: str, chunk: Chunk) -> str:
-    """Return an error about integers that a float64 may round, so that different ones tie."""
-    # As uint64 the size of the smallest int64 is right, too.
-    at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
-    return (
-        f"column {name!r} holds {integers[at]} in row {chunk.row_number(at):,} of "
-        f"{chunk.origin}, but integers beyond 2^53 lose digits as floating-point numbers; "
-        "subtract a constant, or write the column as double"
     )
 
 
@@ -223,18 +117,10 @@ def model_column(side: Side, given: Given = "class") -> str:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The output of ExtractPredictions for a chunk.
+    """What metrics need of a chunk: arrays [rows] by name, and whether they are the old model's.
 
-    Attributes
-    ----------
-    indicators : bool [rows] by name and whether it is the old model's
-    classes : the distinct classes seen, by ``label`` and side; None if there are too many
-    pairs : classes of each row, by ``label`` and side, where they are counted in pairs
-    predicted : predicted class of each row by side, or whether it is the positive one
-    scores : float64 [rows] for each model
-    values : float64 [rows] by name and whether it is the old model's
-    weights : float64 [rows], None if there are none
-    labels : the true class of each row, None if labels are no classes
+    `classes` are those seen by ``label`` and side, None if there are too many; `pairs` the class of each
+    row where they are counted in pairs; `predicted` its class, or whether it is the positive one.
     """
 
     indicators: dict[tuple[str, bool], BoolArray]
@@ -248,19 +134,13 @@ class Predicted:
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
-    """Return the measurements that the metrics need for the examples of a chunk.
-
-    Parameters
-    ----------
-    chunk : with the label and the columns of predictions or scores
-    """
+    """Return the measurements that the metrics need for the examples of a chunk."""
     needs = outcome.needs
     weights = _weights(chunk, outcome)
     label: pa.Array | None = None
     positive: BoolArray | None = None
     if outcome.label is not None and outcome.uses_classes:
-        column = chunk.table.column(outcome.label)
-        label = classes(column, outcome.class_type, outcome.label, chunk)
+        label = ChunkColumn.of(chunk, outcome.label).classes(outcome.class_type)
     found = Predicted({}, {}, {}, {}, {}, weights, label)
     if label is not None:
         found.classes["label"] = _distinct(label)
@@ -272,8 +152,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     truth = None
     of_errors = "--metric " + ", ".join(v for v in needs.values if v in ("mse", "mae", "bias"))
     if outcome.label is not None and needs.predicted_numbers:
-        column = chunk.table.column(outcome.label)
-        truth = _finite(numbers(column, outcome.label, chunk, of_errors), outcome.label, chunk)
+        truth = ChunkColumn.of(chunk, outcome.label).numbers(of_errors, _LARGEST)
     for side in _SIDES:
         predictor = outcome.predictor(side)
         if predictor is None:
@@ -284,27 +163,26 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
                 _add_classes(found, label, positive, side, predictor, outcome, chunk)
             continue
         if predictor.loss and needs.losses:
-            loss = numbers(chunk.table.column(predictor.loss), predictor.loss, chunk, "a loss")
-            found.values["loss", old] = _finite(loss, predictor.loss, chunk)
+            loss = ChunkColumn.of(chunk, predictor.loss).numbers("a loss", _LARGEST)
+            found.values["loss", old] = loss
         if needs.scores:
             name = predictor.score or model_column(side, "score")
-            found.scores[side] = numbers(chunk.table.column(name), name, chunk, "a score")
+            found.scores[side] = ChunkColumn.of(chunk, name).numbers("a score")
             if positive is not None:
                 _add_losses(found, positive, old, needs, name, chunk)
         if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
         if truth is not None:
             name = predictor.column or predictor.score or model_column(side, "number")
-            predicted = numbers(chunk.table.column(name), name, chunk, of_errors)
-            _add_errors(found, _finite(predicted, name, chunk) - truth, old, needs)
+            predicted = ChunkColumn.of(chunk, name).numbers(of_errors, _LARGEST)
+            _add_errors(found, predicted - truth, old, needs)
     if needs.two_models:
         found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
         averaged = averaged_column(value)
         if averaged is not None:
-            column = chunk.table.column(averaged)
-            number = numbers(column, averaged, chunk, f"--metric {value}")
-            found.values[value, False] = _finite(number, averaged, chunk)
+            number = ChunkColumn.of(chunk, averaged).numbers(f"--metric {value}", _LARGEST)
+            found.values[value, False] = number
     return found
 
 
@@ -328,29 +206,11 @@ def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
 def _weights(chunk: Chunk, outcome: Outcome) -> FloatArray | None:
     if outcome.weight is None:
         return None
-    column = chunk.table.column(outcome.weight)
-    weights = numbers(column, outcome.weight, chunk, "a weight")
+    column = ChunkColumn.of(chunk, outcome.weight)
     # Weights are summed in units of about the largest one.
-    weights = _finite(weights, outcome.weight, chunk, largest=np.finfo(np.float64).max)
-    if weights.size and weights.min() < 0:
-        row = chunk.row_number(int(np.argmin(weights)))
-        raise InputError(
-            f"weight column {outcome.weight!r} holds {weights.min():g} in row {row:,} of "
-            f"{chunk.origin}; a weight is at least 0"
-        )
+    weights = column.numbers("a weight", np.finfo(np.float64).max)
+    column.refuse(weights < 0, weights, "; a weight is at least 0", "weight column")
     return weights
-
-
-def _finite(values: FloatArray, name: str, chunk: Chunk, largest: float = _LARGEST) -> FloatArray:
-    """Return values whose powers can be summed."""
-    wrong = ~(np.abs(values) <= largest)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ColumnError(
-            f"column {name!r} holds {values[at]:g} in row {chunk.row_number(at):,} of "
-            f"{chunk.origin}, which cannot be summed; drop such examples or bound the column"
-        )
-    return values
 
 
 def _is_positive(label: pa.Array, outcome: Outcome) -> BoolArray:
@@ -377,12 +237,7 @@ def _add_losses(
 
 def _refuse_all_but_probabilities(score: FloatArray, name: str, chunk: Chunk, why: str) -> None:
     wrong = ~((score >= 0) & (score <= 1))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(
-            f"score column {name!r} holds {score[at]:g} in row {chunk.row_number(at):,} of "
-            f"{chunk.origin}, but {why}"
-        )
+    ChunkColumn.of(chunk, name).refuse(wrong, score, f", but {why}", "score column")
 
 
 def _add_classes(
@@ -400,7 +255,7 @@ def _add_classes(
     if predictor.column is None and predictor.model is None and predictor.score is not None:
         score = found.scores.get(side)
         if score is None:
-            score = numbers(chunk.table.column(predictor.score), predictor.score, chunk, "a score")
+            score = ChunkColumn.of(chunk, predictor.score).numbers("a score")
         _refuse_all_but_probabilities(
             score,
             predictor.score,
@@ -422,7 +277,7 @@ def _add_classes(
     else:
         name = predictor.column or model_column(side)
         shown = predictor.column or f"the predictions of {predictor.model}"
-        predicted = classes(chunk.table.column(name), outcome.class_type, shown, chunk)
+        predicted = ChunkColumn.of(chunk, name, shown).classes(outcome.class_type)
         found.classes[side] = _distinct(predicted)
         found.predicted[side] = predicted
         wrong = _numpy(pc.not_equal(label, predicted))
@@ -449,13 +304,7 @@ def _distinct(array: pa.Array) -> list[Any] | None:
 def check_classes(
     seen: Iterable[dict[str, list[Any] | None]], outcome: Outcome, *, is_positive_named: bool
 ) -> list[Any]:
-    """Return all classes of the label, after checking that predictions speak of the same ones.
-
-    Raises
-    ------
-    InputError
-        No predicted class is ever a label, the label is not a class, or the positive class is none.
-    """
+    """Return all classes of the label, after checking that predictions speak of the same ones."""
     if not outcome.uses_classes:
         return []
     merged: dict[str, set[Any] | None] = {}
@@ -527,3 +376,121 @@ def _some(values: set[Any]) -> str:
     return ", ".join(shortened(repr(value)) for value in shown) + (
         ", …" if len(values) > len(shown) else ""
     )
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Losses [rows] of examples by the new model, and by the old one where there are two."""
+
+    new: FloatArray
+    old: FloatArray | None
+    is_zero_one: bool
+
+    @property
+    def change(self) -> FloatArray:
+        """D = loss before minus loss after, above 0 where it improved; of one model, minus its loss."""
+        return -self.new if self.old is None else self.old - self.new
+
+    @property
+    def each(self) -> list[FloatArray]:
+        """One column for each model."""
+        return [self.new] if self.old is None else [self.new, self.old]
+
+
+def has_losses(name: str) -> bool:
+    """Return whether each example has a loss of its own in a metric, or is right or wrong in it."""
+    needs = metric(name).needs
+    return bool(needs.values) or needs.predicted_classes
+
+
+def losses_of(predicted: Predicted, name: str, *, baseline: bool) -> Losses | None:
+    """Return the losses of a chunk's examples in a metric: the value that it averages, else wrong classes."""
+    sides = (False, True) if baseline else (False,)
+    values = metric(name).needs.values
+    if values:
+        # What is better when it is higher is no loss.
+        sign = -1.0 if metric(name).higher_is_better else 1.0
+        new, *old = (sign * predicted.values[values[0], side] for side in sides)
+        is_zero_one = all(bool(np.isin(loss, (0, 1)).all()) for loss in (new, *old))
+        return Losses(new, old[0] if old else None, is_zero_one)
+    wrong = [_wrong(predicted, old=side) for side in sides]
+    new_wrong, *old_wrong = [one.astype(np.float64) for one in wrong if one is not None]
+    return Losses(new_wrong, old_wrong[0] if old_wrong else None, is_zero_one=True)
+
+
+def _wrong(predicted: Predicted, *, old: bool) -> BoolArray:
+    """Return which examples the model puts in a wrong class."""
+    if ("wrong", old) in predicted.indicators:
+        return predicted.indicators["wrong", old]
+    if ("predicted", old) in predicted.indicators and ("positive", False) in predicted.indicators:
+        return predicted.indicators["predicted", old] != predicted.indicators["positive", False]
+    side = "baseline" if old else "prediction"
+    same = pc.equal(predicted.pairs["label"], predicted.pairs[side])
+    right: BoolArray = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+    return ~right
+
+
+# A column is not counted with the label where there are more cells of a value and a class.
+MOST_CELLS = 4096
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How many examples have each class (sorted), and each value of a feature and class: [codes, classes].
+
+    Lists, and features with more than `MOST_CELLS` cells, have no table.
+    """
+
+    classes: tuple[Any, ...]
+    sizes: IntArray
+    tables: tuple[IntArray | None, ...]
+
+
+def count_labels(
+    labels: pa.Array | None, codes: Sequence[IntArray | Ragged], radices: Sequence[int]
+) -> dict[str, Any] | None:
+    """Return the counts of a shard as JSON; None where there are no classes, or too many."""
+    if labels is None:
+        return None
+    coded = labels.dictionary_encode()
+    classes, label = coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
+    if len(classes) > MOST_CLASSES:
+        return None
+    tables: list[list[int] | None] = []
+    for code, radix in zip(codes, radices, strict=True):
+        cells = radix * len(classes)
+        if isinstance(code, Ragged) or cells > MOST_CELLS:
+            tables.append(None)
+        else:
+            tables.append(np.bincount(code * len(classes) + label, minlength=cells).tolist())
+    sizes = np.bincount(label, minlength=len(classes)).tolist()
+    return {"classes": classes, "sizes": sizes, "tables": tables}
+
+
+def sum_labels(
+    shards: Sequence[Mapping[str, Any] | None], radices: Sequence[int]
+) -> LabelCounts | None:
+    """Return the counts of all shards, as `count_labels` returned them; None if those of one are missing."""
+    counted = [one for one in shards if one is not None]
+    if len(counted) < len(shards):
+        return None
+    classes = sorted({name for one in counted for name in one["classes"]})
+    position = {name: at for at, name in enumerate(classes)}
+    columns = [np.array([position[name] for name in one["classes"]], int) for one in counted]
+    sizes = np.zeros(len(classes), np.int64)
+    for one, own in zip(counted, columns, strict=True):
+        # Classes may be equal and yet two in a shard, such as 0.0 and -0.0.
+        np.add.at(sizes, own, np.array(one["sizes"], np.int64))
+    tables: list[IntArray | None] = []
+    for feature, radix in enumerate(radices):
+        parts = [one["tables"][feature] for one in counted]
+        # Each shard has a part of the classes, and so perhaps few enough cells.
+        if radix * len(classes) > MOST_CELLS or any(part is None for part in parts):
+            tables.append(None)
+            continue
+        table = np.zeros((radix, len(classes)), np.int64)
+        for part, own in zip(parts, columns, strict=True):
+            counts = np.array(part, np.int64).reshape(radix, own.size)
+            np.add.at(table.T, own, counts.T)
+        tables.append(table)
+    return LabelCounts(tuple(classes), sizes, tuple(tables))

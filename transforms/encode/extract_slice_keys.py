@@ -1,24 +1,22 @@
-"""ExtractSliceKeys: every value becomes a small code, and every example a cell; written once."""
+"""Shards: every value becomes a small code, and every example a cell; written once."""
 
 from __future__ import annotations
 
 import json
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import averaged_column
-from slicebeam.transforms.encode.column_values import missing_mask, sortable
-from slicebeam.transforms.encode.extract_predictions import extract_predictions
-from slicebeam.transforms.encode.label_counts import count_labels
+from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
+from slicebeam.transforms.encode.extract_predictions import count_labels, extract_predictions
 from slicebeam.transforms.encode.shards import (
     CLASS_COLUMNS,
     CONTENT,
@@ -30,7 +28,7 @@ from slicebeam.transforms.encode.shards import (
 from slicebeam.transforms.encode.sources import read_split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,15 +48,8 @@ _POLYNOMIAL_BASE = np.uint64(0x517CC1B727220A95)
 class Encoding:
     """How examples become shards.
 
-    Attributes
-    ----------
-    domains : of the features, in order
-    space : the statistics that metrics need, before their scales are known
-    example_id : column that identifies an example, or its group, when examples are resampled; None
-        for what the example holds
-    model_columns : what each model file reads, by side
-    given : the slices of a check, which has no domains
-    is_resampled : whether examples are resampled
+    `space` has no scales yet. `example_id` identifies an example, or its group, where examples are
+    resampled; else their content does. `given` are the slices of a check, which has no domains.
     """
 
     source: Source
@@ -98,8 +89,8 @@ def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
     return folder / f"{split:06d}-{batch:06d}.arrow"
 
 
-def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
-    """Write the shard of a chunk."""
+def encode_chunk(encoding: Encoding, chunk: Chunk) -> int:
+    """Write the shard of a chunk, and return its number of rows."""
     predicted = extract_predictions(chunk, encoding.outcome)
     space = encoding.space
     cells = np.zeros(chunk.table.num_rows, np.int64)
@@ -124,8 +115,8 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
     unweighted = {name: values for name, values in measured.items() if name != WEIGHT}
     contents = row_contents(codes, cells, _bits(unweighted, pairs))
     if encoding.example_id:
-        array = chunk.table.column(encoding.example_id).combine_chunks()
-        measured["id"] = id_hashes(array, chunk, encoding.id_option)
+        ids = ChunkColumn.of(chunk, encoding.example_id).array
+        measured["id"] = id_hashes(ids, chunk, encoding.id_option)
     elif encoding.is_resampled:
         measured[CONTENT] = contents
     facts = {
@@ -145,6 +136,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> None:
     }
     path = shard_path(encoding.folder, chunk.split, chunk.batch)
     write_shard(path, codes, radices, measured, facts)
+    return chunk.table.num_rows
 
 
 def _differs(predicted: Predicted) -> bool | None:
@@ -220,67 +212,6 @@ def row_contents(
     return splitmix64(state)
 
 
-def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:
-    """Return 64 bits [rows] of each example's id, from its value alone.
-
-    Raises
-    ------
-    InputError
-        An id is missing, or the column is neither text nor integers.
-    """
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    missing = missing_mask(array)
-    if missing is not None:
-        row = chunk.row_number(int(np.argmax(missing)))
-        raise InputError(f"{option} has no value in row {row:,} of {chunk.origin}")
-    if pa.types.is_integer(array.type):
-        return splitmix64(sortable(array).astype(np.uint64))
-    if not pa.types.is_string(array.type):
-        raise InputError(f"{option} column is {array.type}; an id is text or an integer")
-    lengths = pc.binary_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
-    hashes = splitmix64(lengths.astype(np.uint64))
-    # Ids of similar length go together: padded to the longest of all, a few could fill the memory.
-    # The class, and so the hash, is of the id's own length.
-    doublings = np.ceil(np.log2(np.maximum(1, -(-lengths // 8)))).astype(np.int64)
-    for doubling in np.unique(doublings):
-        words = 1 << int(doubling)
-        rows = np.flatnonzero(doublings == doubling)
-        texts = array.take(pa.array(rows)).cast(pa.binary())
-        padded = np.array(texts.to_numpy(zero_copy_only=False), dtype=f"S{8 * words}")
-        matrix = padded.view("<u8").reshape(len(rows), words)
-        state = hashes[rows]
-        for column in range(words):
-            state = splitmix64(state ^ matrix[:, column])
-        hashes[rows] = state
-    return hashes
-
-
-class _Read(beam.DoFn):
-    def __init__(self, source: Source, columns: list[str]) -> None:
-        self.source, self.columns = source, columns
-
-    def process(self, split: Split) -> Iterator[Chunk]:
-        yield from read_split(self.source, split, self.columns)
-
-
-class WriteOfChunks(beam.DoFn):
-    """Writes something of each chunk, and yields its number of rows.
-
-    Parameters
-    ----------
-    write : function of a chunk and of the settings; both are sent to the workers
-    """
-
-    def __init__(self, write: Callable[[Chunk, Any], None], wanted: Any) -> None:
-        self.write, self.wanted = write, wanted
-
-    def process(self, chunk: Chunk) -> Iterator[int]:
-        """See `beam.DoFn.process`."""
-        self.write(chunk, self.wanted)
-        yield chunk.table.num_rows
-
-
 @dataclass
 class ReadExamples(beam.PTransform):
     """Read the splits of a source: pipeline -> PCollection of `Chunk`."""
@@ -290,11 +221,13 @@ class ReadExamples(beam.PTransform):
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
         """Wire the transform."""
-        return (
-            pipeline
-            | "Splits" >> beam.Create(list(self.source.splits))
-            | "Read" >> beam.ParDo(_Read(self.source, self.columns))
-        )
+        read = partial(_read, self.source, self.columns)
+        splits = list(self.source.splits)
+        return pipeline | "Splits" >> beam.Create(splits) | "Read" >> beam.FlatMap(read)
+
+
+def _read(source: Source, columns: list[str], split: Split) -> Iterator[Chunk]:
+    return read_split(source, split, columns)
 
 
 @dataclass
@@ -323,17 +256,3 @@ class ExtractPredictions(beam.PTransform):
             )
             chunks = chunks | f"Run {side}" >> run_model(predictor.model, columns, side, wanted)
         return chunks
-
-
-@dataclass
-class ExtractSliceKeys(beam.PTransform):
-    """Write the encoded shards: PCollection of `Chunk` -> PCollection of row counts.
-
-    A chunk that comes twice is written twice under the same name.
-    """
-
-    encoding: Encoding
-
-    def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[int]:
-        """Wire the transform."""
-        return chunks | "Encode" >> beam.ParDo(WriteOfChunks(encode_chunk, self.encoding))

@@ -19,14 +19,12 @@ import pyarrow as pa
 
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.column_values import missing_mask, sortable, successors
-from slicebeam.transforms.encode.domain_learning import most_frequent
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
+from slicebeam.transforms.encode.value_counts import most_frequent
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.transforms.encode.domain_learning import ValueCounts
+    from slicebeam.transforms.encode.value_counts import ValueCounts
 
 # A value that was among the others then is named where it is more frequent than any of them was, and
 # chance explains that less often than this. Without it the values around the last of --top-values
@@ -38,12 +36,7 @@ _LARGEST_INTEGER = 2.0**53
 
 @dataclass(frozen=True)
 class FrozenDomain:
-    """A domain of an earlier run.
-
-    Attributes
-    ----------
-    domain : checked against this data, with what the earlier run saw
-    """
+    """A domain of an earlier run, checked against this data."""
 
     domain: FeatureDomain
     examples: int
@@ -76,14 +69,8 @@ def with_new_values(
 ) -> FeatureDomain:
     """Return a categorical domain or that of a list column, completed for new data.
 
-    Predicates keep their places; those that are added come after them: new values in the order of
-    values, *other*, *missing*.
-
-    Parameters
-    ----------
-    top_values : a new value is named if it is among this many most frequent values
-    smallest : and at least this many examples have it
-    error : of the sketch that counted, 0.0 for exact counts
+    Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
+    is among the most frequent `top_values`, and at least `smallest` examples have it.
     """
     domain, counts = frozen.domain, counted.counts
     values = domain.comparable(counted.values)
@@ -150,14 +137,15 @@ class FrozenBins:
 
     def __init__(self, frozen: FrozenDomain) -> None:
         self._domain = frozen.domain
-        self._bins = _without_gaps(frozen.domain)
-        self._gaps = [_Gap(one, frozen.domain) for one, is_gap in self._bins if is_gap]
-        self._missing = 0
+        bins = _with_gaps(frozen.domain)
+        self._is_gap = np.array([is_gap for _, is_gap in bins])
+        self._every = replace(frozen.domain, singletons=tuple(one for one, _ in bins), closed=False)
+        self._held = np.zeros(len(bins), np.int64)
+        self._missing = self._below = self._above = 0
         seen = frozen.domain.seen
         self._range = None
         if seen is not None and seen.low is not None:
             self._range = sortable(frozen.domain.constants([seen.low, seen.high]))
-        self._below = self._above = 0
         self._ends: list[pa.Array] = []
 
     def add(self, column: pa.ChunkedArray) -> None:
@@ -170,21 +158,18 @@ class FrozenBins:
             if not len(present):
                 continue
             numbers = sortable(present)
-            ends = [int(numbers.argmin()), int(numbers.argmax())]
-            self._ends.append(present.take(pa.array(ends)))
+            self._ends.append(present.take(pa.array([numbers.argmin(), numbers.argmax()])))
             if self._range is not None:
                 low, high = self._range
-                if numbers[ends[0]] < low:
-                    self._below += int(np.count_nonzero(numbers < low))
-                if numbers[ends[1]] > high:
-                    self._above += int(np.count_nonzero(numbers > high))
-            for gap in self._gaps:
-                gap.add(numbers, numbers[ends[0]], numbers[ends[1]])
+                self._below += int(np.count_nonzero(numbers < low))
+                self._above += int(np.count_nonzero(numbers > high))
+            codes = self._every.encode(present)
+            self._held += np.bincount(codes, minlength=self._held.size + 1)[: self._held.size]
 
     def result(self) -> FeatureDomain:
         """Return the domain with a bin for each gap that holds an example, and with *missing*."""
-        filled = [gap.singleton for gap in self._gaps if gap.held]
-        singletons = [one for one, is_gap in self._bins if not is_gap or one in filled]
+        kept = np.flatnonzero(~self._is_gap | (self._held > 0))
+        singletons = [self._every.singletons[at] for at in kept]
         nulls = [one for one in self._domain.singletons if one.op == "is_null"]
         if self._missing and not nulls:
             nulls = [Singleton(self._domain.name, "is_null")]
@@ -196,7 +181,7 @@ class FrozenBins:
             closed=True,
             seen=ColumnSummary(
                 self._missing,
-                other=sum(gap.held for gap in self._gaps),
+                other=int(self._held[self._is_gap].sum()),
                 low=low,
                 high=high,
                 below=self._below if is_known else None,
@@ -213,27 +198,7 @@ class FrozenBins:
         return low, high
 
 
-class _Gap:
-    """A range of numbers without a bin, and how many examples are in it."""
-
-    def __init__(self, singleton: Singleton, domain: FeatureDomain) -> None:
-        self.singleton, self.held = singleton, 0
-        pair = singleton.value if singleton.op == "between" else [singleton.value] * 2
-        self._low, self._high = sortable(domain.constants(pair))
-        self._op = singleton.op
-
-    def add(self, numbers: NDArray[Any], smallest: Any, largest: Any) -> None:
-        """Count those of some numbers that are in it."""
-        below, above = self._op != ">=", self._op != "<"
-        if (below and smallest >= self._high) or (above and largest < self._low):
-            return
-        held = numbers < self._high if below else numbers >= self._low
-        if below and above:
-            held &= numbers >= self._low
-        self.held += int(np.count_nonzero(held))
-
-
-def _without_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
+def _with_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
     """Return the bins of a domain and those before, between and after them, and which are these.
 
     The bins of a run cover the range of its data except for what is next to a value with a bin of its

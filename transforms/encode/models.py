@@ -2,65 +2,145 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from contextlib import contextmanager
+from copy import copy
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError, install_hint
-from slicebeam.transforms.encode.exported_models import exported_model
-from slicebeam.transforms.encode.output_models import OutputModel
-from slicebeam.transforms.encode.python_models import is_python_model, python_model
+from slicebeam.metrics.imported import imported, one_line
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import FloatArray
 
+    Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
+
 _MOST_COLUMNS = 12
+_CUT = 0.5
+_SAVED, _SIGNATURE = "saved_model.pb", "serving_default"
+_NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<function>[A-Za-z_]\w*)")
+_DTYPES: dict[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(string)": np.object_,
+}
 
 
-def model_features(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model reads: those it was trained on, else all features.
+class OutputModel:
+    """A model that is a function of examples, with the methods of scikit-learn that a run calls.
 
-    Raises
-    ------
-    OptionError
-        pandas is not installed, of which the model is given a frame of them.
+    `outputs` returns [rows] or [rows, classes]: a class of each example, a number, its probability of
+    class 1, or those of the classes 0, 1, 2 and so on. The examples are a frame of the columns `names`,
+    or an array [rows, width] where a model of one input knows only their number.
     """
-    if find_spec("pandas") is None:
-        raise OptionError(f"--model needs pandas, whose frames it reads; {install_hint('sklearn')}")
-    names = getattr(model, "feature_names_in_", None)
-    return list(features) if names is None else [str(name) for name in names]
+
+    def __init__(
+        self,
+        outputs: Callable[[Any], NDArray[Any]],
+        names: Sequence[str] | None = None,
+        width: int | None = None,
+    ) -> None:
+        self._outputs = outputs
+        if names is not None:
+            self.feature_names_in_ = np.array(list(names), object)
+        if width is not None:
+            self.n_features_in_ = width
+
+    def once(self) -> OutputModel:
+        """Return a model whose outputs, always for the same examples, are computed once."""
+        found: list[NDArray[Any]] = []
+
+        def outputs(examples: Any) -> NDArray[Any]:
+            if not found:
+                found.append(self._outputs(examples))
+            return found[0]
+
+        model = copy(self)
+        vars(model)["_outputs"] = outputs
+        return model
+
+    def numbers(self, examples: Any) -> NDArray[np.float64]:
+        """Return the outputs as numbers, [rows] or [rows, classes]."""
+        found = self._checked(examples)
+        if found.dtype.kind in "OSU":
+            raise ValueError("it gives text, and metrics of numbers take none")
+        return found.astype(np.float64)
+
+    def predict_proba(self, examples: Any) -> NDArray[np.float64]:
+        """Return the probability of each class [rows, classes]."""
+        found = self._checked(examples)
+        if not _are_fractions(found):
+            raise ValueError(f"it gives classes ({found.dtype}) and no probabilities")
+        return _probabilities(found)
+
+    def predict(self, examples: Any) -> NDArray[Any]:
+        """Return the class that the model gives, or the most probable one; of two, 1 from 0.5 on."""
+        found = self._checked(examples)
+        if not _are_fractions(found):
+            return found
+        found = _probabilities(found)
+        if found.shape[1] == 2:
+            return (found[:, 1] >= _CUT).astype(np.int64)
+        return found.argmax(axis=1)
+
+    def _checked(self, examples: Any) -> NDArray[Any]:
+        found = self._outputs(examples)
+        if found.ndim not in (1, 2) or len(found) != len(examples):
+            raise ValueError(
+                f"it gives an array of shape {found.shape} for {len(examples):,} examples"
+            )
+        return found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
 
 
-def _named(columns: Sequence[str]) -> str:
-    more = f", … {len(columns) - _MOST_COLUMNS} more" if len(columns) > _MOST_COLUMNS else ""
-    return ", ".join(columns[:_MOST_COLUMNS]) + more
+def _are_fractions(found: NDArray[Any]) -> bool:
+    return found.ndim == 2 or found.dtype.kind == "f"
+
+
+def _probabilities(found: NDArray[Any]) -> NDArray[np.float64]:
+    shares = found.astype(np.float64)
+    outside = shares[~((shares >= 0) & (shares <= 1))]
+    if outside.size:
+        raise ValueError(
+            f"it gives {outside[0]:g}, which is no probability; metrics of classes take probabilities "
+            "or, as integers or text, classes"
+        )
+    return np.column_stack([1 - shares, shares]) if shares.ndim == 1 else shares
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """Return an array, a list or a tensor as an array of NumPy."""
+    # A tensor of PyTorch may be on another device, or part of a graph.
+    value = value.detach().cpu() if hasattr(value, "detach") else value
+    return np.asarray(value)
+
+
+# ------------------------------------------------------------------------------------ files
 
 
 def load_model(path: str) -> Any:
-    """Load a model of scikit-learn, TensorFlow, ONNX or Python; this runs the code in it.
-
-    Raises
-    ------
-    InputError
-        The file is missing, is not a model, or needs a package that is not installed.
-    """
+    """Load a model of scikit-learn, TensorFlow, ONNX or Python; this runs the code in it."""
     import pickle
 
     if is_python_model(path):
-        return python_model(path)
+        return _python_model(path)
     try:
-        exported = exported_model(path)
-    except FileNotFoundError as error:
-        raise FileError(f"--model {path}: no such file") from error
-    if exported is not None:
-        return exported
-    try:
+        exported = _exported_model(path)
+        if exported is not None:
+            return exported
         with storage_path(path, "--model").open("rb") as stream:
             if path.endswith(".joblib"):
                 import joblib
@@ -85,21 +165,216 @@ def load_model(path: str) -> Any:
     return model
 
 
-def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
-    """Return the classes that a model predicts for the rows of a table.
+def model_files(path: str | None) -> tuple[str, ...]:
+    """Return the files that a model is: those of its folder, or itself; none of a function."""
+    if not path or is_python_model(path):
+        return ()
+    place = storage_path(path, "--model")
+    if isinstance(place, Path) and place.is_dir():
+        return tuple(sorted(str(one) for one in place.rglob("*") if one.is_file()))
+    return (path,)
 
-    Raises
-    ------
-    InputError
-        The model refuses the columns, or predicts no classes.
-    """
-    with _named_errors(path, columns):
-        predicted = np.asarray(model.predict(_given(model, table, columns)))
-        if predicted.shape != (table.num_rows,):
+
+def _exported_model(path: str) -> OutputModel | None:
+    """Return the model in the folder of a SavedModel or in an ONNX file; None for any other file."""
+    try:
+        if path.endswith(".onnx"):
+            return _onnx_model(path)
+        if (storage_path(path, "--model") / _SAVED).is_file():
+            return _saved_model(path)
+    except (OptionError, FileNotFoundError):
+        raise
+    except Exception as error:
+        raise OptionError(f"--model {path} cannot be loaded: {_first_line(error)}") from error
+    return None
+
+
+def _saved_model(path: str) -> OutputModel:
+    """Return a SavedModel of TensorFlow, by its signature ``serving_default``."""
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise _missing(path, "TensorFlow", "tensorflow") from error
+    loaded = tf.saved_model.load(path)
+    if _SIGNATURE not in loaded.signatures:
+        raise OptionError(f"--model {path}: the SavedModel has no signature {_SIGNATURE!r}")
+    signature = loaded.signatures[_SIGNATURE]
+    inputs = dict(signature.structured_input_signature[1])
+    output = _only_output(path, list(signature.structured_outputs))
+
+    def run(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        tensors = {}
+        for name, spec in inputs.items():
+            values = columns[name]
+            if spec.dtype != tf.string:
+                values = values.astype(spec.dtype.as_numpy_dtype)
+            shape = [len(values)] if spec.shape.rank == 1 else [len(values), -1]
+            tensors[name] = tf.reshape(tf.constant(values, spec.dtype), shape)
+        # The signature alone does not keep the variables alive.
+        return np.asarray(loaded.signatures[_SIGNATURE](**tensors)[output].numpy())
+
+    widths = {name: _width(spec.shape.as_list()) for name, spec in inputs.items()}
+    return _of_columns(path, widths, run)
+
+
+def _onnx_model(path: str) -> OutputModel:
+    """Return a model in an ONNX file, by ONNX Runtime."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise _missing(path, "ONNX Runtime", "onnx") from error
+    content = storage_path(path, "--model").read_bytes()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    inputs = {spec.name: spec for spec in session.get_inputs()}
+    found = session.get_outputs()
+    # A classifier of scikit-learn gives the class besides.
+    outputs = [spec.name for spec in found if spec.type in ("tensor(float)", "tensor(double)")]
+    output = _only_output(path, outputs if len(outputs) == 1 else [spec.name for spec in found])
+
+    def run(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        tensors = {}
+        for name, spec in inputs.items():
+            values = columns[name].astype(_DTYPES.get(spec.type, np.float32))
+            tensors[name] = values if len(spec.shape) == 1 else values.reshape(len(values), -1)
+        return np.asarray(session.run([output], tensors)[0])
+
+    return _of_columns(path, {name: _width(spec.shape) for name, spec in inputs.items()}, run)
+
+
+def _of_columns(path: str, widths: Mapping[str, int], run: Run) -> OutputModel:
+    """Return a model of arrays by name: columns, or of a single input of several numbers a matrix."""
+    (matrix, width), *others = widths.items()
+    if wide := [name for name in widths if widths[name] > 1 and others]:
+        raise OptionError(
+            f"--model {path}: input {wide[0]!r} is {widths[wide[0]]} numbers wide, and there are other "
+            "inputs; a column is one number"
+        )
+
+    def outputs(examples: Any) -> NDArray[Any]:
+        if width == 1:
+            columns = {name: np.asarray(examples[name]) for name in widths}
+        elif examples.shape[1] != width:
             raise ValueError(
-                f"it predicts an array of shape {predicted.shape}, not one class per row"
+                f"it takes {width} columns, not {examples.shape[1]}; name them with --features"
             )
-        return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
+        else:
+            columns = {matrix: np.asarray(examples)}
+        return np.asarray(run(columns), np.float64).reshape(len(examples), -1)
+
+    return OutputModel(outputs, *((list(widths), None) if width == 1 else (None, width)))
+
+
+def _width(shape: list[Any]) -> int:
+    """Return how many numbers of a tensor belong to an example; its first axis is that of examples."""
+    return int(shape[1]) if len(shape) > 1 and isinstance(shape[1], int) else 1
+
+
+def _missing(path: str, name: str, extra: str) -> OptionError:
+    return OptionError(f"--model {path} needs {name}; {install_hint(extra)}")
+
+
+def _only_output(path: str, names: list[str]) -> str:
+    if len(names) != 1:
+        raise OptionError(
+            f"--model {path} has {len(names)} outputs ({', '.join(names)}); export a model with one, the "
+            "probabilities"
+        )
+    return names[0]
+
+
+# -------------------------------------------------------------------------------- functions
+
+
+def is_python_model(name: str) -> bool:
+    """Return whether ``--model`` names a function, and no file.
+
+    >>> is_python_model("my_models:predict"), is_python_model("s3://bucket/model.onnx")
+    (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
+def _python_model(name: str) -> Any:
+    """Return the model that ``module:function`` stands for; this runs the code in the module.
+
+    A function of a frame is the model itself. One without parameters returns it, and is called once a
+    worker: a function of a frame, a model handler of Beam's whose examples are dictionaries, or a model
+    with a method ``predict``, as scikit-learn has it.
+    """
+    from apache_beam.ml.inference.base import ModelHandler
+
+    model = imported(name, "--model")
+    if callable(model) and not hasattr(model, "predict") and not _takes_a_frame(model):
+        try:
+            model = model()
+        except Exception as error:
+            called = name.partition(":")[2]
+            raise OptionError(f"--model {name}: {called}() failed: {one_line(error)}") from error
+    if isinstance(model, ModelHandler):
+        try:
+            model.set_environment_vars()
+            function = _of_handler(model, model.load_model())
+        except Exception as error:
+            raise OptionError(
+                f"--model {name}: loading the model failed: {one_line(error)}"
+            ) from error
+        return OutputModel(function)
+    if hasattr(model, "predict"):
+        return model
+    if callable(model):
+        names = getattr(model, "feature_names_in_", None)
+        return OutputModel(lambda frame: array_of(model(frame)), names)
+    raise OptionError(
+        f"--model {name} is a {type(model).__name__}; name a function of a pandas DataFrame, or one "
+        "without parameters that returns a model"
+    )
+
+
+def _takes_a_frame(function: Any) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(
+        one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        for one in parameters
+    )
+
+
+def _of_handler(handler: Any, model: Any) -> Callable[[Any], NDArray[Any]]:
+    """Return a model handler of Beam's as a function of a frame."""
+
+    def predict(frame: Any) -> NDArray[Any]:
+        examples = frame.to_dict("records")
+        together = int(handler.batch_elements_kwargs().get("max_batch_size", len(examples) or 1))
+        return np.array(list(map(array_of, inferences(handler, model, examples, together))))
+
+    return predict
+
+
+def inferences(handler: Any, model: Any, examples: Sequence[Any], together: int) -> list[Any]:
+    """Return what a model handler of Beam's infers of examples, so many of them at a time."""
+    from apache_beam.ml.inference.base import PredictionResult
+
+    prepared, results = list(examples), list[Any]()
+    for before in handler.get_preprocess_fns():
+        prepared = list(map(before, prepared))
+    for start in range(0, len(prepared), together):
+        results += handler.run_inference(prepared[start : start + together], model)
+    for after in handler.get_postprocess_fns():
+        results = list(map(after, results))
+    return [one.inference if isinstance(one, PredictionResult) else one for one in results]
+
+
+# ------------------------------------------------------------------------------ predictions
+
+
+def model_features(model: Any, features: Sequence[str]) -> list[str]:
+    """Return the columns that a model reads: those it was trained on, else all features."""
+    if find_spec("pandas") is None:
+        raise OptionError(f"--model needs pandas, whose frames it reads; {install_hint('sklearn')}")
+    names = getattr(model, "feature_names_in_", None)
+    return list(features) if names is None else [str(name) for name in names]
 
 
 @contextmanager
@@ -107,17 +382,33 @@ def _named_errors(path: str, columns: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        more = f", … {len(columns) - _MOST_COLUMNS} more" if len(columns) > _MOST_COLUMNS else ""
+        named = ", ".join(columns[:_MOST_COLUMNS]) + more
         raise OptionError(
-            f"--model {path} failed on the columns {_named(columns)}: {reason}"
+            f"--model {path} failed on the columns {named}: {_first_line(error)}"
         ) from error
 
 
-def _given(model: Any, table: pa.Table, columns: Sequence[str]) -> Any:
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _examples(model: Any, table: pa.Table, columns: Sequence[str]) -> Any:
     """Return columns as a model wants them: with names, unless scikit-learn fitted it without."""
     frame = table.select(list(columns)).to_pandas()
     fitted_without = hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_")
     return frame.to_numpy() if fitted_without else frame
+
+
+def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
+    """Return the classes that a model predicts for the rows of a table."""
+    with _named_errors(path, columns):
+        predicted = np.asarray(model.predict(_examples(model, table, columns)))
+        if predicted.shape != (table.num_rows,):
+            raise ValueError(
+                f"it predicts an array of shape {predicted.shape}, not one class per row"
+            )
+        return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
 
 
 def probabilities(
@@ -130,45 +421,36 @@ def probabilities(
             "give a column of scores as --score"
         )
     with _named_errors(path, columns):
-        found = np.asarray(model.predict_proba(_given(model, table, columns)), np.float64)
+        found = np.asarray(model.predict_proba(_examples(model, table, columns)), np.float64)
     classes = getattr(model, "classes_", range(found.shape[1]))
     return [getattr(one, "item", lambda one=one: one)() for one in classes], found
+
+
+def _knows(path: str, classes: Sequence[Any], rest: str) -> OptionError:
+    return OptionError(f"--model {path} knows the classes {', '.join(map(repr, classes))}{rest}")
 
 
 def predict_scores(
     model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any
 ) -> pa.Array:
-    """Return the probability of the positive class that a model gives each row of a table.
-
-    Raises
-    ------
-    InputError
-        The model gives no probabilities, or does not know the class.
-    """
+    """Return the probability of the positive class that a model gives each row of a table."""
     classes, found = probabilities(model, table, columns, path)
     if positive not in classes:
-        raise OptionError(
-            f"--model {path} knows the classes {', '.join(map(repr, classes))}, not --positive-class "
-            f"{positive!r}"
-        )
+        raise _knows(path, classes, f", not --positive-class {positive!r}")
     return pa.array(found[:, classes.index(positive)])
 
 
 def predict_above(
     model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any, threshold: float
 ) -> pa.Array:
-    """Return the positive class where its probability is at least a threshold, else the other one.
-
-    Raises
-    ------
-    InputError
-        The model gives no probabilities, or those of other than two classes.
-    """
+    """Return the positive class where its probability is at least a threshold, else the other one."""
     classes, found = probabilities(model, table, columns, path)
     if len(classes) != 2 or positive not in classes:
-        raise OptionError(
-            f"--model {path} knows the classes {', '.join(map(repr, classes))}, and --threshold "
-            f"{threshold:g} tells {positive!r} from one other; give predicted classes as --prediction"
+        raise _knows(
+            path,
+            classes,
+            f", and --threshold {threshold:g} tells {positive!r} from one other; give predicted "
+            "classes as --prediction",
         )
     at = classes.index(positive)
     above = found[:, at] >= threshold
@@ -176,17 +458,11 @@ def predict_above(
 
 
 def predict_numbers(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
-    """Return the number that a model predicts for each row of a table.
-
-    Raises
-    ------
-    InputError
-        The model refuses the columns, or gives several numbers for a row.
-    """
+    """Return the number that a model predicts for each row of a table."""
     if not isinstance(model, OutputModel):
         return predict(model, table, columns, path)
     with _named_errors(path, columns):
-        found = model.numbers(_given(model, table, columns))
+        found = model.numbers(_examples(model, table, columns))
         if found.ndim != 1:
             raise ValueError(f"it gives {found.shape[1]} numbers a row, not one")
         return pa.array(found)
@@ -197,20 +473,12 @@ def predict_outputs(
 ) -> pa.Array:
     """Return what TensorFlow Model Analysis would take for the predictions of a model.
 
-    Returns
-    -------
-    pa.Array
-        A number for each row: the probability of the positive class, or what a model of numbers gives.
-        Of more than two classes a list, the probabilities of the classes 0, 1, 2 and so on.
-
-    Raises
-    ------
-    InputError
-        The model refuses the columns, or its classes are not numbered from 0.
+    It is a number for each row: the probability of the positive class, or what a model of numbers
+    gives. Of more than two classes, which must be 0, 1, 2 and so on, it is a list of probabilities.
     """
     if isinstance(model, OutputModel):
         with _named_errors(path, columns):
-            found = model.numbers(_given(model, table, columns))
+            found = model.numbers(_examples(model, table, columns))
     elif not hasattr(model, "predict_proba"):
         return predict(model, table, columns, path)
     else:
@@ -218,10 +486,7 @@ def predict_outputs(
         if len(classes) == 2:
             found = found[:, classes.index(positive) if positive in classes else 1]
         elif classes != list(range(len(classes))):
-            raise OptionError(
-                f"--model {path} knows the classes {', '.join(map(repr, classes))}; metrics of TFMA take "
-                "classes numbered from 0"
-            )
+            raise _knows(path, classes, "; metrics of TFMA take classes numbered from 0")
     if found.ndim == 1:
         return pa.array(found)
     return pa.FixedSizeListArray.from_arrays(pa.array(found.ravel()), found.shape[1])

@@ -40,19 +40,10 @@ class _ConditionReading(NamedTuple):
 
 
 def parse_predicate(text: str, columns: Mapping[str, pa.DataType]) -> tuple[Singleton, ...]:
-    """Return the conditions of a predicate's text.
+    """Return the conditions of a text, joined by ``&`` as `Singleton` prints them.
 
-    Parameters
-    ----------
-    text : conditions joined by ``&``, as `Singleton` prints them; a name or a value that holds one
-        of ``,&{}[]()"=<>`` is in double quotes, as in JSON
-    columns : types of the columns, which decide how values are read
-
-    Raises
-    ------
-    InputError
-        It can't be read, may mean several things, names no column, or was shortened when it was
-        printed.
+    A name or a value that holds one of ``,&{}[]()"=<>`` is in double quotes, as in JSON. The types of the
+    columns decide how values are read.
     """
     return tuple(_condition(part, columns) for part in _split(text, "&"))
 
@@ -73,13 +64,7 @@ def refuse_empty_intervals(text: str) -> None:
 
 
 def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each condition of a predicate's text with the columns that it may be about.
-
-    Raises
-    ------
-    InputError
-        A part of it is not a condition.
-    """
+    """Return each condition of a predicate's text with the columns that it may be about."""
     found = []
     for part in _split(text, "&"):
         fields = tuple(dict.fromkeys(reading.field for reading in _readings(part)))

@@ -33,33 +33,19 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 @dataclass(frozen=True)
 class Singleton:
-    """A condition on one field.
+    """A condition on one field; ``between`` is half-open, ``[low, high)``.
 
-    Attributes
-    ----------
-    field : name of the column
-    op : one of ``OPS``; ``between`` is half-open, ``[low, high)``
-    value : JSON value of the column's own type; a list for ``in``, ``not_in`` and ``between``;
-        None for ``is_null``. Dates and times are ISO strings, decimals are strings, and infinite
-        numbers the strings ``Infinity`` and ``-Infinity``.
+    The value is JSON of the column's own type, a list for ``in``, ``not_in`` and ``between``. Dates, times
+    and decimals are strings, and infinite numbers ``Infinity`` and ``-Infinity``.
 
-    Raises
-    ------
-    InputError
-        There is no such ``op``.
-
-    Examples
-    --------
-    >>> age = Singleton("age", "between", [37, 41])
+    >>> age, sex = Singleton("age", "between", [37, 41]), Singleton("sex", "==", "Female")
     >>> print(age)
     age in [37, 41)
     >>> age.json_text()
     '{"field": "age", "op": "between", "value": [37, 41]}'
 
-    A slice is a conjunction of such conditions on different fields. Its hash is the same on every
-    machine and in whichever order they are given:
+    A slice is a conjunction of such conditions; its hash is the same on every machine, in any order:
 
-    >>> sex = Singleton("sex", "==", "Female")
     >>> one, other = slice_hashes([[sex, age], [age, sex]])
     >>> bool(one == other)
     True
@@ -208,13 +194,7 @@ def json_values(values: pa.Array) -> list[Any]:
 
 
 def arrow_values(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return the Arrow array of JSON values; the inverse of `json_values`.
-
-    Raises
-    ------
-    InputError
-        A value is not of the column's type, or the type does not hold it exactly.
-    """
+    """Return the Arrow array of JSON values; the inverse of `json_values`."""
     try:
         array = _parsed(values, kind)
         # Arrow refuses to cut a text, but makes 9 of 9.8.

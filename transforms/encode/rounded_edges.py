@@ -37,31 +37,13 @@ def rounded_edges(
     smallest up: the edge below is already rounded, the one above is still a value of the data. Of two
     numbers with as many digits the nearer one is chosen, the lower one of two that are as near. Zero
     has no digit. Dates and times are cut to years, months, days, hours, minutes, seconds or fractions
-    of a thousand, in the time zone of the column.
+    of a thousand, in the time zone of the column. A value with a bin of its own (`is_point`) stays as it
+    is, and so does what its bin and the one after it hold.
 
-    A value with a bin of its own stays as it is, and so does what its bin and the one after it hold.
+    Values are ascending, with counts, and `starts` the positions at which bins begin. The edges are JSON;
+    those of floats are the doubles that the digits mean, compared in the width of the column. Exact if
+    the counts are: with a sketch, a point's successor is the edge after it.
 
-    Parameters
-    ----------
-    values : Arrow array [distinct] of numbers, dates or times, ascending, none missing
-    counts : int64 [distinct] examples with each value
-    starts : int64 [number of bins], ascending from 0: the positions of the values at which bins begin
-    is_point : bool [number of bins], which bins are one value that has a bin of its own
-    bins : number of quantiles at which the column was cut
-
-    Returns
-    -------
-    JSON values [number of bins]; the first one is the smallest value. For floating-point columns they
-    are the doubles that the printed digits mean, which are compared in the width of the column.
-
-    Notes
-    -----
-    Exact if ``counts`` are. Counts of a sketch say what an edge moves up to the error of the sketch,
-    and what is known of the values after a point is the point's successor, which then is the edge.
-    The result depends on values and counts only, not on the order in which they were counted.
-
-    Examples
-    --------
     >>> scores = pa.array([0.1241, 0.2572, 0.2581, 0.3333, 0.4817, 0.498, 0.6])
     >>> starts, is_point = np.array([0, 2, 5]), np.zeros(3, bool)
     >>> rounded_edges(scores, np.full(7, 10), starts, is_point, bins=3)
@@ -125,13 +107,7 @@ def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
 def _candidates(
     edge: pa.Array, numbers: NDArray[Any], widths: list[Any]
 ) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield candidates for an edge, the best first, with the numbers to compare with.
-
-    Parameters
-    ----------
-    edge : Arrow array [1] of the column's type
-    numbers : of all values, as `sortable` returns them
-    """
+    """Yield candidates for an edge [1], the best first, with the (sortable) numbers to compare with."""
     kind = edge.type
     (exact,) = _shortest(edge)
     if pa.types.is_temporal(kind):

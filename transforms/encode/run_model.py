@@ -9,6 +9,7 @@ from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from slicebeam.transforms.encode.extract_predictions import model_column
 from slicebeam.transforms.encode.models import (
+    OutputModel,
     load_model,
     predict,
     predict_above,
@@ -16,7 +17,6 @@ from slicebeam.transforms.encode.models import (
     predict_outputs,
     predict_scores,
 )
-from slicebeam.transforms.encode.output_models import OutputModel, OutputsOnce
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,15 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WantedPredictions:
-    """What is wanted of a model.
+    """What is wanted of a model: classes, probabilities of the positive class, or numbers.
 
-    Attributes
-    ----------
-    classes, scores, numbers : whether predicted classes, probabilities of the positive class, or
-        numbers are
-    outputs : whether what TensorFlow Model Analysis would take for its predictions is
-    positive : the positive class
-    threshold : the probability from which it is predicted; None for the model's own classes
+    `outputs`: whether to return raw outputs, as TFMA expects them. `threshold`: the probability from which
+    the positive class is predicted; None for the model's own classes.
     """
 
     classes: bool = False
@@ -49,15 +44,7 @@ class WantedPredictions:
 
 
 class ChunkModelHandler(ModelHandler):
-    """Runs a model on whole chunks; RunInference shares it within a worker.
-
-    Parameters
-    ----------
-    path : pickle, joblib or ONNX file, folder of a SavedModel, or ``module:function``
-    columns : what the model reads, in its order
-    side : which of the two models it is
-    wanted : of its predictions
-    """
+    """Runs a model (see `load_model`) on whole chunks; RunInference shares it within a worker."""
 
     def __init__(
         self, path: str, columns: Sequence[str], side: Side, wanted: WantedPredictions
@@ -84,7 +71,7 @@ class ChunkModelHandler(ModelHandler):
             yield chunk.with_table(table)
 
     def _predicted(self, model: Any, table: pa.Table) -> Iterable[tuple[Any, pa.Array]]:
-        model = OutputsOnce(model) if isinstance(model, OutputModel) else model
+        model = model.once() if isinstance(model, OutputModel) else model
         wanted, given = self.wanted, (model, table, self.columns, self.path)
         if wanted.classes and wanted.threshold is not None:
             yield "class", predict_above(*given, wanted.positive, wanted.threshold)

@@ -18,7 +18,8 @@ import pyarrow as pa
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
 from slicebeam.metrics.randomness import occurrence_ids, splitmix64
-from slicebeam.transforms.storage.arrow_files import damaged, open_arrow, read_metadata, write_arrow
+from slicebeam.transforms.storage.arrow_files import open_arrow, read_metadata, write_arrow
+from slicebeam.transforms.storage.checked_files import DamagedFileError
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -56,19 +57,11 @@ def score_column(*, old: bool) -> str:
 class Scaling:
     """How the columns of shards become integers that are summed; known when all are written.
 
-    Attributes
-    ----------
-    space : the statistics, with their scales
-    classes : all classes, sorted, whose positions are counted in pairs
-    other : the class that a score below the threshold predicts, null in the shards
-    edges : of the score buckets of each model
-    coarse : bool [buckets] for each model: whether a bucket holds several different scores
-    rough : values of which one is so large that ordinary ones are rounded in its sums
-    heaviest : largest weight; 0 without weights
-    numbered : files with the numbers of equal examples, where these have ids from their content
-    rows : int64 [buckets] for each model: examples in each bucket
-    places : float64 [2, buckets] for each model: where a score of this bucket stands among all
-        examples of the other class, for a negative and a positive
+    `other` is the class that a score below the threshold predicts, null in the shards. Of the score buckets
+    of each model, `edges` are the bounds, `coarse` [buckets] says which hold several different scores, `rows`
+    how many examples, and `places` [2, buckets] where its scores stand among all of the other class, for a
+    negative and a positive. `rough` values have one so large that others are rounded in its sums. `numbered`
+    files have the numbers of equal examples, where these have ids from their content.
     """
 
     space: StatisticSpace
@@ -92,14 +85,9 @@ def write_shard(
 ) -> None:
     """Write one shard.
 
-    Parameters
-    ----------
-    codes : of each feature, [rows] or ragged
-    radices : number of codes of each feature, which sets the width
-    measured : other columns [rows]: ``cell`` always; ``id`` (uint64) where a column identifies an
-        example or its group; ``content`` (uint64), a hash of the others but the weights, where
-        examples are resampled and no column does; weights, classes, scores and values where metrics need them
-    facts : JSON values that the driver wants to know of the shard
+    Measured columns are ``cell`` always; ``id`` where a column identifies an example or its group;
+    ``content``, a hash of the others but the weights, where examples are resampled and no column does;
+    weights, classes, scores and values where metrics need them. The driver reads the facts, which are JSON.
     """
     columns = {name: pa.array(values) for name, values in measured.items()}
     for number, (code, radix) in enumerate(zip(codes, radices, strict=True)):
@@ -137,12 +125,7 @@ class Shard:
         return values
 
     def contents(self, heaviest: float) -> NDArray[np.uint64]:
-        """Return a hash [rows] of each example's content, independent of the unit of the weights.
-
-        Parameters
-        ----------
-        heaviest : largest weight of all examples; 0 without weights
-        """
+        """Return a hash [rows] of each example's content, with weights as a share of the heaviest."""
         return _contents(self._batch(), heaviest)
 
     def blocks(self, scaling: Scaling | None = None) -> Iterator[RowBlock]:
@@ -187,7 +170,7 @@ def read_all_facts(paths: Sequence[StoragePath]) -> list[dict[str, Any]]:
         metadata = read_metadata(path)
         facts_json = metadata.get(b"facts", b"")
         if metadata.get(b"checksum") != str(zlib.crc32(facts_json)).encode():
-            raise damaged(path)
+            raise DamagedFileError(path)
         facts: dict[str, Any] = json.loads(facts_json)
         return facts
 

@@ -36,13 +36,9 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A Parquet file, and the user's file that it belongs to.
+    """A Parquet file, and the user's file that it belongs to, from a row of it on.
 
-    Attributes
-    ----------
-    origin_row : position of its first example in that file
-    identity : what it was when the run began, as `slicebeam.transforms.storage.storage.identity` has it;
-        empty where nobody asks
+    `identity`: what it was when the run began (see `storage.identity`); empty where nobody asks.
     """
 
     path: str
@@ -53,15 +49,7 @@ class StoredFile:
 
     @contextmanager
     def opened(self, **options: Any) -> Iterator[pq.ParquetFile]:
-        """Open the file as it was when the run began.
-
-        Raises
-        ------
-        InputError
-            The user's file is no Parquet, is damaged, or changed.
-        EngineError
-            The file in the work folder is damaged or gone.
-        """
+        """Open the file as it was when the run began."""
         path = storage_path(self.path)
         with ExitStack() as stack:
             if self.checksum is not None:
@@ -107,11 +95,8 @@ def changed(
 class Split:
     """Consecutive row groups of one file: the unit of reading.
 
-    Attributes
-    ----------
-    origin_row : position of the first example in the file that the user gave
-    start_row : position of its first example among all examples
-    left_out : rows that are in none of the slices that a source is read within
+    `origin_row` and `start_row` are the positions of its first example in the user's file and among all,
+    `left_out` the rows in none of the slices that a source is read within.
     """
 
     index: int
@@ -132,13 +117,8 @@ class Split:
 class Chunk:
     """The element between transforms: consecutive examples as columns.
 
-    Attributes
-    ----------
-    split, batch : where it comes from; together unique
-    origin, origin_row : the user's file, and the position of the first example in it
-    start_row : position of its first example among all examples
-    places : int64 [rows] positions after ``origin_row``, of examples between which others are left
-        out; None for consecutive ones
+    `split` and `batch` are unique together. `places` are positions [rows] after `origin_row`, where other
+    examples are left out in between; None for consecutive ones.
     """
 
     split: int
@@ -162,12 +142,8 @@ class Chunk:
 class Source:
     """All the examples of a run.
 
-    Attributes
-    ----------
-    splits : the units of reading, in the order of the files' names
-    schema_bytes : the schema that all files are read with, as Arrow IPC
-    text_types : column of text -> Arrow type text, for columns that were written as text (CSV)
-    within : slices of which examples are in at least one, others being left out; None for all
+    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: slices of
+    which examples are in at least one, others being left out; None for all.
     """
 
     splits: tuple[Split, ...]
@@ -248,13 +224,7 @@ def open_parquet(
     text_types: Mapping[str, str] | None = None,
     allow_missing: bool = False,
 ) -> Source:
-    """Read the footers of the files and plan their splits.
-
-    Raises
-    ------
-    InputError
-        A file is no Parquet or damaged, or the files' columns do not fit each other.
-    """
+    """Read the footers of the files and plan their splits."""
     footers, schemas = [], []
     for file in files:
         with file.opened() as opened:

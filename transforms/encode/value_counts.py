@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.transforms.encode.column_values import from_numbers, missing_mask, sortable
-from slicebeam.transforms.encode.domain_learning import ValueCounts
-from slicebeam.transforms.encode.number_counts import NumberCounts
 from slicebeam.transforms.formats.schemas import unstorable_reason
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from slicebeam.metrics.arrays import IntArray
 
 # Sizes of the sketches: rank error about 0.3 % (KLL), counts about 0.01 % of the rows.
@@ -22,6 +23,30 @@ _FREQUENT_LG_K = 16
 _QUANTILES = 2000
 _DISTINCT_LG_K = 14
 _AT_A_TIME = 1 << 20
+
+
+@dataclass
+class ValueCounts:
+    """How many examples have each value (sorted, none missing) of a column, or element of lists.
+
+    `distinct`: how many values there are, more than these where a sketch counted them.
+    """
+
+    values: pa.Array
+    counts: IntArray
+    missing: int
+    rows: int
+    list_column: bool = False
+    distinct: int = 0
+
+    def __post_init__(self) -> None:
+        self.distinct = max(self.distinct, len(self.values))
+
+
+def most_frequent(counts: IntArray, most: int) -> IntArray:
+    """Return the positions of the most frequent values, ties by value, in the order of values."""
+    order = np.lexsort((np.arange(counts.size), -counts))
+    return np.sort(order[:most])
 
 
 def unsupported(kind: pa.DataType) -> str | None:
@@ -85,11 +110,8 @@ class _ValueCounts:
 class ColumnCounter:
     """Counts how often each value of one column occurs.
 
-    Parameters
-    ----------
-    kind : Arrow type of the column
-    most_bytes : memory that the distinct values may take before they are sketched: the quantiles of
-        numbers and times, the most frequent texts and list elements, and how many are distinct
+    Where distinct values take more than `most_bytes` they are sketched: the quantiles of numbers and times,
+    the most frequent texts and list elements, and how many are distinct.
     """
 
     def __init__(self, kind: pa.DataType, most_bytes: int) -> None:
@@ -239,3 +261,64 @@ def _counted_lists(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     pairs = np.unique(rows[valid] * distinct + indices)
     counts = np.bincount(pairs % distinct, minlength=len(encoded.dictionary))
     return encoded.dictionary, counts.astype(np.int64), array.null_count
+
+
+class NumberCounts:
+    """How often each of some numbers occurs: they are kept as they come until `compact` sorts them."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
+        self._waiting: list[NDArray[Any]] = []
+        self._numbers: NDArray[Any] = pa.array([], kind).to_numpy(zero_copy_only=False)
+        self._counts = np.zeros(0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the counts."""
+        waiting = sum(numbers.nbytes for numbers in self._waiting)
+        return waiting + self._numbers.nbytes + self._counts.nbytes
+
+    def add(self, values: pa.Array, counts: IntArray | None = None) -> None:
+        """Add numbers, none of them missing, and how often each occurs; once if not said."""
+        numbers = values.to_numpy(zero_copy_only=False)
+        # Adding zero makes -0.0 the 0.0 that it equals, and a copy of what may be mapped.
+        numbers = numbers + numbers.dtype.type(0)
+        if counts is None:
+            self._waiting.append(numbers)
+        else:
+            self._merge(numbers, counts)
+
+    def compact(self) -> None:
+        """Sort the added numbers."""
+        if self._waiting:
+            numbers = np.sort(np.concatenate(self._waiting))
+            self._waiting = []
+            begins = _begins(numbers)
+            self._merge(numbers[begins], np.diff(np.append(begins, numbers.size)))
+
+    def counted(self) -> tuple[pa.Array, IntArray]:
+        """Return the distinct numbers, sorted, and their counts, when compact."""
+        return pa.array(self._numbers, self._kind), self._counts
+
+    def clear(self) -> None:
+        """Forget all numbers."""
+        self._waiting = []
+        self._numbers, self._counts = self._numbers[:0], self._counts[:0]
+
+    def _merge(self, numbers: NDArray[Any], counts: IntArray) -> None:
+        if self._numbers.size:
+            numbers = np.concatenate([self._numbers, numbers])
+            counts = np.concatenate([self._counts, counts])
+        # Stable sorting finds the two runs that are in order already.
+        order = np.argsort(numbers, kind="stable")
+        numbers, counts = numbers[order], counts[order]
+        begins = _begins(numbers)
+        self._numbers = numbers[begins]
+        self._counts = np.add.reduceat(counts, begins) if begins.size else counts
+
+
+def _begins(ordered: NDArray[Any]) -> IntArray:
+    """Return where each number begins in an ordered array."""
+    is_first = np.ones(ordered.size, bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return np.flatnonzero(is_first)

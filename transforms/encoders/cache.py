@@ -41,12 +41,9 @@ _MOST_OPEN = 4
 
 @dataclass(frozen=True)
 class VectorSource:
-    """The encoder whose vectors are cached, and the folder.
+    """The encoder whose vectors are cached, and the folder (of all encoders; None keeps nothing).
 
-    Attributes
-    ----------
-    name : of the encoder, for messages and readers of the file; contains no secret
-    folder : with the files, also those of other encoders; None keeps nothing
+    The name is for messages and readers of the files, and contains no secret.
     """
 
     name: str
@@ -60,24 +57,10 @@ class VectorSource:
 
 
 def embed_once(texts: Sequence[str], source: VectorSource, embed: Embed) -> NDArray[np.float32]:
-    """Return the vectors of texts, embedding those that are not kept yet, each of them once.
+    """Return the vectors of texts [n, D], embedding those that are not kept yet, each of them once.
 
-    Parameters
-    ----------
-    texts : n of them, the same ones more than once too
-    embed : gets the texts that are missing; it hands over the vectors of a part of them as soon as
-        it has them, float32 of shape ``[rows, D]``, from any thread. What was handed over is kept,
-        even if it fails later
-
-    Returns
-    -------
-    Shape ``[n, D]``; D is 0 where there is no text, and none is kept
-
-    Raises
-    ------
-    EngineError
-        A file is damaged, the folder cannot be read or written, or the vectors are longer or shorter
-        than those of the same encoder before.
+    `embed` gets the missing texts, and hands over vectors [rows, D] of a part as soon as it has them, from
+    any thread; they are kept even if it fails later. D is 0 where there is no text, and none is kept.
     """
     row_of: dict[str, int] = {}
     rows = np.fromiter(
@@ -114,40 +97,28 @@ def _opened(source: VectorSource) -> _Store:
 
 @dataclass
 class _Store:
-    """The vectors of one encoder that a process knows: its own, and those in the folder's files.
-
-    The keys are sorted; the i-th is of row ``_row[i]`` of ``_parts[_part[i]]``.
-    """
+    """The vectors of one encoder that a process knows: its own, and those in the folder's files."""
 
     source: VectorSource
-    _keys: NDArray[np.bytes_] = field(default_factory=lambda: np.empty(0, _KEY))
-    _part: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
-    _row: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    # The part and the row of each key.
+    _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     _parts: list[NDArray[np.float32]] = field(default_factory=list)
     _files: set[str] = field(default_factory=set)
     _changing: threading.RLock = field(default_factory=threading.RLock)
 
-    def _places(self, keys: NDArray[np.bytes_]) -> tuple[NDArray[np.intp], BoolArray]:
-        if not len(self._keys):
-            return np.zeros(len(keys), np.intp), np.zeros(len(keys), bool)
-        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return places, self._keys[places] == keys
-
     def has(self, keys: NDArray[np.bytes_]) -> BoolArray:
         """Tell which vectors are there."""
         with self._changing:
-            return self._places(keys)[1]
+            return np.fromiter((key in self._places for key in keys.tolist()), bool, len(keys))
 
     def vectors(self, keys: NDArray[np.bytes_]) -> NDArray[np.float32]:
         """Return vectors that are all there, shape ``[n, D]``."""
         with self._changing:
-            places, _ = self._places(keys)
             found = np.empty((len(keys), self._dimensions or 0), np.float32)
-            if len(keys):
-                parts, rows = self._part[places], self._row[places]
-                for part in np.unique(parts):
-                    mine = parts == part
-                    found[mine] = self._parts[part][rows[mine]]
+            places = np.array([self._places[key] for key in keys.tolist()], int).reshape(-1, 2)
+            for part in np.unique(places[:, 0]):
+                mine = places[:, 0] == part
+                found[mine] = self._parts[part][places[mine, 1]]
             return found
 
     @property
@@ -164,12 +135,8 @@ class _Store:
                     f"delete the files {self.source.prefix}-*.arrow in {self.source.folder}, and "
                     "run again"
                 )
-            order = np.argsort(keys)
-            order = order[~self._places(keys[order])[1]]
-            places = np.searchsorted(self._keys, keys[order])
-            self._keys = np.insert(self._keys, places, keys[order])
-            self._part = np.insert(self._part, places, len(self._parts))
-            self._row = np.insert(self._row, places, order)
+            for row, key in enumerate(keys.tolist()):
+                self._places.setdefault(key, (len(self._parts), row))
             self._parts.append(vectors)
 
     def refresh(self) -> None:

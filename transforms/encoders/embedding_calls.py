@@ -39,13 +39,7 @@ _SHOWN = 200
 
 
 class Calls:
-    """The calls that get the vectors of some texts.
-
-    Parameters
-    ----------
-    name : of the encoder, for messages
-    key : sent as a bearer token, empty for none; it is never shown
-    """
+    """The calls that get the vectors of some texts; the key is a bearer token, and is never shown."""
 
     def __init__(self, name: str, address: str, model: str, key: str) -> None:
         self.name, self.address, self.model, self._key = name, address, model, key
@@ -58,13 +52,6 @@ class Calls:
         """Hand over the vectors of all texts, call by call.
 
         After a failure no call is begun, and those in flight are waited for: they are paid.
-
-        Raises
-        ------
-        InputError
-            The endpoint refuses a call.
-        EngineError
-            A call got no answer however often it was made, or one that is none.
         """
         import aiohttp
 

@@ -35,12 +35,8 @@ _EXAMPLE = "openai:https://host/v1?model=NAME"
 class EndpointEncoder:
     """Asks an endpoint, at the address and for the model that the name gives.
 
-    The key is read from the environment of the calling process, and is in no file and no pickle.
-    Vectors may have any length.
-
-    Attributes
-    ----------
-    allow_http : whether the key may go to another machine over http
+    The key is read from the environment of the calling process, and is in no file and no pickle; it goes
+    to another machine over http only where that is allowed. Vectors may have any length.
     """
 
     name: str
@@ -59,13 +55,6 @@ class EndpointEncoder:
         """Return the vectors of texts, shape ``[n, D]``.
 
         An empty text is sent as a blank, since OpenAI's endpoint refuses the empty one.
-
-        Raises
-        ------
-        InputError
-            The endpoint refuses the requests. What it answered by then is kept.
-        EngineError
-            It cannot be reached, or answers what is not a vector of each text.
         """
         source = VectorSource(self.name, self.fingerprint, self.cache)
         return embed_once([text or " " for text in texts], source, self._embed)
@@ -96,12 +85,6 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     """Return the encoder of ``openai:URL``, where the URL may end in ``?model=NAME``.
 
     The address is that of the API, such as ``https://host/v1``, or of its ``…/embeddings``.
-
-    Raises
-    ------
-    InputError
-        It is not an address, or holds what may be a secret; a key would go over http; or aiohttp is not
-        installed.
     """
     try:
         import aiohttp  # noqa: F401

@@ -47,17 +47,9 @@ def _vectorizer(**more: Any) -> Any:
 class LsaEncoder:
     """Latent semantic analysis: TF-IDF of words and pairs of words, projected, of unit length.
 
-    A text without a word of the vocabulary is the zero vector, as is a text whose words have no
-    part in the kept directions.
+    A text without a word of the vocabulary is the zero vector, as is a text whose words have no part in
+    the kept directions: components [D, V] of V words, with idf ln((1 + n) / (1 + texts with it)) + 1.
 
-    Attributes
-    ----------
-    vocabulary : V words and pairs of words, in the order of the columns
-    idf : float64 ``[V]``, ln((1 + n) / (1 + texts with the word)) + 1
-    components : float32 ``[D, V]``, the directions
-
-    References
-    ----------
     Deerwester, Dumais, Furnas, Landauer, Harshman, "Indexing by latent semantic analysis", JASIS
     41(6), 1990. Halko, Martinsson, Tropp, "Finding structure with randomness", SIAM Review 53(2),
     2011. The same numbers as scikit-learn's TfidfVectorizer, TruncatedSVD and Normalizer in a row.
@@ -69,18 +61,7 @@ class LsaEncoder:
 
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int = 128, seed: int) -> LsaEncoder:
-        """Learn the words and directions of texts.
-
-        Parameters
-        ----------
-        dimensions : at most; fewer where the texts have fewer directions
-        seed : of the randomized SVD; the same texts in the same order and seed give the same
-
-        Raises
-        ------
-        InputError
-            The texts have no words, or differ in none; or scikit-learn is not installed.
-        """
+        """Learn the words, and at most so many directions, of texts; the same texts and seed give the same."""
         if dimensions < 1:
             raise ValueError(f"dimensions = {dimensions}")
         vectorizer = _vectorizer(

@@ -48,8 +48,6 @@ class MiniLmEncoder:
     Texts are read up to 256 word pieces. It runs on the processor: a GPU computes other last
     digits, which would be cached next to them.
 
-    References
-    ----------
     Reimers, Gurevych, "Sentence-BERT", EMNLP 2019. Wang et al., "MiniLM", NeurIPS 2020.
     """
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from slicebeam.metrics.errors import OptionError, SlicebeamError
 from slicebeam.metrics.imported import imported, one_line
+from slicebeam.transforms.encode.models import array_of, inferences
 from slicebeam.transforms.encoders.cache import VectorSource, embed_once
 
 if TYPE_CHECKING:
@@ -31,12 +32,7 @@ _MOST_LOADED = 2
 class HandlerEncoder:
     """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
 
-    Only the import path identifies it: if the model behind it changes, give the function another
-    name, or delete the folder of embeddings.
-
-    Attributes
-    ----------
-    name : ``module:function``
+    Only the import path identifies it: if the model changes, rename it, or delete the embeddings.
     """
 
     name: str
@@ -48,13 +44,7 @@ class HandlerEncoder:
         return f"sha256:{hashlib.sha256(f'handler {self.name}'.encode()).hexdigest()}"
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts, shape ``[n, D]``.
-
-        Raises
-        ------
-        InputError
-            The handler fails, or gives no vectors of finite numbers.
-        """
+        """Return the vectors of texts, shape ``[n, D]``."""
 
         def embed(missing: Sequence[str], keep: Keep) -> None:
             _embed(self.name, missing, keep)
@@ -111,13 +101,11 @@ def _embed(name: str, texts: Sequence[str], keep: Keep) -> None:
 
 def _vectors(name: str, handler: Any, model: Any, batch: Sequence[str]) -> NDArray[np.float32]:
     try:
-        examples: list[Any] = list(batch)
-        for before in handler.get_preprocess_fns():
-            examples = [before(example) for example in examples]
-        results = list(handler.run_inference(examples, model))
-        for after in handler.get_postprocess_fns():
-            results = [after(result) for result in results]
-        vectors = [_vector(result) for result in results]
+        with np.errstate(over="ignore"):
+            vectors = [
+                array_of(value).astype(np.float32)
+                for value in inferences(handler, model, batch, len(batch))
+            ]
     except SlicebeamError:
         raise
     except Exception as error:
@@ -142,13 +130,3 @@ def _vectors(name: str, handler: Any, model: Any, batch: Sequence[str]) -> NDArr
             "are not finite"
         )
     return whole
-
-
-def _vector(result: Any) -> NDArray[np.float32]:
-    from apache_beam.ml.inference.base import PredictionResult
-
-    value = result.inference if isinstance(result, PredictionResult) else result
-    # A tensor of PyTorch may be on another device, or part of a graph.
-    value = value.detach().cpu() if hasattr(value, "detach") else value
-    with np.errstate(over="ignore"):
-        return np.asarray(value, np.float32)

@@ -51,15 +51,7 @@ def needs_fit(spec: str) -> bool:
 def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
     """Return the encoder that ``--encoder`` names; nothing large is loaded, and no endpoint is called.
 
-    Parameters
-    ----------
-    spec : ``minilm``, ``openai:URL`` or ``module:function``
-    cache : folder that stores embeddings for later calls, processes and runs, if any
-
-    Raises
-    ------
-    InputError
-        There is no such encoder, or it needs a package that is not installed.
+    The cache is a folder that stores embeddings for later calls, processes and runs, if any.
     """
     if needs_fit(spec):
         raise ValueError(f"{spec} is fitted to texts: LsaEncoder.fit")

@@ -237,21 +237,11 @@ def _plain_text(values: pa.Array) -> pa.Array:
 
 
 def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
-    """Return for each column which types all of its values can have.
+    """Return for each column of text which types all of its values can have.
 
-    Besides null, the values ``""``, NA, N/A, NaN, nan, null, NULL, None and #N/A count as
-    missing: they fit any type but text, where they are values. Blanks around a value are
-    ignored. ``007`` and ``+7`` are text, as are integers beyond int64.
-
-    Parameters
-    ----------
-    table : pa.Table
-        String columns.
-
-    Returns
-    -------
-    dict of str to ColumnKinds
-        In the table's order of columns; to be merged over all blocks and files.
+    Besides null, the values ``""``, NA, N/A, NaN, nan, null, NULL, None and #N/A are missing: they fit
+    any type but text, where they are values. Blanks around a value are ignored. ``007`` and ``+7`` are
+    text, as are integers beyond int64.
     """
     found = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -264,11 +254,9 @@ def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
 
 
 def date_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
-    """Return, for the string columns of a table, whether they hold dates or times.
+    """Return, for the string columns of JSON, whether they hold dates or times.
 
-    For formats whose strings are known to be strings (JSON): a column resolves to date32,
-    timestamp or string; to null only where every value is null. ``NA`` and the like are values,
-    so a column that holds one is text.
+    ``NA`` and the like are values here; a column is null only where every value is.
     """
     text = [field.name for field in table.schema if field.type == pa.string()]
     found = {}
@@ -284,27 +272,10 @@ def date_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
 
 
 def parse_column(values: Any, data_type: pa.DataType, *, column: str = "") -> Any:
-    """Parse text as the type that ``ColumnKinds.resolve`` gave for its column.
+    """Parse text (also dictionary-encoded) as the type that ``ColumnKinds.resolve`` gave for its column.
 
-    Parameters
-    ----------
-    values : pa.Array or pa.ChunkedArray
-        Strings, or dictionary-encoded strings, of which only the dictionary is parsed.
-    data_type : pa.DataType
-        One of those that ``resolve`` returns.
-    column : str
-        Name of the column, for messages.
-
-    Returns
-    -------
-    pa.Array or pa.ChunkedArray
-        As the input, of ``data_type`` and of the same length; missing values are null. Every
-        value that inference accepted for the type is parsed.
-
-    Raises
-    ------
-    InputError
-        A value is not of the type; the column and the value are named.
+    Missing values are null. Every value that inference accepted for the type is parsed; an InputError
+    names another one, and the column.
     """
     if isinstance(values, pa.ChunkedArray):
         chunks = [parse_column(chunk, data_type, column=column) for chunk in values.chunks]

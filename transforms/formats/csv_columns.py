@@ -195,36 +195,12 @@ def read_csv_blocks(
     block_bytes: int = 16 << 20,
     open_file: Callable[[str], BinaryIO] = open_stored,
 ) -> Iterator[pa.Table]:
-    """Read a CSV file as blocks of text columns, in file order.
+    """Yield a CSV file (gzip if it ends in ``.gz``) as tables of text columns, in file order.
 
-    Parameters
-    ----------
-    path : str
-        Name of the file; one that ends in ``.gz`` is gzip.
-    column_names : sequence of str, optional
-        Names of the columns of a file without a header: its first line is data.
-    skip_rows : int
-        Lines to leave out before the header, or before the data when names are given.
-    delimiter : str
-        The ASCII character between values.
-    block_bytes : int
-        Text in a block; grows up to 256 MB where a single row is longer.
-    open_file : callable
-        Opens the name and returns its bytes as stored.
-
-    Yields
-    ------
-    pa.Table
-        Every column is a string column with the values exactly as written. An unquoted empty
-        field is null, a quoted empty one is ``""``. A file that holds a header only gives one
-        table without rows. Empty lines are left out.
-
-    Raises
-    ------
-    InputError
-        Empty file, rows of different lengths, columns without a name or with the same name, a
-        quote that is never closed, text that is not UTF-8, corrupt gzip, a row above 256 MB, a
-        first line that holds the very names given as `column_names`.
+    Values are exactly as written: an unquoted empty field is null, a quoted empty one is ``""``; empty
+    lines are left out. A file of a header alone gives one table without rows. `column_names` are those
+    of a file without a header, `skip_rows` lines come before the header or the data, and a block grows
+    from `block_bytes` up to 256 MB where a single row is longer.
     """
     if column_names is not None:
         _require_names("--column-names", column_names)

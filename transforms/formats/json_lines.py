@@ -41,31 +41,11 @@ _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 def read_json_blocks(
     path: str, *, block_bytes: int = 16 << 20, open_file: Callable[[str], BinaryIO] = open_stored
 ) -> Iterator[pa.Table]:
-    """Read a JSON Lines file as blocks of columns, in file order.
+    """Yield a JSON Lines file (gzip if it ends in ``.gz``) as tables, in file order.
 
-    Parameters
-    ----------
-    path : str
-        Name of the file, with one JSON object a line; one that ends in ``.gz`` is gzip.
-    block_bytes : int
-        Text in a block; grows up to 256 MB where a single line is longer.
-    open_file : callable
-        Opens the name and returns its bytes as stored.
-
-    Yields
-    ------
-    pa.Table
-        A column for each key seen in the block, in order of first appearance in the file, with
-        a type of its own for each block. A key that an object lacks is null; blank lines are
-        left out. A JSON string is a string column, also where all of its values look like dates:
-        whether a column holds dates is known only at the end (``column_kinds.date_kinds``).
-
-    Raises
-    ------
-    InputError
-        Empty file, a line that is not a JSON object, values of different types in a column,
-        integers that a column of numbers cannot hold exactly, text that is not UTF-8, corrupt
-        gzip, a line above 256 MB.
+    A table has a column for each key of its block, in order of first appearance in the file, with a type
+    of its own for each block. A missing key is null. Strings stay strings, also where all look like
+    dates: see ``column_kinds.date_kinds``. A block grows up to 256 MB where a single line is longer.
     """
     text_types: dict[str, pa.DataType] = {}
     kinds: dict[str, str] = {}

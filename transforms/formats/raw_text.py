@@ -24,20 +24,7 @@ def open_stored(path: str) -> BinaryIO:
 
 @contextmanager
 def open_bytes(path: str, open_file: Callable[[str], BinaryIO] = open_stored) -> Iterator[BinaryIO]:
-    """Open a file, uncompressed on the way when its name ends in ``.gz``.
-
-    Parameters
-    ----------
-    path : str
-        Name of the file.
-    open_file : callable
-        Opens the name and returns its bytes as stored, so that other storage can be read.
-
-    Raises
-    ------
-    InputError
-        The file is missing or may not be read, or, while the block runs, its gzip is corrupt.
-    """
+    """Open a file (as stored: `open_file`), uncompressed on the way when its name ends in ``.gz``."""
     try:
         with open_file(path) as stored:
             if path.endswith(".gz"):
@@ -54,10 +41,7 @@ def open_bytes(path: str, open_file: Callable[[str], BinaryIO] = open_stored) ->
 
 
 def require_text(data: bytes, path: str, first_line: int) -> None:
-    """Raise an InputError with file, line and value unless the bytes are UTF-8.
-
-    ``first_line`` is the number of the line that ``data`` begins with.
-    """
+    """Raise an InputError with file, line (counted from the first) and value unless the bytes are UTF-8."""
     if data.isascii():
         return
     try:

@@ -24,12 +24,10 @@ _CANNOT_STORE = "Parquet cannot store "
 
 
 def storable(table: pa.Table) -> pa.Table:
-    """Return the table with a placeholder for each column whose type Parquet cannot store.
+    """Return a table with a placeholder for each column whose type Parquet cannot store.
 
-    A placeholder only says which values were null, and why nothing else is known.
+    It says which values were null, and why nothing else is known.
 
-    Examples
-    --------
     >>> unstorable_reason(storable(pa.table({"x": [{}]})).schema.field("x").type)
     'Parquet cannot store struct<>'
     """
@@ -159,27 +157,12 @@ def _wider_timestamp(one: pa.DataType, other: pa.DataType) -> pa.DataType | None
 def unify_schemas(
     schemas: Sequence[tuple[str, pa.Schema]], *, allow_missing: bool = False
 ) -> pa.Schema:
-    """Return the one schema that the tables of all files or blocks can be brought to.
+    """Return the one schema that the tables of all files (name for messages, schema) can be brought to.
 
-    Columns are in order of first appearance. Null gives way to any type; integers widen (a
-    uint64 does not fit with signed ones); integers with floats are float64; a date with a
-    timestamp is a timestamp; units are the finest; decimals keep all digits; a scalar with a list
-    is a list; text with binary is binary. Dictionary and large types become their plain types;
-    metadata is left out. Struct and map types must be equal, but a placeholder of `storable` gives
-    way to a struct.
-
-    Parameters
-    ----------
-    schemas : sequence of (str, pa.Schema)
-        Name of a file, for messages, and its schema.
-    allow_missing : bool
-        Whether a column may be missing in a file, and is null there.
-
-    Raises
-    ------
-    InputError
-        Two columns of one name, a column that is missing in a file, types of a column that no
-        common type holds; with the files, the column and its types.
+    Null gives way to any type; integers widen (a uint64 does not fit with signed ones); integers with
+    floats are float64; a date with a timestamp is a timestamp; units are the finest; decimals keep all
+    digits; a scalar with a list is a list; text with binary is binary. Dictionary and large types become
+    plain ones. Structs and maps must be equal, but a placeholder of `storable` gives way to a struct.
     """
     if not schemas:
         raise InputError("there is no file to read; check the paths of --data")
@@ -226,20 +209,9 @@ def _require_all_columns(
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with exactly the columns and types of a unified schema.
+    """Return a table with exactly the columns and types of a unified schema; absent columns are null.
 
-    Parameters
-    ----------
-    table : pa.Table
-        Its types are those of the schema, or give way to them in ``unify_schemas``.
-    schema : pa.Schema
-        The columns to keep; one that the table lacks is null.
-
-    Raises
-    ------
-    InputError
-        A type that does not give way to the schema's, or a value that the schema's type does not
-        hold exactly, such as an integer beyond 2^53 in float64; with the column and the value.
+    An InputError names a value that the type does not hold exactly, such as an integer beyond 2^53.
     """
     columns = []
     for field in schema:

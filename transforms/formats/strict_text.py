@@ -27,14 +27,7 @@ class MalformedTextError(ValueError):
 
 
 def parse_json(text: str) -> Any:
-    """Return the content of a JSON text.
-
-    Raises
-    ------
-    MalformedTextError
-        It is no JSON, a key occurs twice in an object, a number is NaN, infinite or an integer
-        beyond 64 bits, values are nested deeper than 64 levels, or a text holds half a character.
-    """
+    """Return the content of a JSON text."""
     try:
         content = json.loads(
             text,
@@ -109,13 +102,6 @@ def parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
     """Return the content of a YAML text, and its nodes, which know their lines.
 
     Tags that would make objects are refused, as the safe loader does.
-
-    Raises
-    ------
-    MalformedTextError
-        It is no YAML of one document, a key occurs twice in a mapping, aliases stand for
-        themselves or for more than 100,000 values, an integer is beyond 64 bits, values are nested
-        deeper than 64 levels, or a text holds half a character.
     """
     loader = None
     try:

@@ -28,16 +28,7 @@ _FORMAT = "TFRecord of tf.Example is expected (gzip only with a name that ends i
 
 
 def masked_crc32c(messages: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """Return the masked CRC-32C of each message, as TFRecord frames carry it.
-
-    Parameters
-    ----------
-    messages : sequence of bytes
-
-    Returns
-    -------
-    ndarray of uint32, of the length of ``messages``
-    """
+    """Return the masked CRC-32C of each message, as TFRecord frames carry it: uint32 [messages]."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
     rotated = (crcs >> np.uint32(15)) | (crcs << np.uint32(17))
     return rotated + np.uint32(0xA282EAD8)
@@ -112,13 +103,7 @@ def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
 
 
 def read_records(path: str) -> Iterator[bytes]:
-    """Yield the records of a file, uncompressed on the way when its name ends in ``.gz``.
-
-    Raises
-    ------
-    InputError
-        The file is missing or truncated, or a checksum is wrong.
-    """
+    """Yield the records of a file, uncompressed on the way when its name ends in ``.gz``."""
     with open_bytes(path) as stream:
         for records, _ in _record_blocks(stream, path, 16384):
             yield from records
@@ -127,65 +112,43 @@ def read_records(path: str) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------------- messages
 
 
+def _field(name: str, number: int, kind: str, *, more: str = "label: LABEL_OPTIONAL") -> str:
+    is_message = kind.startswith(".")
+    types = f'type_name: "{kind}" type: TYPE_MESSAGE' if is_message else f"type: TYPE_{kind}"
+    return f'field {{ name: "{name}" number: {number} {types} {more} }}'
+
+
 @cache
 def _example_class() -> Any:
     """Return the message class of tf.Example, in a pool of its own beside TensorFlow's."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # type: ignore[import-untyped]
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format  # type: ignore[import-untyped]
 
-    proto = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="slicebeam/example.proto", package="slicebeam", syntax="proto3"
-    )
-
-    def add(parent: Any, name: str, *fields: tuple[str, int, int, str]) -> Any:
-        message = parent.add(name=name)
-        for field_name, number, kind, type_name in fields:
-            message.field.add(
-                name=field_name,
-                number=number,
-                type=kind,
-                type_name=type_name or None,
-                label=proto.LABEL_OPTIONAL,
-            )
-        return message
-
-    for name, kind in (
-        ("BytesList", proto.TYPE_BYTES),
-        ("FloatList", proto.TYPE_FLOAT),
-        ("Int64List", proto.TYPE_INT64),
-    ):
-        add(file.message_type, name, ("value", 1, kind, "")).field[0].label = proto.LABEL_REPEATED
-    message = proto.TYPE_MESSAGE
-    feature = add(
-        file.message_type,
-        "Feature",
-        ("bytes_list", 1, message, ".slicebeam.BytesList"),
-        ("float_list", 2, message, ".slicebeam.FloatList"),
-        ("int64_list", 3, message, ".slicebeam.Int64List"),
-    )
-    feature.oneof_decl.add(name="kind")
-    for part in feature.field:
-        part.oneof_index = 0
-    features = add(
-        file.message_type, "Features", ("feature", 1, message, ".slicebeam.Features.FeatureEntry")
-    )
-    features.field[0].label = proto.LABEL_REPEATED
-    entry = add(
-        features.nested_type,
-        "FeatureEntry",
-        ("key", 1, proto.TYPE_STRING, ""),
-        ("value", 2, message, ".slicebeam.Feature"),
-    )
-    entry.options.map_entry = True
-    # A SequenceExample has its lists in field 2, which an Example lacks.
-    add(
-        file.message_type,
-        "Example",
-        ("features", 1, message, ".slicebeam.Features"),
-        ("feature_lists", 2, proto.TYPE_BYTES, ""),
-    )
+    repeated, kinds = "label: LABEL_REPEATED", ("Bytes", "Float", "Int64")
+    each = enumerate(kinds, 1)
+    of_kind = "label: LABEL_OPTIONAL oneof_index: 0"
+    messages = {
+        **{f"{kind}List": [_field("value", 1, kind.upper(), more=repeated)] for kind in kinds},
+        "Feature": [
+            'oneof_decl { name: "kind" }',
+            *(_field(f"{k.lower()}_list", n, f".slicebeam.{k}List", more=of_kind) for n, k in each),
+        ],
+        "Features": [
+            _field("feature", 1, ".slicebeam.Features.FeatureEntry", more=repeated),
+            'nested_type { name: "FeatureEntry" options { map_entry: true }',
+            _field("key", 1, "STRING"),
+            _field("value", 2, ".slicebeam.Feature") + " }",
+        ],
+        # A SequenceExample has its lists in field 2, which an Example lacks.
+        "Example": [
+            _field("features", 1, ".slicebeam.Features"),
+            _field("feature_lists", 2, "BYTES"),
+        ],
+    }
+    text = 'name: "slicebeam/example.proto" package: "slicebeam" syntax: "proto3"'
+    for name, parts in messages.items():
+        text += f' message_type {{ name: "{name}" {" ".join(parts)} }}'
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.Add(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("slicebeam.Example"))
 
 
@@ -277,30 +240,11 @@ def _column(feature: _Feature, count: int) -> pa.Array:
 def read_tfrecord_blocks(
     path: str, *, block_rows: int = 16384, open_file: Callable[[str], BinaryIO] = open_stored
 ) -> Iterator[pa.Table]:
-    """Read a TFRecord file of tf.Example messages as blocks of columns, in file order.
+    """Yield a TFRecord file of tf.Example messages (gzip if it ends in ``.gz``) as tables, in file order.
 
-    Parameters
-    ----------
-    path : str
-        Name of the file; one that ends in ``.gz`` is gzip.
-    block_rows : int
-        Most records in a block, which also ends at 64 MB of records.
-    open_file : callable
-        Opens the name and returns its bytes as stored.
-
-    Yields
-    ------
-    pa.Table
-        A column for each feature of the block, by name. A feature with at most one value in each
-        record of the block is a scalar column, null where it is missing or empty; else a list
-        column, null where it is missing. Values are int64, float32, or string; bytes that are not
-        all UTF-8 in the block are binary.
-
-    Raises
-    ------
-    InputError
-        Empty or truncated file, a wrong checksum of a length or of data, a record that is not a
-        tf.Example, a feature of two kinds, corrupt gzip; with file and number of the record.
+    A feature with at most one value in each record of a block is a scalar column, null where it is
+    missing or empty; else a list column, null where it is missing. Values are int64, float32, or string;
+    bytes that are not all UTF-8 in the block are binary. A block ends at 64 MB of records.
     """
     rows = 0
     with open_bytes(path, open_file) as stream:

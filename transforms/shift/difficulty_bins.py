@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError
+from slicebeam.transforms.encode.column import numbers
 from slicebeam.transforms.encode.column_values import missing_mask
-from slicebeam.transforms.encode.extract_predictions import numbers
-from slicebeam.transforms.encode.number_counts import NumberCounts
+from slicebeam.transforms.encode.value_counts import NumberCounts
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.column_values import missing_mask
-from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES, classes
+from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.shift.difficulty_bins import DifficultyCounts, difficulties
 from slicebeam.transforms.storage.arrow_files import write_arrow
@@ -109,7 +110,7 @@ def class_values(
         if missing is not None:
             present = ~missing
             array = plain.filter(pa.array(present))
-    found = classes(array, columns.class_type, name, chunk)
+    found = ChunkColumn(name, array, chunk).classes(columns.class_type)
     # Adding zero makes -0.0 the 0.0 that it equals.
     return pc.add(found, 0.0) if pa.types.is_floating(found.type) else found, present
 

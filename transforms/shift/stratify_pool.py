@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import hash64, splitmix64
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
-from slicebeam.transforms.encode.number_counts import NumberCounts
+from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.encode.value_counts import NumberCounts
 from slicebeam.transforms.shift.difficulty_bins import difficulty_bins
 from slicebeam.transforms.shift.learn_pool import (
     CLASS_TYPES,

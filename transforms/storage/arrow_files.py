@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.storage.checked_files import DamagedFileError
 from slicebeam.transforms.storage.storage import (
     open_input,
     open_unchanging,
@@ -63,18 +63,9 @@ def write_arrow(path: StoragePath, schema: pa.Schema, batches: Iterable[pa.Recor
 
 
 def open_arrow(path: StoragePath, *, is_unchanging: bool = False) -> pa.ipc.RecordBatchFileReader:
-    """Open a file that `write_arrow` wrote; its columns are mapped.
+    """Open a file that `write_arrow` wrote; its columns are mapped, its checksum compared the first time.
 
-    The checksum is compared when a process opens the file for the first time.
-
-    Parameters
-    ----------
-    is_unchanging : whether the file does not change during the run and is read many times
-
-    Raises
-    ------
-    EngineError
-        The file is missing, cannot be read, or is not what was written.
+    `is_unchanging`: whether the file does not change during the run and is read many times.
     """
     try:
         with storage_errors(path, "read"):
@@ -82,19 +73,19 @@ def open_arrow(path: StoragePath, *, is_unchanging: bool = False) -> pa.ipc.Reco
             whole = (open_unchanging(path) if is_unchanging else open_whole(path)).read_buffer()
             written = path.stat().st_mtime_ns if isinstance(path, Path) else 0
     except pa.ArrowException as error:
-        raise damaged(path) from error
+        raise DamagedFileError(path) from error
     if whole.size < _CHECKSUM.size:
-        raise damaged(path)
+        raise DamagedFileError(path)
     body = whole.slice(0, whole.size - _CHECKSUM.size)
     mark, crc = _CHECKSUM.unpack(whole.slice(body.size).to_pybytes())
     known = (str(path), crc, written)
     if mark != _MARK or (not (known in _verified and written) and zlib.crc32(body) != crc):
-        raise damaged(path)
+        raise DamagedFileError(path)
     _verified.add(known)
     try:
         return pa.ipc.open_file(body)
     except pa.ArrowException as error:
-        raise damaged(path) from error
+        raise DamagedFileError(path) from error
 
 
 def read_metadata(path: StoragePath) -> dict[bytes, bytes]:
@@ -106,7 +97,7 @@ def read_metadata(path: StoragePath) -> dict[bytes, bytes]:
         with pa.ipc.open_file(_BEGINNING + footer) as whole:
             return dict(whole.schema.metadata or {})
     except (pa.ArrowException, OSError) as error:
-        raise damaged(path) from error
+        raise DamagedFileError(path) from error
 
 
 def _footer(file: pa.NativeFile) -> bytes:
@@ -121,10 +112,3 @@ def _footer(file: pa.NativeFile) -> bytes:
     file.seek(end - length)
     footer: bytes = file.read(length + _TRAILER.size)
     return footer
-
-
-def damaged(path: StoragePath) -> EngineError:
-    """Return the error message for a damaged file."""
-    return EngineError(
-        f"{path} is damaged: its content has changed; delete it, and run again without --resume"
-    )

@@ -37,15 +37,7 @@ def write_facts(path: StoragePath, facts: Any) -> None:
 
 
 def read_facts(path: StoragePath) -> Any:
-    """Return what `write_facts` wrote.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    EngineError
-        It cannot be read; as `DamagedFileError`, it is not what was written.
-    """
+    """Return what `write_facts` wrote."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -75,13 +67,7 @@ def checksum_of(stream: IO[bytes]) -> int:
 
 
 def open_checked(path: StoragePath, checksum: int) -> pa.NativeFile:
-    """Map a file that was written with a checksum, which is compared once in a process.
-
-    Raises
-    ------
-    EngineError
-        It is missing or cannot be read; as `DamagedFileError`, it is not what was written.
-    """
+    """Map a file that was written with a checksum, which is compared once in a process."""
     with storage_errors(path, "read"):
         try:
             file = open_unchanging(path)

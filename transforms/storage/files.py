@@ -28,13 +28,7 @@ _SUFFIXES: dict[str, Format] = {
 
 
 def expand_paths(patterns: Sequence[str]) -> list[str]:
-    """Return the files that the paths and globs name, each once, sorted by name.
-
-    Raises
-    ------
-    InputError
-        A path does not exist, a glob matches nothing, or a path is a folder.
-    """
+    """Return the files that the paths and globs name, each once, sorted by name."""
     found: set[str] = set()
     for pattern in patterns:
         path = storage_path(pattern, "--data")

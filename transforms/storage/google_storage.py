@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 
 class GoogleStore:
-    """The objects of Google Cloud Storage; see `ObjectStore`.
-
-    Parameters
-    ----------
-    timeout : seconds that it may fail to answer
-    """
+    """The objects of Google Cloud Storage, which may fail to answer so long; see `ObjectStore`."""
 
     def __init__(self, timeout: float) -> None:
         try:
@@ -63,12 +58,7 @@ class GoogleStore:
     def _errors(
         self, what: str, bucket: str, key: str, *, tells_bucket: bool = False
     ) -> Iterator[None]:
-        """Turn the library's errors into those of `ObjectStore`.
-
-        Parameters
-        ----------
-        tells_bucket : whether not found means the bucket, not an object in it
-        """
+        """Turn the library's errors into those of `ObjectStore`; `tells_bucket`: not found means the bucket."""
         import requests
         from google.api_core import exceptions
         from google.auth.exceptions import GoogleAuthError, TransportError

@@ -3,7 +3,7 @@
 Each store is accessed through its provider's own library, with its familiar retries, time limits
 and errors. Endpoints and credentials come from the environment, as the libraries have it:
 ``STORAGE_EMULATOR_HOST`` and ``GOOGLE_APPLICATION_CREDENTIALS``; ``AWS_ENDPOINT_URL``,
-``AWSACCESS_KEY_ID`` and the rest.
+``AWS_ACCESS_KEY_ID`` and the rest.
 """
 
 from __future__ import annotations
@@ -37,12 +37,7 @@ class NoObjectError(Exception):
 class ObjectFacts:
     """The metadata of an object.
 
-    Attributes
-    ----------
-    key : its name in the bucket
-    size : bytes
-    version : the generation (GCS) or ETag (S3) that a later write can ask for
-    modified : when it was written, by the clock of the store
+    A later write can ask for the version: the generation (GCS) or ETag (S3). Its time is the store's.
     """
 
     key: str
@@ -77,20 +72,7 @@ class ObjectStore(Protocol):
         expected: str | None = None,
         is_new: bool = False,
     ) -> None:
-        """Write an object, all of it or nothing.
-
-        Parameters
-        ----------
-        expected : the version that it replaces; None for any
-        is_new : only if nothing is there
-
-        Raises
-        ------
-        VersionConflictError
-            Something else is there. It may be what a lost answer of this very request wrote.
-        NoObjectError
-            There is no object of which a version was expected.
-        """
+        """Write an object, all of it or nothing: over any version, an expected one, or where nothing is."""
 
     def delete(self, bucket: str, keys: Iterable[str]) -> None:
         """Delete objects, also those that are gone already."""

@@ -1,46 +1,450 @@
-"""Files that are published together with the document that names them, or not at all."""
+"""Files that are published together with the document that names them, or not at all.
+
+On a disk one run at a time publishes in a folder, by a few renames. In object storage there are no
+locks: a step that comes too late is detected.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
+import os
+import secrets
+import shutil
 import tempfile
-from contextlib import ExitStack, contextmanager
+import time
+from abc import ABC, abstractmethod
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from slicebeam.transforms.storage.local_publication import local_file_set
-from slicebeam.transforms.storage.storage import storage_errors
-from slicebeam.transforms.storage.stored_publication import StoredFileSet
+from slicebeam.metrics.errors import ConflictError, EngineError, StorageError
+from slicebeam.transforms.storage.publish import (
+    SHA256,
+    Version,
+    local_conflict,
+    metadata_of,
+    publish,
+    sha256_of,
+    stored_conflict,
+    version_of,
+)
+from slicebeam.transforms.storage.published_files import (
+    DocumentFile,
+    files_in,
+    is_own_name,
+    own_name,
+)
+from slicebeam.transforms.storage.storage import (
+    ObjectPath,
+    beneath,
+    locked,
+    remove_abandoned,
+    settle,
+    storage_errors,
+    sync_folder,
+    temporary_beside,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from slicebeam.transforms.storage.file_set import FileSet
-    from slicebeam.transforms.storage.publish import Version
     from slicebeam.transforms.storage.storage import StoragePath
+
+# Seconds to wait for another run that is publishing in the same folder, and between two looks.
+_PATIENCE, _MOMENT = 60.0, 0.02
+
+
+class FileSet(ABC):
+    """Files that are written, then named by a document, then published with it.
+
+    The files appear under names of their own first, which no other content has. Then the document
+    replaces the version `before`, or fails as a whole: from here on the set is published. Finally the
+    well-known names follow, and files that no document names any more are removed. A process that dies on
+    the way leaves either set complete; the next publication cleans up. Streams are by well-known name.
+    """
+
+    def __init__(
+        self,
+        document: StoragePath,
+        streams: Mapping[str, IO[bytes]],
+        before: Version | None,
+        writer: str,
+    ) -> None:
+        self.document, self.streams = document, streams
+        self.before, self.writer = before, writer
+        self._replaced: tuple[DocumentFile, ...] | None = None
+
+    @property
+    def folder(self) -> StoragePath:
+        """Where the files are."""
+        return self.document.parent
+
+    @property
+    def _before(self) -> str:
+        return self.before.token if self.before else ""
+
+    def sha256(self, name: str) -> str:
+        """Return the hash of a file that is written, by its well-known name."""
+        self.streams[name].flush()
+        return sha256_of(self.streams[name])
+
+    @cached_property
+    def files(self) -> dict[str, DocumentFile]:
+        """The files by well-known name, once all are written; the document has to name them."""
+        found = {}
+        for name, stream in self.streams.items():
+            digest, size = self.sha256(name), stream.tell()
+            found[name] = DocumentFile(own_name(name, digest, self._before), digest, size)
+        return found
+
+    @property
+    def replaced(self) -> tuple[DocumentFile, ...]:
+        """The files that nobody needs when this set is published; the document has to name them.
+
+        Should the process die before it has removed them, the next publication does.
+        """
+        if self._replaced is None:
+            # Once for all: when this set is published, its own document is there instead.
+            named, older = files_in(_content(self.document)) if self.before else ((), ())
+            left = [one for one in older if (self.folder / one.name).is_file()]
+            self._replaced = tuple(dict.fromkeys((*named, *left)))
+        return self._replaced
+
+    @abstractmethod
+    def publish(self, content: bytes) -> list[str]:
+        """Publish the document, and with it the files; return what could not be tidied up, and why."""
+
+    @abstractmethod
+    def _digest(self, path: StoragePath) -> str | None:
+        """Return the hash of a file's content, None if there is no such file."""
+
+    def _documents(self) -> Iterator[StoragePath]:
+        """Yield the document and its revisions, as they are now."""
+        yield self.document
+        stem, _, kind = self.document.name.partition(".")
+        for path in self.folder.glob(f"{stem}.r*.{kind}"):
+            # A pipe would never open.
+            if not isinstance(path, Path) or path.is_file():
+                yield path
+
+    def _named_now(self) -> set[str]:
+        """Return the names of files that any document in the folder names."""
+        return {one.name for path in self._documents() for one in files_in(_content(path))[0]}
+
+    def _tidy_up(self, *, is_alone: bool = True) -> list[str]:
+        """Remove files that no document names any more, unless others may publish them; return the failures."""
+        try:
+            named = self._named_now()
+            outdated = [
+                *self._outdated_names(),
+                *(self.folder / one.name for one in self.replaced if one.name not in named),
+                *(self._unpublished(named) if is_alone else ()),
+            ]
+        except (OSError, EngineError) as error:
+            return [f"{self.folder} could not be cleaned up: {error}"]
+        return _removed(outdated)
+
+    def _outdated_names(self) -> list[StoragePath]:
+        """Return the well-known names of the replaced set that this one has not."""
+        paths = {
+            self.folder / one.well_known: one.sha256
+            for one in self.replaced
+            if one.well_known not in self.files
+        }
+        return [path for path, sha256 in paths.items() if self._digest(path) == sha256]
+
+    def _unpublished(self, named: set[str]) -> Iterator[StoragePath]:
+        """Yield the versions written over the replaced document, here or by others.
+
+        As that document is replaced by now, nobody can publish it any more.
+        """
+        kept = named.union(one.name for one in self.files.values())
+        for path in self.folder.iterdir():
+            if is_own_name(path.name) and path.name not in kept:
+                digest = self._digest(path)
+                stem, _, kind = path.name.split(".")
+                if digest and own_name(f"{stem}.{kind}", digest, self._before) == path.name:
+                    yield path
+
+
+def _content(document: StoragePath) -> bytes:
+    """Return a document, empty if it is gone."""
+    try:
+        return document.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _removed(paths: Iterable[StoragePath]) -> list[str]:
+    """Remove files; return what could not be removed, and why."""
+    return [line for path in paths for line in _tried_to_remove(path)]
+
+
+def _tried_to_remove(path: StoragePath) -> list[str]:
+    try:
+        path.unlink(missing_ok=True)
+    except (OSError, EngineError) as error:
+        return [f"{path} is no longer needed, but could not be removed: {error}"]
+    return []
+
+
+class _LocalFileSet(FileSet):
+    """A set of files on a disk, temporary until they are published; see `FileSet`."""
+
+    def __init__(
+        self,
+        document: Path,
+        streams: Mapping[str, IO[bytes]],
+        temporaries: Mapping[str, Path],
+        before: Version | None,
+        writer: str,
+    ) -> None:
+        super().__init__(document, streams, before, writer)
+        self._path, self._folder, self._temporaries = document, document.parent, temporaries
+
+    def publish(self, content: bytes) -> list[str]:
+        """Publish the document, and with it the files."""
+        for name, stream in self.streams.items():
+            with storage_errors(self._folder / name, "write"):
+                settle(stream, self._temporaries[name])
+        with temporary_beside(self._path) as (stream, temporary):
+            with storage_errors(self._path, "write"):
+                stream.write(content)
+                settle(stream, temporary)
+            with _publication_lock(self._path) as is_alone:
+                found = version_of(self._path)
+                if found not in (self.before, Version(hashlib.sha256(content).hexdigest())):
+                    raise local_conflict(self._path)
+                self._commit(temporary)
+                for name, file in self.files.items():
+                    self._bring_up_to_date(name, file)
+                with storage_errors(self._folder, "write"):
+                    sync_folder(self._folder)
+                return self._tidy_up(is_alone=is_alone)
+
+    def _commit(self, temporary: Path) -> None:
+        """Give the files their own names, then let the document replace the earlier one."""
+        placed = []
+        try:
+            for name, file in self.files.items():
+                path = self._folder / file.name
+                with storage_errors(path, "write"):
+                    self._temporaries[name].replace(path)
+                placed.append(path)
+            with storage_errors(self._path, "write"):
+                sync_folder(self._folder)
+                temporary.replace(self._path)
+        except BaseException:
+            # An interruption may come when the document is already there.
+            if temporary.exists():
+                for path in placed:
+                    with suppress(OSError):
+                        path.unlink()
+            raise
+        with storage_errors(self._path, "write"):
+            sync_folder(self._folder)
+
+    def _bring_up_to_date(self, name: str, file: DocumentFile) -> None:
+        """Let the well-known name stand for the file."""
+        source, path = self._folder / file.name, self._folder / name
+        with storage_errors(path, "write"):
+            link = self._folder / f".{name}.{secrets.token_hex(4)}"
+            try:
+                os.link(source, link)
+            except OSError:
+                # A file system without links.
+                with temporary_beside(path) as (stream, temporary), source.open("rb") as content:
+                    shutil.copyfileobj(content, stream)
+                    settle(stream, temporary)
+                    temporary.replace(path)
+                return
+            try:
+                link.replace(path)
+            finally:
+                link.unlink(missing_ok=True)
+
+    def _digest(self, path: StoragePath) -> str | None:
+        if not path.is_file():
+            return None
+        try:
+            with path.open("rb") as stream:
+                return sha256_of(stream)
+        except FileNotFoundError:
+            return None
+
+
+@contextmanager
+def _publication_lock(document: Path) -> Iterator[bool]:
+    """Keep others from publishing the document in the meantime; False if the file system knows no locks.
+
+    The system ends the lock with the process, and the next one takes over the file that was left.
+    """
+    path = _lock_of(document)
+    until = time.monotonic() + _PATIENCE
+    while True:
+        with storage_errors(document, "write"):
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        is_free = locked(file)
+        if is_free is None or (is_free and _is_same_file(file, path)):
+            break
+        os.close(file)
+        if time.monotonic() > until:
+            raise StorageError(
+                f"cannot write {document}: another run has been publishing there for {_PATIENCE:.0f} s; "
+                "end it, or choose another --output"
+            )
+        time.sleep(_MOMENT)
+    try:
+        yield is_free is not None
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        os.close(file)
+
+
+def remove_abandoned_lock(document: Path) -> None:
+    """Remove the lock of a run that was killed as it had published; one that is held stays."""
+    path = _lock_of(document)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    try:
+        if locked(file) and _is_same_file(file, path):
+            path.unlink()
+    finally:
+        os.close(file)
+
+
+def _lock_of(document: Path) -> Path:
+    return Path(str(beneath(document.parent, f".{document.name}.lock")))
+
+
+def _is_same_file(file: int, path: Path) -> bool:
+    """Whether an open file is still the one of this name, which its last owner may have removed."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+
+
+class _StoredFileSet(FileSet):
+    """A set of objects; see `FileSet`."""
+
+    def __init__(
+        self,
+        document: ObjectPath,
+        streams: Mapping[str, IO[bytes]],
+        before: Version | None,
+        writer: str,
+    ) -> None:
+        super().__init__(document, streams, before, writer)
+        self._path = document
+
+    def publish(self, content: bytes) -> list[str]:
+        """Publish the document, and with it the files."""
+        # Before anything is uploaded for nothing.
+        self._check_unchanged(content)
+        for name, file in self.files.items():
+            self._write(file.name, file, self.streams[name])
+        try:
+            publish(self._path, io.BytesIO(content), self.before, self.writer)
+        except ConflictError:
+            self._withdraw()
+            raise
+        return [*self._bring_up_to_date(), *self._tidy_up()]
+
+    def _check_unchanged(self, content: bytes) -> None:
+        found = self._path.store.facts(self._path.bucket, self._path.key)
+        if (found.version if found else None) == (self.before.token if self.before else None):
+            return
+        if found is None or found.metadata.get(SHA256) != hashlib.sha256(content).hexdigest():
+            raise stored_conflict(self._path, found)
+
+    def _write(self, name: str, file: DocumentFile, stream: IO[bytes]) -> None:
+        path = self._path.parent / name
+        path.store.write(path.bucket, path.key, stream, metadata_of(file.sha256, self.writer))
+
+    def _withdraw(self) -> None:
+        """Remove the files, which nobody can publish any more, unless another has published the same."""
+        # The conflict says more than what can't be removed.
+        with suppress(EngineError):
+            named = self._named_now()
+            _removed(
+                self._path.parent / file.name
+                for file in self.files.values()
+                if file.name not in named
+            )
+
+    def _bring_up_to_date(self) -> list[str]:
+        """Let the well-known names stand for the files of the document that is there; return what is left.
+
+        It may be another's by now, who is doing the same: whoever is last finds both in agreement.
+        """
+        seen, left = None, []
+        while (now := _content(self._path)) != seen:
+            seen = now
+            named, replaced = files_in(now)
+            for file in named:
+                if self._digest(self._path.parent / file.well_known) != file.sha256:
+                    self._copy(file)
+            kept = {file.well_known for file in named}
+            left = _removed(
+                path
+                for file in replaced
+                if file.well_known not in kept
+                and self._digest(path := self._path.parent / file.well_known) == file.sha256
+            )
+        return left
+
+    def _copy(self, file: DocumentFile) -> None:
+        """Write the content of a file under its well-known name."""
+        if self.files.get(file.well_known) == file:
+            stream: IO[bytes] = self.streams[file.well_known]
+        else:
+            try:
+                stream = io.BytesIO((self._path.parent / file.name).read_bytes())
+            except FileNotFoundError:
+                # The document that named it has been replaced in turn.
+                return
+        self._write(file.well_known, file, stream)
+
+    def _outdated_names(self) -> list[StoragePath]:
+        # They are brought up to date with the others, as they may be another's by now.
+        return []
+
+    def _digest(self, path: StoragePath) -> str | None:
+        if not isinstance(path, ObjectPath):
+            raise TypeError(f"{path} is not an object")
+        found = path.store.facts(path.bucket, path.key)
+        return None if found is None else found.metadata.get(SHA256, "")
 
 
 @contextmanager
 def files_to_publish(
     document: StoragePath, names: Sequence[str], before: Version | None, writer: str
 ) -> Iterator[FileSet]:
-    """Open the files of a set, none of which appears before `FileSet.publish`.
-
-    Parameters
-    ----------
-    names : the files' well-known names, such as ``slices.parquet``
-    before : the version of the document that the set may replace, as it was when the run began
-    """
+    """Open the files of a set, by well-known name, none of which appears before `FileSet.publish`."""
     shown = " and ".join(str(document.parent / name) for name in (*names, document.name))
     with ExitStack() as stack:
+        streams: dict[str, IO[bytes]] = {}
         if isinstance(document, Path):
-            files: FileSet = stack.enter_context(
-                local_file_set(document, tuple(names), before, writer)
-            )
+            temporaries = {}
+            for name in (*names, document.name):
+                with storage_errors(document.parent, "read"):
+                    remove_abandoned(document.parent / name)
+            for name in names:
+                opened = stack.enter_context(temporary_beside(document.parent / name))
+                streams[name], temporaries[name] = opened
+            files: FileSet = _LocalFileSet(document, streams, temporaries, before, writer)
         else:
-            streams = {
-                name: stack.enter_context(tempfile.TemporaryFile(prefix="slicebeam-"))
-                for name in names
-            }
-            files = StoredFileSet(document, streams, before, writer)
+            for name in names:
+                streams[name] = stack.enter_context(tempfile.TemporaryFile(prefix="slicebeam-"))
+            files = _StoredFileSet(document, streams, before, writer)
         with storage_errors(shown, "write"):
             yield files

@@ -25,12 +25,7 @@ _WRITER = "writer"
 
 @dataclass(frozen=True)
 class Version:
-    """The version of a file, which alone a later publication replaces.
-
-    Attributes
-    ----------
-    token : the store's own mark, a generation or an ETag; of a file on a disk, the hash of its content
-    """
+    """The version of a file: a generation or an ETag; of a file on a disk, the hash of its content."""
 
     token: str
 
@@ -64,23 +59,9 @@ def metadata_of(sha256: str, writer: str) -> dict[str, str]:
 
 
 def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, writer: str) -> None:
-    """Write an object if nobody else has written it since its version was read.
+    """Write an object if nobody else has written it since its version was read, else a ConflictError.
 
-    An answer may get lost after a write, and the repeated request then meets its own object: this
-    is recognised by its hash, and is success.
-
-    Parameters
-    ----------
-    stream : bytes, that can be read back
-    expected : what `version_of` said; None: nothing was there
-    writer : the writing run, for the error of another run
-
-    Raises
-    ------
-    ConflictError
-        Somebody else has written it.
-    EngineError
-        Storage failed.
+    If the response to a write is lost, the retry finds its own object; equal hashes count as success.
     """
     digest = sha256_of(stream)
     try:

@@ -19,14 +19,7 @@ _NAME = re.compile(r"([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)")
 
 @dataclass(frozen=True)
 class DocumentFile:
-    """A file that a document names.
-
-    Attributes
-    ----------
-    name : under which no other content ever stands
-    sha256 : hash of the content, as hexadecimal digits
-    size : bytes
-    """
+    """A file that a document names, under a name that no other content ever has."""
 
     name: str
     sha256: str
@@ -51,16 +44,9 @@ def well_known(name: str) -> str:
 
 
 def own_name(well_known: str, sha256: str, before: str) -> str:
-    """Return the name of a file with this content.
+    """Return the name of a file with this content, written over this version of a document.
 
-    It depends on the document that is replaced, too. So a name that a replaced document used is
-    never used again, and what nobody needs any more can be removed while others publish.
-
-    Parameters
-    ----------
-    well_known : name that changes with every publication
-    sha256 : hash of the content
-    before : the version of the document that is replaced; empty for none
+    So a name that a replaced document used is never used again, and its file can be removed meanwhile.
 
     >>> own_name("slices.parquet", "ab12", "")
     'slices.c82cc94b6048.parquet'

@@ -34,12 +34,7 @@ _BUSY = (429, 500, 502, 503, 504)
 
 
 class S3Store:
-    """The objects of S3; see `ObjectStore`.
-
-    Parameters
-    ----------
-    timeout : seconds that it may fail to answer
-    """
+    """The objects of S3, which may fail to answer so long; see `ObjectStore`."""
 
     def __init__(self, timeout: float) -> None:
         try:

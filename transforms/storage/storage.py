@@ -16,15 +16,19 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError, StorageError, unknown_name
-from slicebeam.transforms.storage.object_stores import SCHEMES, NoObjectError, ObjectStore
-from slicebeam.transforms.storage.store_clients import object_store
+from slicebeam.transforms.storage.object_stores import (
+    SCHEMES,
+    NoObjectError,
+    ObjectStore,
+    storage_timeout,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,15 +43,27 @@ _FETCHED_AT_ONCE = 16
 _REMOVALS, _BETWEEN_REMOVALS = 5, 0.1
 
 
+def object_store(scheme: str) -> ObjectStore:
+    """Return the store of ``gs`` or ``s3``; clients are made once in a process."""
+    # A forked process must not share the connections of the other.
+    return _store(scheme, os.getpid(), storage_timeout())
+
+
+@lru_cache(maxsize=8)
+def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: ARG001
+    if scheme == "gs":
+        from slicebeam.transforms.storage.google_storage import GoogleStore
+
+        return GoogleStore(timeout)
+    from slicebeam.transforms.storage.s3_storage import S3Store
+
+    return S3Store(timeout)
+
+
 @total_ordering
 @dataclass(frozen=True)
 class ObjectPath:
-    """The place of an object, with what `pathlib.Path` offers and slicebeam uses.
-
-    Attributes
-    ----------
-    uri : ``gs://bucket/name`` or ``s3://bucket/name``, where the name is taken as it stands
-    """
+    """The place of an object, ``gs://bucket/name`` or ``s3://bucket/name``, as a `pathlib.Path`."""
 
     uri: str
 
@@ -132,13 +148,7 @@ class ObjectPath:
                 yield self / name
 
     def read_bytes(self) -> bytes:
-        """Return the content.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is no such object.
-        """
+        """Return the content."""
         try:
             return self.store.read(self.bucket, self.key)
         except NoObjectError as error:
@@ -216,13 +226,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 def storage_path(text: str, what: str = "") -> StoragePath:
-    """Return the place that a user named (by an option).
-
-    Raises
-    ------
-    InputError
-        It is in a store that is not known, or no name of a file.
-    """
+    """Return the place that a user named (by an option)."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -268,11 +272,6 @@ def beneath(folder: StoragePath, *names: str) -> StoragePath:
     """Return a path in a folder for what a run writes or removes there.
 
     The folder itself may be a link, since the user named it; what is in it may come from a stranger.
-
-    Raises
-    ------
-    InputError
-        A name is that of a link, which may lead anywhere.
     """
     path = folder
     for name in names:
@@ -317,13 +316,7 @@ def remove_folder(path: StoragePath) -> None:
 
 
 def identity(path: StoragePath) -> list[int | str]:
-    """Return what changes with a file's content: its size, and time or version.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    """
+    """Return what changes with a file's content: its size, and time or version."""
     if isinstance(path, ObjectPath):
         facts = path.store.facts(path.bucket, path.key)
         if facts is None:
@@ -436,11 +429,9 @@ def open_whole(path: StoragePath) -> pa.NativeFile:
 
 @contextmanager
 def written_whole(path: StoragePath) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name only when all of it was written.
+    """Open a file that appears under its name only when all of it was written; it can be read back.
 
-    A temporary file is renamed or uploaded at the end, so a reader (or a crash) sees the old file
-    or the new one, and a bundle that runs twice writes the same file twice. The stream can be read
-    back.
+    It is renamed or uploaded at the end: a reader or a crash sees the old file or the new one.
     """
     if isinstance(path, ObjectPath):
         with tempfile.TemporaryFile(prefix="slicebeam-") as stream:

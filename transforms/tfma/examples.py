@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError
 from slicebeam.metrics.randomness import splitmix64
+from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.extract_predictions import model_column
-from slicebeam.transforms.encode.extract_slice_keys import ReadExamples, id_hashes
+from slicebeam.transforms.encode.extract_slice_keys import ReadExamples
 from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, WEIGHT
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.fitting import fit, initial
 from slicebeam.metrics.discovery.mixture import CategoricalHead
 from slicebeam.pipelines.discovery import fitting
+from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.transforms.discovery import mixture_passes
 from tests.discover_runs import discover, embeddings, examples, written
 from tests.running import names_of
@@ -25,7 +26,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 def small_groups(monkeypatch):
     """Let little data be in several groups of files, of which each is work for an engine."""
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 150)
-    monkeypatch.setattr(fitting, "_LEAST_JOB_SECONDS", 0.0)
+    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
 
 
 def counting(jobs):

@@ -14,7 +14,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.paid_api import ledger as ledgers
 from slicebeam.pipelines.paid_api.calls import Answer
 from slicebeam.pipelines.paid_api.ledger import Ledger
-from slicebeam.transforms.storage import store_clients
+from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import ObjectPath, storage_path
 from tests.conftest import google_first, own_stores
 from tests.object_stores import ROOT, one_line
@@ -93,9 +93,9 @@ def folder(request, tmp_path):
     for name, value in store.environment().items():
         patch.setenv(name, value)
     patch.setattr("boto3.DEFAULT_SESSION", None)
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     yield storage_path(f"{store.new_bucket().uri}/ledger")
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
 
 
 def test_what_was_noted_is_there_again(folder):

@@ -60,11 +60,11 @@ def test_jobs_and_options_of_dataflow(data, capsys, monkeypatch):
     large = dry_run(capsys, data, *engine, "--runner-option=smallest_job_seconds=0")
     assert all(job["sent"] for job in large["jobs"])
     assert large["estimate"]["jobs"] == 3
-    assert "Read examples/Read: ParDo(Read)" in large["jobs"][1]["steps"]
+    assert "Read examples/Read: ParDo" in large["jobs"][1]["steps"]
     assert large["jobs"][2]["steps"] == [
         "Combine slice metrics/Work items: Create",
-        "Combine slice metrics/Count: ParDo(CountBlock)",
-        "Test significance/Test: ParDo(TestBlock)",
+        "Combine slice metrics/Count: ParDo",
+        "Test significance: ParDo",
     ]
 
 
@@ -76,7 +76,7 @@ def test_text_says_the_same(data, capsys):
     assert "engine: direct" in lines
     assert any(line.startswith("data: 16,281 examples, ") for line in lines)
     assert any(line.startswith("estimate: about ") for line in lines)
-    assert "  Learn domains/Learn: ParDo(LearnColumns)" in lines
+    assert "  Learn domains/Write: ParDo(WritePart)" in lines
     assert "  --direct_num_workers=1" in lines
 
 
@@ -237,8 +237,9 @@ def test_a_single_job_finds_the_same(data, tmp_path, monkeypatch, test):
     assert single.document["slices"] == plain.document["slices"]
     assert sorted(path.name for path in single.folder.iterdir()) == names_of(single.document)
     kinds = [type(work.steps[0]).__name__ for work in handed]
-    resampling = ["_Number", "_CountBlock"] if test == "bootstrap-rows" else []
-    assert kinds == ["_LearnColumns", "_Read", *resampling, "_CountBlock"]
+    each, numbered = "CallableWrapperDoFn", ["_WritePart", "CallableWrapperDoFn"]
+    resampling = numbered if test == "bootstrap-rows" else []
+    assert kinds == ["_WritePart", each, *resampling, each]
 
 
 @pytest.mark.slow

@@ -24,13 +24,13 @@ def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, 
     alone = search(tmp_path / "alone", **given)
     passes = []
     monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
-    inner = shard_passes.PassOverFiles
+    inner = shard_passes.WriteParts
 
     def noted(*arguments):
         passes.append(arguments)
         return inner(*arguments)
 
-    monkeypatch.setattr(shard_passes, "PassOverFiles", noted)
+    monkeypatch.setattr(shard_passes, "WriteParts", noted)
     together = search(tmp_path / "together", runner_config="direct_multi", **given)
     assert len(passes) >= 2
     assert together.slices_bytes == alone.slices_bytes

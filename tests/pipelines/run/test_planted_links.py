@@ -18,7 +18,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.run.run_marker import RunMarker
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.transforms.storage.local_publication import local_file_set, remove_abandoned_lock
+from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
 from slicebeam.transforms.storage.storage import remove_folder
 from tests.discovered import COLUMNS, planted_file
 
@@ -180,7 +180,7 @@ def test_stages_and_locks(gift, victim):
         remove_abandoned_lock(gift / "changelist.json")
     with (
         pytest.raises(InputError, match="lock is a link"),
-        local_file_set(gift / "changelist.json", (), None, "me") as files,
+        files_to_publish(gift / "changelist.json", (), None, "me") as files,
     ):
         files.publish(b"{}")
     assert content(victim) == before

@@ -14,7 +14,6 @@ from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.discover import discover_config
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import shift_config
-from slicebeam.pipelines.discovery import description, fitting
 from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.run import engine as runner
@@ -66,8 +65,6 @@ def engine(monkeypatch):
     # However small, everything is a job.
     monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(findings, "MOST_HELD", 0)
-    monkeypatch.setattr(fitting, "_LEAST_JOB_SECONDS", 0.0)
-    monkeypatch.setattr(description, "_LEAST_JOB_SECONDS", 0.0)
 
 
 def driven(config_of, run):

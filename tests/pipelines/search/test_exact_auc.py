@@ -322,7 +322,7 @@ def test_a_single_job_counts_scores_too(tmp_path, monkeypatch):
     assert cli_run(arguments) == 0
     assert read(tmp_path / "one").slices_bytes == found.slices_bytes
     # Of all examples, and of the slices that may be significant.
-    assert handed[-3:] == ["_CountWins", "_CountBlock", "_CountWins"]
+    assert handed[-3:] == ["CallableWrapperDoFn"] * 3
 
 
 @settings(max_examples=60, deadline=None)

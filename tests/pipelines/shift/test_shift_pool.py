@@ -16,9 +16,9 @@ from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift import pool as pool_module
 from slicebeam.pipelines.shift.pool import PoolColumns, all_classes, by_values, read_pool
 from slicebeam.transforms.encode import sources
+from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import Chunk, StoredFile, open_parquet
 from slicebeam.transforms.shift import difficulty_bins
@@ -254,7 +254,7 @@ def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path, engine):
     (tmp_path / "pool.csv").write_text(frame.to_csv(index=False), "utf-8")
     (tmp_path / "parts").mkdir()
     conversion = Conversion(tmp_path / "parts")
-    convert_file(0, str(tmp_path / "pool.csv"), "csv", conversion)
+    convert_file(conversion, (0, str(tmp_path / "pool.csv"), "csv"))
     source = converted_source(conversion, [str(tmp_path / "pool.csv")]).in_chunks(64)
     pool = pool_in(tmp_path / "w", columns, source, engine, most=None)
     check(pool, frame, columns, most=None)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.encode.column_values import arrow_type
-from slicebeam.transforms.encode.domain_learning import learn_domain
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 from slicebeam.transforms.encode.value_counts import ColumnCounter
+from tests.conftest import slow
 from tests.oracles import predicates
 from tests.running import search
 from tests.transforms.encode.test_inputs import (
@@ -302,13 +303,9 @@ NUMBERS = {
 }
 
 
+# The others take long and differ less.
 @pytest.mark.parametrize(
-    "before",
-    # The others take long and differ less.
-    [
-        pytest.param(kind, marks=[] if kind in ("double", "int64") else pytest.mark.slow)
-        for kind in NUMBERS
-    ],
+    "before", [kind if kind in ("double", "int64") else slow(kind) for kind in NUMBERS]
 )
 def test_domains_of_another_number_type(tmp_path, before):
     now = {kind: make() for kind, make in NUMBERS.items()}
@@ -338,12 +335,12 @@ def test_integers_that_pandas_reads_as_fractions(tmp_path):
 
 
 @pytest.mark.parametrize(("before", "now"), [
-    pytest.param(pa.timestamp("s"), pa.timestamp("us"), marks=pytest.mark.slow),
+    slow(pa.timestamp("s"), pa.timestamp("us")),
     (pa.timestamp("us"), pa.timestamp("s")),
     (pa.timestamp("ns", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
-    pytest.param(pa.time32("s"), pa.time64("us"), marks=pytest.mark.slow),
+    slow(pa.time32("s"), pa.time64("us")),
     (pa.time64("ns"), pa.time32("ms")),
-    pytest.param(pa.decimal128(9, 1), pa.decimal128(12, 3), marks=pytest.mark.slow),
+    slow(pa.decimal128(9, 1), pa.decimal128(12, 3)),
     (pa.decimal128(12, 3), pa.decimal128(9, 1)),
 ], ids=str)  # fmt: skip
 def test_domains_of_a_finer_and_a_coarser_type(tmp_path, before, now):
@@ -359,6 +356,7 @@ def test_domains_of_a_finer_and_a_coarser_type(tmp_path, before, now):
 
 
 NAIVE = pa.timestamp("us")
+NARROW = "float is too narrow to tell its predicates apart; cast the column to double"
 MISFITS = {
     "text": (cycled([*range(50)]), cycled(["a", "b"]), "was int64 and is string now"),
     "decimal": (cycled([decimal.Decimal(i) / 8 for i in range(50)]), cycled([i / 8 for i in range(50)]), "was decimal128(4, 3) and is double now"),
@@ -369,16 +367,8 @@ MISFITS = {
     "no list": (cycled([["a"], ["b"]]), cycled(["a", "b"]), "was list<string> and is string now"),
     "list of numbers": (cycled([1, 2]), cycled([[1], [2]]), "was int64 and is list<int64> now"),
     "negative": (cycled([*range(-50, 50)]), cycled([*range(50)], pa.uint64()), "do not fit a column of uint64"),
-    "narrow": (
-        cycled([0.25] * 9 + [0.25 + 2**-50, 0.75, 0.5]),
-        cycled([0.25, 0.5], pa.float32()),
-        "float is too narrow to tell its predicates apart; cast the column to double",
-    ),
-    "narrow integers": (
-        cycled([2**24, 2**24 + 1]),
-        cycled([1.0, 2.0], pa.float32()),
-        "float is too narrow to tell its predicates apart; cast the column to double",
-    ),
+    "narrow": (cycled([0.25] * 9 + [0.25 + 2**-50, 0.75, 0.5]), cycled([0.25, 0.5], pa.float32()), NARROW),
+    "narrow integers": (cycled([2**24, 2**24 + 1]), cycled([1.0, 2.0], pa.float32()), NARROW),
 }  # fmt: skip
 
 
@@ -394,9 +384,7 @@ def test_domains_that_do_not_fit(tmp_path, name):
 
 def test_features_that_the_data_lacks_are_said(tmp_path):
     found = again(
-        tmp_path,
-        {"a": cycled([1, 2]), "gone": cycled([1, 2]), "b": cycled([1, 2])},
-        {"a": cycled([1])},
+        tmp_path, {name: cycled([1, 2]) for name in ("a", "gone", "b")}, {"a": cycled([1])}
     )
     path = tmp_path / "out" / "changelist.json"
     reason = f"in {path} but not in this data"

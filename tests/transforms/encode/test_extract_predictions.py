@@ -1,13 +1,23 @@
 """What is measured of each example: losses, errors, predicted classes; and what is refused."""
 
+import json
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from sklearn.metrics import log_loss
 
+from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import metric, needs_of
-from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, extract_predictions
+from slicebeam.transforms.encode.extract_predictions import (
+    Outcome,
+    Predictor,
+    count_labels,
+    extract_predictions,
+    sum_labels,
+)
 from slicebeam.transforms.encode.sources import Chunk
 
 
@@ -83,3 +93,56 @@ def test_errors_are_predictions_minus_labels():
     data = chunk(y=[1.0, 2.0, -4.0], p=[3.0, 1.5, 0.0])
     for name, wanted in (("bias", [2, -0.5, 4]), ("mae", [2, 0.5, 4]), ("mse", [4, 0.25, 16])):
         assert extract_predictions(data, outcome(name)).values[name, False].tolist() == wanted
+
+
+# Counts of the label by the values of features, against counting the pairs of all examples.
+
+
+def summed(labels, codes, radix, cuts):
+    """Count in shards, whose facts are JSON."""
+    parts = zip(np.split(np.array(labels), cuts), np.split(codes, cuts), strict=True)
+    shards = [count_labels(pa.array(own.tolist()), [code], [radix]) for own, code in parts]
+    return sum_labels(json.loads(json.dumps(shards)), [radix])
+
+
+@pytest.mark.parametrize("names", [["no", "yes", "maybe"], [0, 1, 7], [0.0, 2.0, -1.0]])
+def test_counts_are_those_of_the_pairs_however_the_rows_are_cut(names):
+    draw = np.random.default_rng(3)
+    labels = [names[at] for at in draw.choice(3, 500, p=[0.9, 0.09, 0.01])]
+    codes = draw.integers(0, 5, 500)
+    pairs = Counter(zip(codes.tolist(), labels, strict=True))
+    for cuts in ([], [100, 101, 480], list(range(20, 500, 20))):
+        found = summed(labels, codes, 6, cuts)
+        assert found.classes == tuple(sorted(set(labels)))
+        assert found.sizes.tolist() == [labels.count(name) for name in found.classes]
+        (table,) = found.tables
+        assert table.tolist() == [[pairs[c, name] for name in found.classes] for c in range(6)]
+
+
+def test_equal_numbers_are_one_class():
+    found = sum_labels([count_labels(pa.array([0.0, -0.0, 1.0]), [np.array([0, 0, 1])], [2])], [2])
+    assert found.classes == (0.0, 1.0)
+    assert found.sizes.tolist() == [2, 1]
+    assert found.tables[0].tolist() == [[2, 0], [0, 1]]
+
+
+def test_what_has_too_many_cells_is_not_counted_however_the_rows_are_cut():
+    # A shard has two classes, all shards have four: 1,100 codes are few enough for a shard only.
+    labels, codes = ["a", "b"] * 10 + ["c", "d"] * 10, np.arange(40)
+    for cuts in ([], [20]):
+        found = summed(labels, codes, 1100, cuts)
+        assert found.tables == (None,)
+        assert found.sizes.tolist() == [10, 10, 10, 10]
+
+
+def test_lists_are_not_counted():
+    lists = Ragged(np.array([0, 1, 3]), np.array([0, 0, 1]))
+    found = sum_labels([count_labels(pa.array(["a", "b"]), [lists], [2])], [2])
+    assert found.tables == (None,)
+
+
+def test_without_classes_there_are_no_counts():
+    numbers = pa.array(list(range(1001)))
+    assert count_labels(None, [], []) is None
+    assert count_labels(numbers, [], []) is None
+    assert sum_labels([None], []) is None

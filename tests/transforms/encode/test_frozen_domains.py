@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import ColumnError
-from slicebeam.transforms.encode.domain_learning import ValueCounts
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
 from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.value_counts import ValueCounts
 from tests.transforms.encode.test_domains import assert_encodes, learn
 
 

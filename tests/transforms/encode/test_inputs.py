@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
+from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.sources import Chunk
 from tests.oracles import lattice, predicates
 from tests.running import search

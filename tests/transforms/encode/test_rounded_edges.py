@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.transforms.encode.domain_learning import learn_domain
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.learn_domains import domain_to_json
+from slicebeam.transforms.encode.learn_domains import domain_to_json, learn_domain
 from slicebeam.transforms.encode.predicate_text import parse_predicate
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 from tests.conftest import slow
@@ -186,26 +185,15 @@ COLUMNS = {
     "huge": (pa.array((np.arange(1000) + 0.4) * 1.7e305), [2e307, 3.4e307, 5e307, 7e307]),
     "least": (pa.array(np.arange(1, 1001) * 5e-324), [5e-322, 1e-321, 1.5e-321, 2e-321]),
     "large integers": (pa.array(np.arange(1000, dtype=np.int64) + (2**63 - 1001)), [9223372036854774900, 9223372036854775000, 9223372036854775100]),
-    "largest integers": (
-        pa.array([2**64 - 1 - one for one in range(999, -1, -1)], pa.uint64()),
-        [18446744073709550700, 18446744073709550800, 18446744073709550900],
-    ),
+    "largest integers": (pa.array([2**64 - 1 - one for one in range(999, -1, -1)], pa.uint64()), [18446744073709550700, 18446744073709550800, 18446744073709550900]),
     "signed bytes": (pa.array(np.arange(-128, 128), pa.int8()), [-100, -80, -50, -30, 0, 30]),
-    "days": (
-        pa.array([MIDNIGHT.date() + dt.timedelta(days=5 * one) for one in range(730)]),
-        ["2025-01-01", "2026-01-01", "2027-01-01", "2028-01-01"],
-    ),
+    "days": (pa.array([MIDNIGHT.date() + dt.timedelta(days=5 * one) for one in range(730)]), ["2025-01-01", "2026-01-01", "2027-01-01", "2028-01-01"]),
     "hours": (
         pa.array([MIDNIGHT + dt.timedelta(minutes=5 * one, microseconds=7) for one in range(1200)]),
         ["2024-01-01T10:00:00.000000", "2024-01-01T20:00:00.000000", "2024-01-02T06:00:00.000000"],
     ),
     "before 1970": (
-        pa.array(
-            [
-                MIDNIGHT - dt.timedelta(days=27_000) + dt.timedelta(hours=one)
-                for one in range(20_000)
-            ]
-        ),
+        pa.array([MIDNIGHT - dt.timedelta(days=27_000) + dt.timedelta(hours=one) for one in range(20_000)]),
         ["1950-05-01T00:00:00.000000", "1950-08-01T00:00:00.000000", "1950-10-06T00:00:00.000000"],
     ),
     "time of day": (
@@ -213,16 +201,10 @@ COLUMNS = {
         ["02:00:00.000000", "05:00:00.000000", "07:00:00.000000", "10:00:00.000000"],
     ),
     "in New York": (
-        pa.array(
-            [MIDNIGHT + dt.timedelta(hours=8 * one) for one in range(1095)],
-            pa.timestamp("us", "America/New_York"),
-        ),
+        pa.array([MIDNIGHT + dt.timedelta(hours=8 * one) for one in range(1095)], pa.timestamp("us", "America/New_York")),
         ["2024-02-01T00:00:00.000000-0500", "2024-03-14T00:00:00.000000-0400"],
     ),
-    "prices": (
-        pa.array([decimal.Decimal(one) / 100 for one in range(1, 2001)], pa.decimal128(9, 2)),
-        ["2.00", "4.00", "6.00", "8.00", "10.00", "12.00"],
-    ),
+    "prices": (pa.array([decimal.Decimal(one) / 100 for one in range(1, 2001)], pa.decimal128(9, 2)), ["2.00", "4.00", "6.00", "8.00", "10.00", "12.00"]),
     "infinite": (pa.array([-np.inf] * 40 + [0.123, 0.25] * 50 + [np.inf] * 40), ["-Infinity", 0.123, 0.25, "Infinity"]),
 }  # fmt: skip
 

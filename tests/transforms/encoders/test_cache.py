@@ -41,6 +41,10 @@ def _source(folder, fingerprint="sha256:a"):
     return VectorSource("some", fingerprint, folder)
 
 
+def assert_embeds(texts, source, embedder):
+    np.testing.assert_array_equal(embed_once(texts, source, embedder), _vectors(texts))
+
+
 @pytest.fixture(autouse=True)
 def afresh():
     cache._opened.cache_clear()
@@ -50,17 +54,13 @@ def test_each_text_is_embedded_once(tmp_path):
     embedder = Embedder()
     texts = [*TEXTS[:30], *TEXTS[10:50], ""]
     for _ in range(2):
-        np.testing.assert_array_equal(
-            embed_once(texts, _source(tmp_path / "a"), embedder), _vectors(texts)
-        )
+        assert_embeds(texts, _source(tmp_path / "a"), embedder)
         # As another process would find it.
         cache._opened.cache_clear()
     assert sorted(embedder.seen) == sorted(set(texts))
     # One file for all that was asked together.
     assert len(list((tmp_path / "a").iterdir())) == 1
-    np.testing.assert_array_equal(
-        embed_once(TEXTS[::-1], _source(tmp_path / "a"), embedder), _vectors(TEXTS[::-1])
-    )
+    assert_embeds(TEXTS[::-1], _source(tmp_path / "a"), embedder)
     assert sorted(embedder.seen) == sorted({*TEXTS, ""})
     assert embed_once([], _source(tmp_path / "a"), embedder).shape == (0, 4)
 
@@ -69,9 +69,7 @@ def test_without_a_folder():
     embedder = Embedder()
     assert embed_once([], _source(None), embedder).shape == (0, 0)
     for _ in range(2):
-        np.testing.assert_array_equal(
-            embed_once(TEXTS + TEXTS, _source(None), embedder), _vectors(TEXTS + TEXTS)
-        )
+        assert_embeds(TEXTS + TEXTS, _source(None), embedder)
     assert len(embedder.seen) == 2 * len(TEXTS)
 
 
@@ -91,7 +89,7 @@ def test_what_came_before_a_failure_is_kept(tmp_path, is_new_process):
         embed_once(TEXTS, _source(tmp_path), failing)
     if is_new_process:
         cache._opened.cache_clear()
-    np.testing.assert_array_equal(embed_once(TEXTS, _source(tmp_path), embedder), _vectors(TEXTS))
+    assert_embeds(TEXTS, _source(tmp_path), embedder)
     assert failing.seen + embedder.seen == TEXTS
 
 
@@ -104,7 +102,7 @@ def test_what_others_write_meanwhile_is_found(tmp_path):
     # One of them is known by now, and counts once.
     mine._add(cache._keys(TEXTS[25:26], "sha256:a"), _vectors(TEXTS[25:26]), "")
     mine.refresh()
-    assert len(mine._keys) == 40
+    assert len(mine._places) == 40
     np.testing.assert_array_equal(
         mine.vectors(cache._keys(TEXTS[:40], "sha256:a")), _vectors(TEXTS[:40])
     )
@@ -136,9 +134,7 @@ def test_files_that_another_unites_while_they_are_read(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cache, "matching", found)
     monkeypatch.setattr(cache, "open_arrow", opened)
-    np.testing.assert_array_equal(
-        embed_once(TEXTS, _source(tmp_path), Embedder(fails_at=0)), _vectors(TEXTS)
-    )
+    assert_embeds(TEXTS, _source(tmp_path), Embedder(fails_at=0))
     assert listed[0] == 9
     assert listed[-1] == 1
 
@@ -163,9 +159,7 @@ def test_processes_write_at_the_same_time(tmp_path):
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * 4
-    np.testing.assert_array_equal(
-        embed_once(TEXTS, _source(tmp_path / "a"), Embedder(fails_at=0)), _vectors(TEXTS)
-    )
+    assert_embeds(TEXTS, _source(tmp_path / "a"), Embedder(fails_at=0))
 
 
 def test_threads_share_what_a_process_knows(tmp_path):
@@ -240,5 +234,5 @@ def test_in_object_storage(bucket):
         embed_once(TEXTS, _source(folder), failing)
     for _ in range(2):
         cache._opened.cache_clear()
-        np.testing.assert_array_equal(embed_once(TEXTS, _source(folder), embedder), _vectors(TEXTS))
+        assert_embeds(TEXTS, _source(folder), embedder)
     assert failing.seen + embedder.seen == TEXTS

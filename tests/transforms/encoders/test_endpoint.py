@@ -41,11 +41,8 @@ def _answer(texts):
 class Server:
     """What the server does, and what it saw.
 
-    Attributes
-    ----------
-    plan : what the first calls get instead of an answer: a status, headers and body, or how the
-        connection ends
-    rule : the same for a call by its texts, after the plan
+    The first calls get what is planned instead of an answer: a status, headers and body, or how the
+    connection ends; later ones what the rule has for their texts.
     """
 
     plan: list[Any] = field(default_factory=list)
@@ -59,6 +56,9 @@ class Server:
     in_flight: int = 0
     most: int = 0
     changing: threading.Lock = field(default_factory=threading.Lock)
+
+    def encode(self, texts):
+        return encoder(f"openai:{self.url}", cache=None).encode(texts)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_fingerprint_tells_address_and_model():
 
 def test_a_local_server_needs_no_key(server, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY")
-    encoder(f"openai:{server.url}", cache=None).encode(["a"])
+    server.encode(["a"])
     assert "Authorization" not in server.requests[0][1]
 
 
@@ -179,7 +179,7 @@ def test_empty_and_long_texts(server):
 ])  # fmt: skip
 def test_what_may_pass_is_asked_again(server, fault):
     server.plan = [fault] * 3
-    vectors = encoder(f"openai:{server.url}", cache=None).encode(TEXTS)
+    vectors = server.encode(TEXTS)
     np.testing.assert_array_equal(vectors, _expected(TEXTS))
     assert len(server.requests) == 8
 
@@ -187,7 +187,7 @@ def test_what_may_pass_is_asked_again(server, fault):
 def test_no_answer_in_time_is_asked_again(server, monkeypatch):
     monkeypatch.setattr(embedding_calls, "_TIMEOUT", 0.3)
     server.plan = ["hang"]
-    vectors = encoder(f"openai:{server.url}", cache=None).encode(TEXTS[:3])
+    vectors = server.encode(TEXTS[:3])
     np.testing.assert_array_equal(vectors, _expected(TEXTS[:3]))
     assert len(server.requests) == 2
 
@@ -197,7 +197,7 @@ def test_retry_after_holds_all_calls(server):
     # The refusal comes long before the answers to the three others that are asked at once.
     server.plan = [(429, {"Retry-After": "3"}, "")]
     server.latency = 1.0
-    encoder(f"openai:{server.url}", cache=None).encode(TEXTS)
+    server.encode(TEXTS)
     assert len(server.times) == 6
     assert server.times[4] - server.times[0] > 3
     date = {"Date": formatdate(1000), "Retry-After": formatdate(1003)}
@@ -229,14 +229,14 @@ def test_busy_with_the_other_calls_is_no_failure(server, monkeypatch):
 def test_an_endpoint_that_asks_for_hours(server):
     server.plan = [(429, {"Retry-After": "7200"}, "")]
     with pytest.raises(EngineError, match=r"HTTP 429: the endpoint asks for a wait of 2\.0 hours"):
-        encoder(f"openai:{server.url}", cache=None).encode(["a"])
+        server.encode(["a"])
 
 
 def test_an_endpoint_that_never_answers(server, monkeypatch):
     monkeypatch.setattr(embedding_calls, "_RETRIES", 2)
     server.rule = lambda _: (503, {}, f"no such day for {KEY}")
     with pytest.raises(EngineError, match=r"3 times HTTP 503: no such day for \*\*\*; run again"):
-        encoder(f"openai:{server.url}", cache=None).encode(["a"])
+        server.encode(["a"])
     assert server.asked["a"] == 3
     with pytest.raises(EngineError, match="3 times no connection"):
         encoder("openai:http://127.0.0.1:9", cache=None).encode(["a"])
@@ -253,7 +253,7 @@ def test_refused(server, status, remedy):
     with pytest.raises(
         InputError, match=rf"HTTP {status}: wrong key \*\*\* and so on.*\n.*{remedy}"
     ) as told:
-        encoder(f"openai:{server.url}", cache=None).encode(["a"])
+        server.encode(["a"])
     assert len(str(told.value)) < 500
     assert server.asked["a"] == 1
 
@@ -261,7 +261,7 @@ def test_refused(server, status, remedy):
 def test_the_first_failure_is_told(server):
     server.rule = lambda texts: (400, {}, "long") if "text 150" in texts else (503, {}, "busy")
     with pytest.raises(InputError, match="HTTP 400: long"):
-        encoder(f"openai:{server.url}", cache=None).encode(TEXTS)
+        server.encode(TEXTS)
     # The others do not go on asking.
     assert len(server.requests) < 12
 
@@ -271,7 +271,7 @@ def test_redirects_are_not_followed(server):
     with pytest.raises(
         InputError, match="redirects to http://elsewhere/v1, to which no key is sent"
     ):
-        encoder(f"openai:{server.url}", cache=None).encode(["a"])
+        server.encode(["a"])
 
 
 def _data(*vectors, index=None):
@@ -305,7 +305,7 @@ def test_answers_that_are_none(server, answer, told):
     with pytest.raises(
         EngineError, match=f"the answer is not that of an embeddings endpoint: .*{told}"
     ):
-        encoder(f"openai:{server.url}", cache=None).encode(["a", "b"])
+        server.encode(["a", "b"])
 
 
 def test_a_run_that_failed_asks_no_text_twice(server, tmp_path):
@@ -378,7 +378,7 @@ def test_the_key_is_shown_in_no_form(form, server, monkeypatch):
     ):
         server.rule = lambda _, fault=fault: fault
         with pytest.raises(SlicebeamError) as told:
-            encoder(f"openai:{server.url}", cache=None).encode(["a"])
+            server.encode(["a"])
         shown.append(str(told.value))
     for one in shown:
         assert "***" in one
@@ -388,7 +388,7 @@ def test_the_key_is_shown_in_no_form(form, server, monkeypatch):
 
 def test_asked_from_inside_of_a_loop(server):
     async def cell():
-        return encoder(f"openai:{server.url}", cache=None).encode(["a"])
+        return server.encode(["a"])
 
     np.testing.assert_array_equal(asyncio.run(cell()), _expected(["a"]))
 

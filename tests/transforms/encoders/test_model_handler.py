@@ -53,56 +53,26 @@ class Tensor:
         return self.values
 
 
-def letters():
-    return Letters()
-
-
-def lists():
-    return Letters(lambda vectors: [vector.tolist() for vector in vectors])
-
-
-def tensors():
-    return Letters(lambda vectors: [Tensor(vector) for vector in vectors])
-
-
-def lowered():
-    return Letters().with_preprocess_fn(str.lower).with_postprocess_fn(lambda one: one.inference * 2)
-
-
-def few():
-    return Letters(lambda vectors: vectors[1:])
-
-
-def ragged():
-    return Letters(lambda vectors: [vector[:index + 1] for index, vector in enumerate(vectors)])
-
-
-def scalars():
-    return Letters(lambda vectors: [vector.sum() for vector in vectors])
-
-
-def infinite():
-    return Letters(lambda vectors: [vector / 0.0 for vector in vectors])
-
-
-def words():
-    return Letters(lambda vectors: ["positive" for vector in vectors])
-
-
-def fails():
-    return Letters(lambda vectors: {}["nothing"])
-
-
-def keyed():
-    return KeyedModelHandler(Letters())
-
-
 def broken():
     raise RuntimeError("no weights\\nhere")
 
 
-def none():
-    return None
+def changed(change):
+    return lambda: Letters(lambda vectors: [change(*one) for one in enumerate(vectors)])
+
+
+letters, few = lambda: Letters(), lambda: Letters(lambda vectors: vectors[1:])
+lists = changed(lambda _, vector: vector.tolist())
+tensors = changed(lambda _, vector: Tensor(vector))
+ragged = changed(lambda index, vector: vector[: index + 1])
+scalars = changed(lambda _, vector: vector.sum())
+infinite = changed(lambda _, vector: vector / 0.0)
+words = changed(lambda *_: "positive")
+fails = changed(lambda *_: {}["nothing"])
+keyed, none = lambda: KeyedModelHandler(Letters()), lambda: None
+lowered = lambda: (
+    Letters().with_preprocess_fn(str.lower).with_postprocess_fn(lambda one: one.inference * 2)
+)
 
 
 class Unloadable(Letters):

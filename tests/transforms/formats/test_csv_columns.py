@@ -3,6 +3,7 @@ import gzip
 import io
 import math
 from datetime import date, datetime, timezone
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -18,11 +19,9 @@ from slicebeam.transforms.formats.column_kinds import (
     parse_column,
 )
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
+from tests.transforms.formats.reading import assert_damage_of_gzip_is_told, refused, write
 
-
-def write(path, data):
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return str(path)
+error_of = partial(refused, read_csv_blocks)
 
 
 def read(path, **options):
@@ -31,14 +30,6 @@ def read(path, **options):
 
 def resolve(*values):
     return block_kinds(pa.table({"x": pa.array(values, pa.string())}))["x"].resolve()
-
-
-def error_of(path, **options):
-    with pytest.raises(InputError) as caught:
-        list(read_csv_blocks(path, **options))
-    message = str(caught.value)
-    assert len(message.splitlines()) <= 2
-    return message
 
 
 # ---------------------------------------------------------------------------------- reading
@@ -183,6 +174,9 @@ UNCLOSED = "a quote opened here is never closed"
     *[(f'a,b\n1,2\n3,"{rest}\r\n', {}, f"line 3: {UNCLOSED}") for rest in ("", "abc", "abc\n3,4\n5,6", 'a""b')],
     ("a;b\n1;2\n3;4;5\n", SEMICOLON, "line 3: 3 fields where the header has 2: ... contains ';' in"),
     ('a;b\n1;2\n3;"4\n5;6\n', SEMICOLON, f"line 3: {UNCLOSED}"),
+    (b'a,"b\n', {}, "a quote in the header is never closed"),
+    (b'a,"b\n1,2,"x",3,"y,z\n', {}, "a quote in the header is never closed"),
+    (b'a,b\r1,"x\r', {}, "a quote opened here is never closed"),
     ("a;b\n1,5;2\n", {}, "are values separated by ';'? give --delimiter ';'"),
 ])  # fmt: skip
 def test_files_that_are_refused(tmp_path, data, options, message):
@@ -210,18 +204,9 @@ def test_not_utf8(tmp_path, lines):
     assert "xe9" in message
 
 
-@pytest.mark.parametrize("cut", ["end", "middle", "not gzip"])
-def test_corrupt_gzip(tmp_path, cut):
+def test_corrupt_gzip(tmp_path):
     plain = "a,b\n" + "".join(f"{i * 7919 % 10007},{i}\n" for i in range(50000))
-    data = gzip.compress(plain.encode())
-    middle = len(data) // 2
-    damaged = {
-        "end": data[:-2000],
-        "middle": data[:middle] + bytes(50) + data[middle + 50 :],
-        "not gzip": plain.encode(),
-    }
-    path = write(tmp_path / "a.csv.gz", damaged[cut])
-    assert "the gzip is corrupt" in error_of(path, block_bytes=1 << 15)
+    assert_damage_of_gzip_is_told(read_csv_blocks, tmp_path / "a.csv.gz", plain.encode())
 
 
 @pytest.mark.parametrize("cell", ["", '"', "\n", '"\n', "\n\n", 'a"\n', '"\n"\n', "a\n"])

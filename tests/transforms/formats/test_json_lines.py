@@ -1,5 +1,6 @@
 import gzip
 import json
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -9,25 +10,15 @@ from hypothesis import strategies as st
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from slicebeam.transforms.formats.schemas import conform, unify_schemas
+from tests.transforms.formats.reading import assert_damage_of_gzip_is_told, refused, write
 
-
-def write(path, data):
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return str(path)
+error_of = partial(refused, read_json_blocks)
 
 
 def read(path, **options):
     blocks = list(read_json_blocks(path, **options))
     schema = unify_schemas([(path, block.schema) for block in blocks], allow_missing=True)
     return pa.concat_tables(conform(block, schema) for block in blocks)
-
-
-def error_of(path, **options):
-    with pytest.raises(InputError) as caught:
-        list(read_json_blocks(path, **options))
-    message = str(caught.value)
-    assert len(message.splitlines()) <= 2
-    return message
 
 
 def test_types_and_missing_keys(tmp_path):
@@ -105,6 +96,17 @@ def test_dates_stay_strings_in_every_block(tmp_path):
     # Zero bytes are text, and no sign of UTF-16.
     (b'e\0e\0{\0"', "line 1: not JSON"),
     (json.dumps([{"a": 1}, {"a": 2}], indent=1), "line 1: not JSON"),
+    (b'{"a": 1} {"a": 2}\n', "line 1: not JSON (Extra data)"),  # two objects on a line
+    (b'{"a":\n1}\n', "line 1: not JSON (Expecting value)"),  # an object over two lines
+    (b'{"a": 1}{"a":\n2}\n', "line 1: not JSON (Extra data)"),  # both
+    (b'{"a": 1}\nnull\n', "line 2: null instead of an object"),  # null for an object
+    (b'{"a": {"b": [1]}}\nnull\n', "line 2: null instead of an object"),  # null beside a nested value, of which Arrow dies
+    (b'{"a": {"b": [1]}}null{"a": {}}\n', "line 1: not JSON (Extra data)"),  # null after an object
+    (b'{"a": ' + b"9" * 400 + b'}\n{"a": 0.5}\n', "line 1: column 'a' holds 999"),  # an integer beyond any float
+    (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1: "),  # more digits than Python reads
+    (b'{"a": [9007199254740993, 0.5]}\n', "line 1: column 'a' holds 9007199254740993"),  # a rounded integer in a list
+    (b'{"b": 1}\n{"a": ' + b"[" * 3000 + b"]" * 3000 + b"}\n", "line 2: values are nested deeper than 64 levels"),  # an endless nest of lists
+    (b'{"a":' * 65 + b"1" + b"}" * 65 + b"\n", "line 1: values are nested deeper than 64 levels"),  # an endless nest of objects
     *[
         (f'{{"m": {{"id": {value}}}}}\n{{"m": {{"id": 0.5}}}}', f"line 1: column 'm.id' holds {value}, which")
         for value in (2**53 + 1, -(2**53) - 1, 2**63 + 1, 10**30 + 1)
@@ -141,14 +143,9 @@ def test_not_utf8(tmp_path, block):
     assert "line 21: not UTF-8" in error_of(path, block_bytes=block)
 
 
-@pytest.mark.parametrize("cut", ["end", "middle"])
-def test_corrupt_gzip(tmp_path, cut):
+def test_corrupt_gzip(tmp_path):
     plain = "".join(f'{{"a": {i * 7919 % 10007}}}\n' for i in range(30000))
-    data = gzip.compress(plain.encode())
-    middle = len(data) // 2
-    damaged = data[:-1000] if cut == "end" else data[:middle] + bytes(50) + data[middle + 50 :]
-    path = write(tmp_path / "a.jsonl.gz", damaged)
-    assert "the gzip is corrupt" in error_of(path, block_bytes=1 << 15)
+    assert_damage_of_gzip_is_told(read_json_blocks, tmp_path / "a.jsonl.gz", plain.encode())
 
 
 numbers = st.floats(-1e18, 1e18) | st.integers(-(2**66), 2**66)

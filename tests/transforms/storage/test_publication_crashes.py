@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE
-from slicebeam.transforms.storage import local_publication, storage, store_clients
+from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
@@ -48,6 +48,25 @@ def step(name, steps, number, function, *arguments):
     return function(*arguments)
 
 
+def put_right(folder, begin, new, number):
+    """Publish again, at every other step after another run; return what is left of old ones."""
+    others = (TABLE, MIXTURE) if begin == "of an earlier version" and new is ALONE else ()
+    if number % 2:
+        assert publish_set(folder, OTHER) == []
+        assert_published(folder, OTHER)
+    assert publish_set(folder, new) == []
+    assert_published(folder, new, *(() if number % 2 else others))
+    return others
+
+
+def assert_one_or_the_other(outcomes, there, new, least, least_new):
+    """Up to some step the one set is there, from there on the other."""
+    at = outcomes.index(new.name)
+    assert outcomes == [there] * at + [new.name] * (len(outcomes) - at)
+    assert at >= least
+    assert len(outcomes) - at >= least_new
+
+
 # What changes the file system, where it is looked up when it is done.
 STEPS = (
     (Path, "replace"),
@@ -55,8 +74,8 @@ STEPS = (
     (os, "link"),
     (os, "open"),
     (os, "fsync"),
-    (local_publication, "settle"),
-    (local_publication, "temporary_beside"),
+    (publication, "settle"),
+    (publication, "temporary_beside"),
     (storage, "locked"),
 )
 
@@ -104,19 +123,9 @@ def test_it_dies_at_any_step(tmp_path, monkeypatch, begin, new):
         if not dies_at_step(number, monkeypatch, folder, new):
             break
         outcomes.append(seen(folder))
-        if number % 2:
-            # Another run may come first.
-            assert publish_set(folder, OTHER) == []
-            assert_published(folder, OTHER)
-        assert publish_set(folder, new) == []
-        others = (TABLE, MIXTURE) if begin == "of an earlier version" and new is ALONE else ()
-        assert_published(folder, new, *(others if not number % 2 else ()))
+        others = put_right(folder, begin, new, number)
         shutil.rmtree(folder)
-    # Up to some step the one, from there on the other.
-    at = outcomes.index(new.name)
-    assert outcomes == [there] * at + [new.name] * (len(outcomes) - at)
-    assert at > 5
-    assert len(outcomes) - at > 2
+    assert_one_or_the_other(outcomes, there, new, 6, 3)
     assert_published(folder, new, *others)
 
 
@@ -195,7 +204,7 @@ def test_it_is_killed_at_any_system_call(tmp_path, begin):
 @pytest.fixture(params=["gs", "s3"])
 def memory(request, monkeypatch):
     store = MemoryStore(request.param)
-    monkeypatch.setattr(store_clients, "_store", lambda *_: store)
+    monkeypatch.setattr(storage, "_store", lambda *_: store)
     return store
 
 
@@ -212,16 +221,8 @@ def test_it_dies_at_any_request(memory, begin, new):
         if len(asked) <= number:
             break
         outcomes.append(seen(folder))
-        if number % 2:
-            publish_set(folder, OTHER)
-            assert_published(folder, OTHER)
-        assert publish_set(folder, new) == []
-        others = (TABLE, MIXTURE) if begin == "of an earlier version" and new is ALONE else ()
-        assert_published(folder, new, *(others if not number % 2 else ()))
-    at = outcomes.index(new.name)
-    assert outcomes == [there] * at + [new.name] * (len(outcomes) - at)
-    assert at >= 2
-    assert len(outcomes) - at >= 2
+        put_right(folder, begin, new, number)
+    assert_one_or_the_other(outcomes, there, new, 2, 2)
 
 
 @google_first
@@ -255,9 +256,7 @@ def test_storage_fails_from_some_request_on(bucket, proxy, monkeypatch):
         assert len(said.splitlines()) <= 1
         assert publish_set(folder, NEW) == []
         assert_published(folder, NEW)
-    at = outcomes.index(NEW.name)
-    assert outcomes == [OLD.name] * at + [NEW.name] * (len(outcomes) - at)
-    assert at > 2
+    assert_one_or_the_other(outcomes, OLD.name, NEW, 3, 0)
 
 
 def test_what_can_not_be_removed_is_said_and_removed_the_next_time(tmp_path, monkeypatch):
@@ -285,9 +284,9 @@ def test_full_disks_and_forbidden_folders_name_the_file(tmp_path, monkeypatch):
 
     publish_set(tmp_path, OLD)
     for owner, name, named in (
-        (local_publication, "settle", MIXTURE),
+        (publication, "settle", MIXTURE),
         (Path, "replace", r"\.[0-9a-f]{12}\."),
-        (local_publication, "sync_folder", CHANGELIST),
+        (publication, "sync_folder", CHANGELIST),
         (os, "open", MIXTURE),
     ):
 
@@ -321,9 +320,11 @@ def test_an_interruption_just_after_the_document_appeared(tmp_path, monkeypatch)
     assert_published(tmp_path, NEW)
 
 
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
-    """What another may be about to publish stays; it can't be told from what is left."""
-    monkeypatch.setattr(local_publication, "locked", lambda _: None)
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_what_was_never_published_is_removed(tmp_path, monkeypatch, has_locks):
+    """Without locks what another may be about to publish stays; it can't be told from what is left."""
+    if not has_locks:
+        monkeypatch.setattr(publication, "locked", lambda _: None)
     publish_set(tmp_path, OLD)
     before = version_of(tmp_path / CHANGELIST)
     with files_to_publish(tmp_path / CHANGELIST, [TABLE], before, "another") as files:
@@ -331,18 +332,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
         name = files.files[TABLE].name
     (tmp_path / name).write_bytes(b"another's")
     assert publish_set(tmp_path, NEW) == []
-    assert_published(tmp_path, NEW, name)
-
-
-def test_what_was_never_published_is_removed(tmp_path):
-    publish_set(tmp_path, OLD)
-    before = version_of(tmp_path / CHANGELIST)
-    with files_to_publish(tmp_path / CHANGELIST, [TABLE], before, "another") as files:
-        files.streams[TABLE].write(b"another's")
-        name = files.files[TABLE].name
-    (tmp_path / name).write_bytes(b"another's")
-    assert publish_set(tmp_path, NEW) == []
-    assert_published(tmp_path, NEW)
+    assert_published(tmp_path, NEW, *([] if has_locks else [name]))
 
 
 def test_nothing_of_a_stranger_is_removed(tmp_path):

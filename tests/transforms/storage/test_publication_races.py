@@ -9,7 +9,7 @@ import pytest
 
 from slicebeam.metrics.errors import ConflictError, SlicebeamError
 from slicebeam.pipelines.changelist.reading import CHANGELIST
-from slicebeam.transforms.storage import local_publication, store_clients
+from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
 from tests.conftest import own_stores
@@ -97,7 +97,7 @@ def one_won(folder, publishers, *others):
 @pytest.fixture(params=["gs", "s3"])
 def memory(request, monkeypatch):
     store = MemoryStore(request.param)
-    monkeypatch.setattr(store_clients, "_store", lambda *_: store)
+    monkeypatch.setattr(storage, "_store", lambda *_: store)
     store.struck = stepping
     return store
 
@@ -208,9 +208,9 @@ STEPS = (
     (Path, "unlink"),
     (os, "link"),
     (os, "fsync"),
-    (local_publication, "settle"),
-    (local_publication, "locked"),
-    (local_publication, "version_of"),
+    (publication, "settle"),
+    (publication, "locked"),
+    (publication, "version_of"),
 )
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from slicebeam.metrics.errors import ConflictError, EngineError
-from slicebeam.transforms.storage import local_publication
+from slicebeam.transforms.storage import publication
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import Version, publish, version_of
 from slicebeam.transforms.storage.storage import ObjectPath, locked
@@ -360,9 +360,9 @@ def test_a_set_without_tables_takes_those_of_the_one_before_away(tmp_path):
 
 
 def test_a_folder_where_somebody_publishes_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(local_publication, "_PATIENCE", 0.1)
+    monkeypatch.setattr(publication, "_PATIENCE", 0.1)
     with (
-        local_publication._own_turn(tmp_path / "changelist.json"),
+        publication._publication_lock(tmp_path / "changelist.json"),
         pytest.raises(EngineError, match="another run has been publishing there") as error,
     ):
         publish_set(tmp_path, Written("one"))
@@ -373,7 +373,7 @@ def test_a_folder_where_somebody_publishes_for_ever(tmp_path, monkeypatch):
 
 def test_a_lock_that_its_owner_has_removed_since_is_none(tmp_path, monkeypatch):
     document = tmp_path / "changelist.json"
-    monkeypatch.setattr(local_publication, "_PATIENCE", 0.1)
+    monkeypatch.setattr(publication, "_PATIENCE", 0.1)
     opened = []
 
     def removed_before(file):
@@ -382,11 +382,11 @@ def test_a_lock_that_its_owner_has_removed_since_is_none(tmp_path, monkeypatch):
             (tmp_path / ".changelist.json.lock").unlink()
         return locked(file)
 
-    monkeypatch.setattr(local_publication, "locked", removed_before)
+    monkeypatch.setattr(publication, "locked", removed_before)
     with (
-        local_publication._own_turn(document),
+        publication._publication_lock(document),
         pytest.raises(EngineError, match="another run has been publishing there"),
-        local_publication._own_turn(document),
+        publication._publication_lock(document),
     ):
         pass
     assert len(opened) > 2

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.storage import store_clients
+from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -85,11 +85,11 @@ def place(request, tmp_path, monkeypatch):
     store = request.getfixturevalue(request.param)
     for name, value in store.environment().items():
         monkeypatch.setenv(name, value)
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     forget_copies()
     bucket = store.new_bucket()
     yield Place(ObjectPath(f"{bucket.uri}/folder"), bucket)
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
 
 
 def write(path, data):

@@ -4,7 +4,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.transforms.storage import object_stores as stores
-from slicebeam.transforms.storage import store_clients
+from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import ObjectPath, identity, remove_folder, written_whole
 from tests.conftest import google_first, own_stores
@@ -58,7 +58,7 @@ def test_wrong_keys(bucket, use, variable, monkeypatch):
     bucket.write("folder/file", b"data")
     monkeypatch.setenv(variable, "wrong")
     # Neither the client nor the credentials that it has found are kept.
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     with pytest.raises(EngineError) as error:
         USES[use](ObjectPath(f"{bucket.uri}/folder/file"))
@@ -72,7 +72,7 @@ def test_no_keys(bucket, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     # It keeps the credentials that it has found.
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     with pytest.raises(EngineError) as error:
         ObjectPath(f"{bucket.uri}/file").read_bytes()
     one_line(error, f"{bucket.uri}/file", "Unable to locate credentials", "; check the credentials")
@@ -81,7 +81,7 @@ def test_no_keys(bucket, monkeypatch, tmp_path):
 def test_no_credentials_for_google_cloud_storage(monkeypatch, tmp_path):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     with pytest.raises(EngineError) as error:
         ObjectPath("gs://bucket/file").read_bytes()
     one_line(error, "gs://", "absent.json", "; check the credentials")
@@ -94,7 +94,7 @@ def test_nobody_listens(bucket, use, monkeypatch):
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
     for name, value in bucket.store.environment(f"http://127.0.0.1:{free_port()}").items():
         monkeypatch.setenv(name, value)
-    store_clients._store.cache_clear()
+    storage._store.cache_clear()
     with pytest.raises(EngineError) as error:
         within(60, USES[use], ObjectPath(f"{bucket.uri}/file"))
     one_line(error, f"{bucket.uri}/", "127.0.0.1", "SLICEBEAM_STORAGE_TIMEOUT")

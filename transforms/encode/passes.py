@@ -1,0 +1,239 @@
+"""Passes over all examples whose results are parts of a `WriteParts`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from slicebeam.metrics.randomness import repeats
+from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
+from slicebeam.transforms.encode.sources import Split, read_split
+from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.parts import WriteParts
+from slicebeam.transforms.storage.storage import storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# Arrays of one dimension, by name.
+Found = dict[str, NDArray[Any]]
+Function = Callable[[Iterable[Shard]], Found]
+
+
+def to_row(found: Found) -> pa.RecordBatch:
+    """Return arrays as a row of lists."""
+    return pa.record_batch([pa.array([values]) for values in found.values()], names=[*found])
+
+
+def from_row(row: pa.RecordBatch | pa.Table) -> Found:
+    """Return the arrays of `to_row`."""
+    return {name: np.array(row.column(name)[0].values) for name in row.schema.names}
+
+
+def write_found(path: StoragePath, found: Found) -> None:
+    """Write arrays of one dimension as one file."""
+    row = to_row(found)
+    write_arrow(path, row.schema, [row])
+
+
+def read_found(path: StoragePath) -> Found:
+    """Return what `write_found` wrote."""
+    return from_row(open_arrow(path).get_batch(0))
+
+
+def to_arrays(value: Any, name: str = "") -> Found:
+    """Return what a value of dataclasses, tuples and mappings holds, without text, as flat arrays."""
+    parts = _parts(value)
+    if parts is None:
+        flat = np.ravel(value)
+        return {name: flat.astype(np.uint8) if flat.dtype == bool else flat}
+    found: Found = {}
+    for key, part in parts.items():
+        found |= to_arrays(part, f"{name} {key}")
+    return found
+
+
+def from_arrays(zero: Any, found: Found, name: str = "") -> Any:
+    """Return the value of `to_arrays`; the zero has its types and, of as many numbers, its shapes."""
+    parts = _parts(zero)
+    if parts is None:
+        flat = found[name].astype(np.asarray(zero).dtype)
+        if not isinstance(zero, np.ndarray):
+            return type(zero)(flat[0])
+        return flat.reshape(zero.shape) if flat.size == zero.size else flat
+    read = {key: from_arrays(part, found, f"{name} {key}") for key, part in parts.items()}
+    if is_dataclass(zero):
+        return replace(cast("Any", zero), **read)
+    return read if isinstance(zero, Mapping) else type(zero)(read.values()) if read else zero
+
+
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """Return what a value is made of; None of a number and an array."""
+    if is_dataclass(value):
+        return {
+            one.name: part
+            for one in fields(value)
+            if not _is_fixed(part := getattr(value, one.name))
+        }
+    if isinstance(value, (tuple, list)):
+        return dict(enumerate(value))
+    return {} if _is_fixed(value) else value if isinstance(value, Mapping) else None
+
+
+def _is_fixed(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+class RowGroup(NamedTuple):
+    """Consecutive rows, which may begin and end within a file: which ones of each."""
+
+    paths: tuple[str, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AsRow:
+    """A function of an item that returns its arrays as a row."""
+
+    function: Callable[[Any], Found]
+
+    def __call__(self, item: Any) -> pa.RecordBatch:
+        """Return the row of an item."""
+        return to_row(self.function(item))
+
+
+@dataclass(frozen=True)
+class OverShards:
+    """A function of shards as one of the paths of their files."""
+
+    function: Function
+
+    def __call__(self, paths: Sequence[str]) -> Found:
+        """Return the result for the shards."""
+        return self.function(Shard(storage_path(path)) for path in paths)
+
+
+# Of an example, what is in memory while equal ones are numbered.
+ROW_BYTES = 72
+
+
+def _numbers(
+    shards: Sequence[str], column: str, parts: int, heaviest: float, part: int
+) -> pa.RecordBatchReader:
+    """Return the numbers of the examples that equal an earlier one, a batch for each shard."""
+    contents, weights, rows = [], [], []
+    paths = [storage_path(path) for path in shards]
+    for shard in map(Shard, paths):
+        content = shard.contents(heaviest) if column == CONTENT else shard.column(column)
+        mine = np.flatnonzero(content % np.uint64(parts) == part) if parts > 1 else None
+        contents.append(np.array(content if mine is None else content[mine]))
+        rows.append(mine)
+        if heaviest > 0:
+            weight = shard.column(WEIGHT)
+            weights.append(np.array(weight if mine is None else weight[mine]))
+    # Weights that differ by less than the hash resolves are numbered by size, in any order the same.
+    within = np.concatenate(weights) if weights else None
+    again, numbers = repeats(np.concatenate([np.zeros(0, np.uint64), *contents]), within)
+    ends = np.cumsum([one.size for one in contents])
+    bounds = np.searchsorted(again, np.append(0, ends))
+    facts = {"shards": [path.name for path in paths]}
+    schema = pa.schema(
+        [("row", pa.uint32()), ("number", pa.uint64())], {"facts": json.dumps(facts)}
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for at, own in enumerate(rows):
+            some = slice(bounds[at], bounds[at + 1])
+            row = again[some] - (ends[at] - contents[at].size)
+            if own is not None:
+                row = own[row]
+            columns = [pa.array(row.astype(np.uint32)), pa.array(numbers[some].astype(np.uint64))]
+            yield pa.record_batch(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How many values several examples have; the shard and row of an example of the first of them."""
+
+    values: int
+    shard: int
+    row: int
+
+
+def read_repeats(paths: Sequence[StoragePath]) -> Repeats | None:
+    """Return the repeated values from the written parts; None if there are none."""
+    values, first = 0, []
+    for path in paths:
+        file = open_arrow(path)
+        for shard in range(file.num_record_batches):
+            batch = file.get_batch(shard)
+            second = np.flatnonzero(batch.column("number").to_numpy() == 1)
+            if second.size:
+                values += second.size
+                first.append((shard, int(batch.column("row")[int(second[0])].as_py())))
+    return Repeats(values, *min(first)) if first else None
+
+
+def number_equal_rows(
+    shards: Sequence[StoragePath],
+    column: str,
+    parts: int,
+    folder: StoragePath,
+    heaviest: float = 0.0,
+) -> WriteParts:
+    """Return the transform that writes the numbers of equal examples, of which one is the first.
+
+    Equal ones have the same hash in a column, by which `parts` workers share them. `heaviest`: largest
+    weight of all examples; 0 without weights, and for an id.
+    """
+    function = partial(_numbers, [str(path) for path in shards], column, parts, heaviest)
+    return WriteParts(function, range(parts), folder)
+
+
+def exploded(table: pa.Table) -> pa.Table:
+    """Return rows with one element of each list, all combinations; without missing values."""
+    for name in table.column_names:
+        column = table.column(name).combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            table = table.take(pc.list_parent_indices(column))
+            column = pc.list_flatten(column)
+        table = table.set_column(table.column_names.index(name), name, column)
+        if pa.types.is_floating(column.type):
+            table = table.filter(pc.invert(pc.is_nan(table.column(name))))
+    return table.drop_null()
+
+
+def distinct(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return each row of some tables once, sorted."""
+    rows = pa.concat_tables(tables)
+    found = rows.group_by(rows.column_names).aggregate([])
+    return found.sort_by([(name, "ascending") for name in rows.column_names])
+
+
+def _of_split(source: Source, columns: Sequence[str], split: Split) -> pa.RecordBatchReader:
+    chunks = read_split(source, split, columns)
+    return distinct([exploded(chunk.table.select(columns)) for chunk in chunks]).to_reader()
+
+
+def distinct_rows(source: Source, columns: Sequence[str], folder: StoragePath) -> WriteParts:
+    """Return the transform that writes the `distinct` values of some columns for each split.
+
+    Combinations with a missing value are left out.
+    """
+    return WriteParts(partial(_of_split, source, columns), source.splits, folder)
