@@ -922,7 +922,7 @@ class adapt:
     ) -> Suggestions:
         """Propose tests of a topic, score them by a model, and write those that fail first.
 
-        Templates, edits, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
+        Templates, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
 
         Parameters
         ----------
@@ -938,7 +938,7 @@ class adapt:
         budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
         ledger : Folder that keeps the answers that were paid for. By default beside `output`.
         seed : Random seed.
-        proposer : What proposes: templates, mined, perturbations, neighbours, mixtures, tree, endpoint. One or several. By default all that have what they need.
+        proposer : What proposes: templates, mined, neighbours, tree, endpoint. One or several. By default all that have what they need.
         proposals : Number of proposals to score.
         topics : Suggest topics below `topic`, instead of tests.
         output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.

@@ -21,7 +21,7 @@ from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE, change_failur
 from slicebeam.metrics.arrays import FloatArray, IntArray
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.adaptive.outputs import Outputs
-from slicebeam.pipelines.adaptive.tree import FAIL, PASS
+from slicebeam.pipelines.adaptive.tree import FAIL, PASS, Test
 
 Texts = NDArray[np.object_]
 Value = Literal["output", "inputs", ""]
@@ -324,12 +324,12 @@ def parse_expectation(text: str) -> ParsedExpectation:
     return ParsedExpectation(kind, Parameters(given.get("class"), tolerance, given.get("unless")))
 
 
-def expected_of(expectation: str, label: str, output: str, value: str) -> tuple[str, str]:
-    """Return the expectation and the value of a test, which a label may imply; empty where none is."""
-    if expectation:
-        return expectation, value
-    if label in (PASS, FAIL) and output not in NO_OUTPUT:
-        return (OUTPUTS if label == PASS else OUTPUTS_NOT), output
+def expectation_of(test: Test) -> tuple[str, str]:
+    """Return the expectation of a test and its value, which its label may imply; empty for none."""
+    if test.expectation:
+        return test.expectation, test.value
+    if test.label in (PASS, FAIL) and test.output not in NO_OUTPUT:
+        return (OUTPUTS if test.label == PASS else OUTPUTS_NOT), test.output
     return "", ""
 
 

@@ -344,9 +344,8 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
         "suggest": CommandSpec(
             group="Tests",
             help="Propose tests of a topic, score them by a model, and write those that fail first.\n\n"
-            "Templates, edits, a pool of texts and another tree need no language model; with --endpoint one "
-            "goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed "
-            "next.",
+            "Templates, a pool of texts and another tree need no language model; with --endpoint one goes "
+            "on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.",
             example="slicebeam adapt suggest tests.csv --model models:new --topic /Negation --pool texts.txt "
             "-k 100",
             main=_DOCUMENT,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError, unknown_name
+from slicebeam.pipelines.adaptive.expectations import expectation_of
 from slicebeam.pipelines.adaptive.prompts import (
     Prompt,
     PromptItem,
@@ -19,8 +20,7 @@ from slicebeam.pipelines.adaptive.prompts import (
     new_texts,
     topic_items,
 )
-from slicebeam.pipelines.adaptive.proposers.families import Context, Family
-from slicebeam.pipelines.adaptive.proposers.known import known_of
+from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
 from slicebeam.pipelines.adaptive.topics import below
 from slicebeam.pipelines.adaptive.tree import IMPUTED, OFF_TOPIC, Test
 from slicebeam.pipelines.paid_api.api_file import ApiFile
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from slicebeam.transforms.storage.storage import StoragePath
 
+ENDPOINT = "endpoint"
+NEEDS = "--endpoint, and a test anywhere in the tree"
 OPTION = "--endpoint"
 _PROMPT = "prompt"
 _EXAMPLE = "https://host/v1?model=NAME"
@@ -143,9 +145,6 @@ class Endpoint:
     note : receives a line about what is bought, or was not
     """
 
-    name = "endpoint"
-    needs = "--endpoint, and a test anywhere in the tree"
-
     def __init__(
         self,
         api: ApiFile,
@@ -158,13 +157,35 @@ class Endpoint:
         self.api, self.folder, self.proposals = api, folder, proposals
         self.most_calls, self.paid, self.note = most_calls, paid, note
 
+    @property
+    def proposer(self) -> Proposer:
+        """It as one of the proposers."""
+        return Proposer(NEEDS, self.families, self.topics)
+
     def families(self, context: Context) -> list[Family]:
         """Return one family; none for a tree without tests."""
         items, expectation = _items(context)
         if not items:
             return []
-        tests = _Completions(self, context, tuple(items), expectation)
-        return [Family(self.name, "completions", tests, is_guess=True)]
+        tests = partial(self._tests, context, items, expectation)
+        return [Family(ENDPOINT, "completions", tests, is_guess=True)]
+
+    def _tests(
+        self, context: Context, items: Sequence[PromptItem], expectation: str
+    ) -> Iterator[Test]:
+        """Buy the completions when the first one is wanted, and yield tests of them."""
+        prompts = build_prompts(items, context.topic, self.proposals, seed=context.seed)
+        for prompt, text in self.completions(prompts):
+            completion = completion_of(text, prompt)
+            if completion is not None:
+                # A person is to say whether what the model expects is right.
+                yield Test(
+                    context.topic,
+                    completion.text,
+                    labeler=IMPUTED,
+                    expectation=expectation,
+                    value=completion.output,
+                )
 
     def topics(self, context: Context) -> list[str]:
         """Return new topics below the focus topic that the model names."""
@@ -233,33 +254,6 @@ class Endpoint:
         ]
 
 
-@dataclass(frozen=True)
-class _Completions:
-    """Buys the completions when the first one is wanted, and yields tests of them."""
-
-    endpoint: Endpoint
-    context: Context
-    items: tuple[PromptItem, ...]
-    expectation: str
-
-    def __call__(self) -> Iterator[Test]:
-        context = self.context
-        prompts = build_prompts(
-            self.items, context.topic, self.endpoint.proposals, seed=context.seed
-        )
-        for prompt, text in self.endpoint.completions(prompts):
-            found = completion_of(text, prompt)
-            if found is not None:
-                # A person is to say whether what the model expects is right.
-                yield Test(
-                    context.topic,
-                    found.text,
-                    labeler=IMPUTED,
-                    expectation=self.expectation,
-                    value=found.output,
-                )
-
-
 def _items(context: Context) -> tuple[list[PromptItem], str]:
     """Return what may stand in prompts: the tests of one expectation, that of the best test."""
     tree = context.tree
@@ -271,7 +265,7 @@ def _items(context: Context) -> tuple[list[PromptItem], str]:
     found: list[PromptItem] = []
     expectation: str | None = None
     for test in tree.rows(rows[:_MOST_ITEMS]):
-        kind, value = known_of(test)
+        kind, value = expectation_of(test)
         if test.second_input:
             continue
         expectation = kind if expectation is None else expectation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid5
 
 import numpy as np
@@ -41,7 +41,6 @@ class Context:
     scores : float64 [rows of the tree], failure scores by the target model, NaN where there is none
     topic : the focus topic, that gets the proposals
     pool : texts without labels, without duplicates
-    answers : returns the model's outputs for texts, as texts; it remembers what it answered
     outputs : of the model, as far as they are known
     other : another tree; None for none
     seed : of whatever is drawn
@@ -52,7 +51,6 @@ class Context:
     scores: NDArray[np.float64]
     topic: str
     pool: Sequence[str]
-    answers: Callable[[Sequence[str]], Sequence[str]]
     outputs: tuple[str, ...] = ()
     other: TestTree | None = None
     seed: int = 0
@@ -139,20 +137,16 @@ class Family:
         return replace(test, id=id_, other=other)
 
 
-class Proposer(Protocol):
+class Proposer(NamedTuple):
     """A way to propose tests.
 
     Attributes
     ----------
-    name : as the user writes it
-    needs : what has to be given besides the tree, in words; empty for nothing
+    needs : what has to be given besides the tree, in words
+    families : returns its families for a topic; none where it lacks what it needs
+    topics : returns topics that could be below the focus topic, the most promising ones first
     """
 
-    name: str
     needs: str
-
-    def families(self, context: Context) -> list[Family]:
-        """Return its families for a topic; none where it lacks what it needs."""
-
-    def topics(self, context: Context) -> list[str]:
-        """Return topics that could be below the focus topic, the most promising ones first."""
+    families: Callable[[Context], list[Family]]
+    topics: Callable[[Context], list[str]] = lambda _: []

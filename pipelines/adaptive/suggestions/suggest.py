@@ -11,9 +11,9 @@ from slicebeam.metrics.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
 from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
-from slicebeam.pipelines.adaptive.proposers.endpoint import Endpoint, endpoint_api
+from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT, NEEDS, Endpoint, endpoint_api
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
-from slicebeam.pipelines.adaptive.proposers.registry import offline_proposers
+from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.proposers.templates import read_templates
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
@@ -118,22 +118,22 @@ def _proposers(
 ) -> dict[str, Proposer]:
     templates = None if config.templates is None else read_templates(config.templates)
     found = offline_proposers(templates)
-    given = config.proposer or tuple(found) + ((Endpoint.name,) if config.endpoint else ())
+    given = config.proposer or tuple(found) + ((ENDPOINT,) if config.endpoint else ())
     if config.endpoint is not None:
-        if Endpoint.name not in given:
+        if ENDPOINT not in given:
             raise OptionError("--endpoint goes with --proposer endpoint; add it, or leave both out")
         share = config.proposals if config.topics else -(-config.proposals // len(given))
-        found[Endpoint.name] = Endpoint(
+        found[ENDPOINT] = Endpoint(
             endpoint_api(config.endpoint),
             ledger,
             share,
             lambda api: spending.purse(api).calls(api),
             spending.note,
             note,
-        )
+        ).proposer
     for name in given:
         if name not in found:
-            raise OptionError(f"--proposer {name} needs {Endpoint.needs}")
+            raise OptionError(f"--proposer {name} needs {NEEDS}")
     return {name: found[name] for name in given}
 
 
@@ -158,7 +158,6 @@ def _context(
         _tree_scores(tree, topic, target, has_prompts=config.endpoint is not None),
         topic,
         pool,
-        target.answers,
         tuple(outputs),
         other,
         config.seed,
@@ -194,11 +193,8 @@ def _tests(
     bought: list[Family] = []
     idle = []
     for name, proposer in proposers.items():
-        # What asks the model about hundreds of texts is for models that cost nothing.
-        if name == "mixtures" and target.is_paid and name not in config.proposer:
-            continue
         own = proposer.families(context)
-        (bought if name == Endpoint.name else families).extend(own)
+        (bought if name == ENDPOINT else families).extend(own)
         if not own:
             idle.append(f"{name} needs {proposer.needs}")
             if name in config.proposer:

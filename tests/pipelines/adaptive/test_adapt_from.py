@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines import api
-from slicebeam.pipelines.adaptive.expectations import expected_of
+from slicebeam.pipelines.adaptive.expectations import expectation_of
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.results import discovery_result, shift_result
@@ -122,10 +122,6 @@ def by_hand(frame, document, most, ranks, seed=0):
     return found
 
 
-def expected(test):
-    return expected_of(test.expectation, test.label, test.output, test.value)
-
-
 def read_tests(tree):
     read = read_tree(str(tree))
     return list(read.rows(read.is_test))
@@ -150,7 +146,7 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
         assert one["topic"] == f"/found/{quote(names[one['slice_id']], safe='')}"
         own = [test for test in tests if test.topic == one["topic"]]
         assert [test.input for test in own] == frame["text"][rows].tolist()
-        outputs = [expected(test) for test in own]
+        outputs = [expectation_of(test) for test in own]
         assert outputs == [("should output", label) for label in frame["label"][rows]]
         assert (one["tests"], one["known"]) == (len(rows), 0)
         assert one["failing"] == wrong[rows].sum() == min(30, len(rows))
@@ -174,7 +170,7 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
     sys.modules.pop("recorded_model", None)
     results = pq.read_table(scored / "tests.parquet").to_pylist()
     assert {one["id"]: not one["passed"] for one in results} == {
-        test.id: answers[test.input] != expected(test)[1] for test in tests
+        test.id: answers[test.input] != expectation_of(test)[1] for test in tests
     }
     outcomes = json.loads((scored / "changelist.json").read_text())["adaptive"]
     failing = {one["topic"]: one["failures"] for one in outcomes["topics"]}
