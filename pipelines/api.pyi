@@ -965,28 +965,22 @@ class adapt:
         text: str | Sequence[str] = ("text",),
         topic: str | Sequence[str] = (),
         classes: str | Sequence[str] | Mapping[str, object] = (),
-        format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
-        delimiter: str = ",",
-        seed: int = 0,
         progress: bool = False,
     ) -> TrainingExport:
-        """Write failing tests, mixed one to one with rows of the training data, to train on.
+        """Write failing tests with the label that is right, to train on.
 
-        The file has the format, the columns and the types of the data; what tests have no value for is null. Tests that say no label are left out and counted. Exported tests are marked in the tree, so that slicebeam adapt run says which topics were trained on.
+        The file has the columns of texts and labels of the data, the topic, and a weight: tests of the same text share the weight 1. Tests that say no label are left out and counted. Exported tests are marked in the tree, so that slicebeam adapt run says which topics were trained on.
 
         Parameters
         ----------
         tree : Test tree: a CSV file of AdaTest.
         changelist : ChangeList (any revision), or its folder for the last revision.
-        data : Training data: a file of Parquet, CSV (.gz), JSON Lines or TFRecord.
+        data : Training data, whose labels the tests get: a file of Parquet or CSV (.gz).
         label : Column of the labels in `data`.
-        to : File to write, in the format of `data`.
+        to : File to write (.parquet, .csv), with text, label, topic and weight.
         text : Column of the texts in `data`; of pairs both columns. One or several. By default text.
         topic : Topic whose failing tests to export, such as /Negation. One or several. By default the whole tree.
         classes : Label of `data` that a name in the tree means, as in pos=positive. One or several. By default `classes` of the run in `changelist`.
-        format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
-        delimiter : Character between the values of a CSV file, such as ';' or tab.
-        seed : Random seed.
         progress : print progress and notes on stderr
 
         Raises

@@ -29,7 +29,7 @@ from slicebeam.pipelines.adaptive.scored_tree import (
 from slicebeam.pipelines.adaptive.scoring import refuse_missing_models, scorable_tests
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS, TOPICS, gate_of_topics, with_topics
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree
+from slicebeam.pipelines.adaptive.tree_files import read_tree
 from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_check
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.common import validated
@@ -77,7 +77,7 @@ def run_tests(config: AdaptRunConfig, observer: SearchObserver) -> Published:
         The engine, an endpoint or the storage failed; what was paid is in the ledger.
     """
     tree = read_tree(config.tree)
-    for note in tree.source.notes if isinstance(tree.source, TreeSource) else ():
+    for note in tree.notes:
         observer.note(note)
     models = named_models(config)
     tests = scorable_tests(tree)

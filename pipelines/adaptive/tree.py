@@ -93,22 +93,30 @@ class TestTree:
     ----------
     table : columns of strings without nulls, a row each test or topic marker: the `COLUMNS` first, then
         those that only the file knows; ids are unique
-    source : the file that it was read from, for `tree_files.write_tree`; None for none
+    header : the columns of its file after the ids, in their order; empty for no file
+    notes : what a user should know about the file
     """
 
     __test__ = False
 
     table: pa.Table
-    source: Any = None
+    header: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, table: pa.Table, source: Any = None, where: str = "the test tree") -> TestTree:
+    def of(
+        cls,
+        table: pa.Table,
+        header: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+        where: str = "the test tree",
+    ) -> TestTree:
         """Return the tree of a table, which may lack columns.
 
         Raises
         ------
         InputError
-            An id occurs twice, or a topic is none. ``where`` names the file in the message.
+            An id occurs twice, or a topic is not valid. ``where`` names the file in the message.
         """
         table = _complete(table)
         ids = table[ID]
@@ -121,10 +129,10 @@ class TestTree:
         for topic in pc.unique(table["topic"]).to_pylist():
             if not is_topic(topic):
                 raise InputError(
-                    f"{where}: {topic!r} is no topic; a topic is empty, or names after slashes such as "
+                    f"{where}: {topic!r} is not a topic; a topic is empty, or names after slashes such as "
                     "/Price/Taxes"
                 )
-        return cls(table, source)
+        return cls(table, header, notes)
 
     @classmethod
     def of_tests(cls, tests: Iterable[Test]) -> TestTree:
@@ -207,7 +215,7 @@ class TestTree:
             An id is there already, or a topic is none.
         """
         new = tests.table if isinstance(tests, TestTree) else _rows(list(tests))
-        return TestTree.of(_joined(self.table, new), self.source)
+        return TestTree.of(_joined(self.table, new), self.header, self.notes)
 
     def change(self, ids: Sequence[str], **columns: str | Sequence[str]) -> TestTree:
         """Return the tree with other values in columns of some tests.
@@ -229,7 +237,7 @@ class TestTree:
             values[places] = given if isinstance(given, str) else np.array(given, dtype=object)
             at = table.schema.get_field_index(name)
             table = table.set_column(at, name, pa.chunked_array([pa.array(values, pa.string())]))
-        return TestTree.of(table, self.source)
+        return TestTree.of(table, self.header, self.notes)
 
     def remove(self, ids: Iterable[str]) -> TestTree:
         """Return the tree without some tests.
@@ -249,7 +257,7 @@ class TestTree:
         moved = [to + name[len(topic) :] if is_within(name, topic) else name for name in names]
         column = pa.array(moved, pa.string()).take(pa.array(codes))
         at = self.table.schema.get_field_index("topic")
-        return TestTree.of(self.table.set_column(at, "topic", column), self.source)
+        return TestTree.of(self.table.set_column(at, "topic", column), self.header, self.notes)
 
     def with_column(self, name: str, values: Sequence[str] | pa.Array) -> TestTree:
         """Return the tree with a column of its file, such as ``model score``; [rows] of strings."""

@@ -355,10 +355,10 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
         ),
         "export-training": CommandSpec(
             group="Files",
-            help="Write failing tests, mixed one to one with rows of the training data, to train on.\n\n"
-            "The file has the format, the columns and the types of the data; what tests have no value for is "
-            "null. Tests that say no label are left out and counted. Exported tests are marked in the tree, so "
-            "that slicebeam adapt run says which topics were trained on.",
+            help="Write failing tests with the label that is right, to train on.\n\n"
+            "The file has the columns of texts and labels of the data, the topic, and a weight: tests of the "
+            "same text share the weight 1. Tests that say no label are left out and counted. Exported tests are "
+            "marked in the tree, so that slicebeam adapt run says which topics were trained on.",
             example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
             "--label label --to more.parquet",
             main=_DOCUMENT,

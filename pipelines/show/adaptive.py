@@ -196,7 +196,7 @@ def show_exported(found: TrainingExport, config: ExportTrainingConfig) -> None:
         return
     topics = len(found.topics)
     lines = [
-        f"{found.tests:,} failing tests of {topics:,} topics and {found.rows:,} rows of {config.data}",
+        f"{found.tests:,} failing tests of {topics:,} topics",
         *(f"not exported: {number:,} tests: {reason}" for reason, number in found.left_out.items()),
         f"Marked as trained on: {found.tree}",
         found.path,

@@ -28,7 +28,7 @@ from slicebeam.pipelines.adaptive.from_slices.slice_topics import topics_of
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
-from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree, write_tree
+from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
@@ -102,7 +102,7 @@ def make_tests(config: AdaptFromConfig, note: Callable[[str], None]) -> SliceTes
     if exists and not config.append:
         raise FileError(f"--to {config.to} exists; add to it with --append, or name a new file")
     tree = read_tree(config.to) if exists else TestTree.of_tests(())
-    for said in tree.source.notes if isinstance(tree.source, TreeSource) else ():
+    for said in tree.notes:
         note(said)
     uri = base_of(config.changelist, _NAMED)
     document = read_search(uri, _NAMED)
