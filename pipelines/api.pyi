@@ -855,15 +855,12 @@ class adapt:
         model: str,
         output: StrPath | None = None,
         baseline_model: str | None = None,
-        inverse_model: str | None = None,
         output_classifier: str | None = None,
         classes: str | Sequence[str] | Mapping[str, object] = (),
         budget: str | None = None,
         ledger: StrPath | None = None,
         alpha: float = 0.05,
         since: StrPath | None = None,
-        runner_config: str = "direct",
-        runner_option: str | Sequence[str] | Mapping[str, object] = (),
         allow_http: bool = False,
         progress: bool = False,
     ) -> Published:
@@ -877,15 +874,12 @@ class adapt:
         model : Model to test: module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift `api`, with {input} in it.
         output : Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.
         baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
-        inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
         output_classifier : Classifier of outputs, for tests that should not be classified as something.
         classes : Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is right. One or several. By default the names are the same.
         budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. Tests that it does not buy are not scored. By default an answer for each input.
         ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
         alpha : False discovery rate of topics that are fixed or broken.
         since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.
-        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
-        runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
         progress : print progress and notes on stderr
 

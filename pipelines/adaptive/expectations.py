@@ -24,7 +24,7 @@ from slicebeam.pipelines.adaptive.outputs import Outputs
 from slicebeam.pipelines.adaptive.tree import FAIL, PASS, Test
 
 Texts = NDArray[np.object_]
-Value = Literal["output", "inputs", ""]
+Value = Literal["output", "inputs"]
 # Outputs that AdaTest writes where there is none yet.
 NO_OUTPUT = ("", "__TOEVAL__", "[no output]")
 _WRITTEN = re.compile(r"(?P<name>[^(]*?)\s*(?:\((?P<given>.*)\))?\s*")
@@ -40,16 +40,14 @@ class ModelAnswers:
     at : the output of the input of each test; int64 [tests]
     values : of the tests; object [tests]
     others : for values that are inputs: which test each is of, and its output; int64 [2, inputs]
-    inputs : of the tests, as texts; object [tests]
     parameters : of the expectation
-    second : outputs of the other model that the expectation needs, for the outputs of the tests; [tests]
+    second : what the classifier makes of the outputs of the tests; [tests]
     """
 
     outputs: Outputs
     at: IntArray
     values: Texts
     others: IntArray
-    inputs: Texts
     parameters: Parameters
     second: Outputs | None = None
 
@@ -85,11 +83,11 @@ class Expectation:
     Attributes
     ----------
     name : the phrase
-    value : what its value is: an output (a class or a text), further inputs, or nothing
+    value : what its value is: an output (a class or a text), or further inputs
     score : returns the failure scores, float64 [tests]; NaN for what can't be said
     help : what it expects
     parameters : that it has
-    model : the option of the second model that it needs; empty for none
+    needs_classifier : whether it is about what a classifier makes of the output
     """
 
     name: str
@@ -97,7 +95,7 @@ class Expectation:
     score: Callable[[ModelAnswers], FloatArray]
     help: str
     parameters: tuple[str, ...] = ()
-    model: str = ""
+    needs_classifier: bool = False
 
 
 def _outputs(tests: ModelAnswers) -> FloatArray:
@@ -188,22 +186,6 @@ def _starts_not(tests: ModelAnswers) -> FloatArray:
     return _pairs(tests, lambda text, value: not text.startswith(value))
 
 
-def _words(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.casefold()))
-
-
-def _invertible(tests: ModelAnswers) -> FloatArray:
-    if tests.second is None:
-        return np.full(len(tests.at), np.nan)
-    return np.array(
-        [
-            back is not None and _words(back) != _words(given)
-            for back, given in zip(tests.second.texts.tolist(), tests.inputs.tolist(), strict=True)
-        ],
-        dtype=np.float64,
-    )
-
-
 def _classified_not(tests: ModelAnswers) -> FloatArray:
     second = tests.second
     if second is None:
@@ -256,18 +238,11 @@ EXPECTATIONS: dict[str, Expectation] = {
             "should not start with", "output", _starts_not, "The output does not start with it."
         ),
         Expectation(
-            "should be invertible",
-            "",
-            _invertible,
-            "--inverse-model makes the input of the output again, but for case and punctuation.",
-            model="inverse_model",
-        ),
-        Expectation(
             CLASSIFIED_NOT,
             "output",
             _classified_not,
             "--output-classifier does not give the output the class in the value, such as toxic.",
-            model="output_classifier",
+            needs_classifier=True,
         ),
     )
 }
@@ -277,7 +252,6 @@ _SYNONYMS = {
     "should not be": OUTPUTS_NOT,
     "should be the same as for": SAME,
     "should not be less than for": NOT_LOWER,
-    "should be invertable. [] is the output.": "should be invertible",
 }
 
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.adaptive.class_names import PROBED
+from slicebeam.pipelines.adaptive.text_models import AnsweredModel
 from slicebeam.pipelines.changelist.adaptive import PaidAnswers
 from slicebeam.pipelines.config.shift import CallBudget
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api, text_key
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.storage.storage import beneath, make_folder, written_whole
+from slicebeam.transforms.storage.storage import beneath, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -166,7 +163,6 @@ def buy_outputs(
     inputs: Sequence[Text],
     purse: Purse,
     ledger_folder: StoragePath,
-    answers_file: StoragePath,
     on_stage: Callable[[Stage], None],
     *,
     has_pairs: bool,
@@ -182,7 +178,6 @@ def buy_outputs(
     inputs : all texts, or pairs of texts, that are asked
     purse : what may be spent; is spent
     ledger_folder : keeps the answers, of each endpoint in a folder within
-    answers_file : table of the answers, which the engine's workers see
     most : how many of the first inputs are bought; None for as many as the purse buys
     check_first : gets the first answers before the others are bought; what it raises ends the purchase
 
@@ -221,17 +216,17 @@ def buy_outputs(
         if check_first is not None:
             first = items[:most][:PROBED]
             http.buy(first, ledger, limit, count)
-            said = [_answer(api, ledger.answers.get(one.key)) for one in first]
+            found = [_answer(api, ledger.answers.get(one.key)) for one in first]
             check_first(
                 {
                     text: None if one is None else str(one)
-                    for text, one in zip(inputs, said, strict=False)
+                    for text, one in zip(inputs, found, strict=False)
                 }
             )
         http.buy(items[:most], ledger, limit, count)
         purse.spend(ledger.calls, api)
         answers = [ledger.answers.get(one.key) for one in items]
-        _write(answers_file, inputs, [_answer(api, one) for one in answers])
+        said = {text: _answer(api, answer) for text, answer in zip(inputs, answers, strict=True)}
         calls = 0 if is_counted else ledger.calls
         paid = PaidAnswers(
             model=model.name,
@@ -246,10 +241,9 @@ def buy_outputs(
         why = {
             text: _LOST if item.key in lost else _no_answer(api, answer)
             for text, item, answer in zip(inputs, items, answers, strict=True)
-            if _answer(api, answer) is None
+            if said[text] is None
         }
-    model = replace(model, path=str(answers_file), content=_content(answers_file))
-    return model, paid, why
+    return AnsweredModel(model.name, model.kind, answers=said), paid, why
 
 
 def _no_answer(api: ApiFile, answer: Answer | None) -> str:
@@ -274,27 +268,3 @@ def _answer(api: ApiFile, answer: Any) -> Any:
     if answer is None or answer.problem is not None:
         return None
     return api.class_of(answer.value)
-
-
-def _write(path: StoragePath, inputs: Sequence[Text], values: Sequence[Any]) -> None:
-    rows = [_fields(one) for one in inputs]
-    names = list(rows[0]) if rows else ["input"]
-    numbers = [
-        float(one) if isinstance(one, (int, float)) and not isinstance(one, bool) else None
-        for one in values
-    ]
-    table = pa.table(
-        {
-            **{name: pa.array([row[name] for row in rows], pa.string()) for name in names},
-            "answer": pa.array([None if one is None else str(one) for one in values], pa.string()),
-            "number": pa.array(numbers, pa.float64()),
-        }
-    )
-    make_folder(path.parent)
-    with written_whole(path) as stream:
-        pq.write_table(table, stream)
-
-
-def _content(path: StoragePath) -> str:
-    with path.open("rb") as stream:
-        return hashlib.sha256(stream.read()).hexdigest()

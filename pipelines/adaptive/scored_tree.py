@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.adaptive.text_models import Text
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
-    from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.transforms.storage.storage import StoragePath
 
 EXPECTED, PASSED, OLD_PASSED = "expected", "passed", "baseline_passed"
 
@@ -80,21 +78,19 @@ def named_models(config: AdaptRunConfig) -> Models:
         One can't be loaded, or is an endpoint where none may be.
     """
     new = text_model(config.model, "--model")
-    old, inverse, classifier = (
-        None if given is None else text_model(given, option)
-        for given, option in (
+    old, classifier = (
+        None if name is None else text_model(name, option)
+        for name, option in (
             (config.baseline_model, "--baseline-model"),
-            (config.inverse_model, "--inverse-model"),
             (config.output_classifier, "--output-classifier"),
         )
     )
-    for model, option in ((inverse, "--inverse-model"), (classifier, "--output-classifier")):
-        if model is not None and model.is_paid:
-            raise InputError(
-                f"{option} {model.name} is an endpoint, which only --model and --baseline-model may be; "
-                "name module:function"
-            )
-    return Models(new, old, inverse, classifier)
+    if classifier is not None and classifier.is_paid:
+        raise InputError(
+            f"--output-classifier {classifier.name} is an endpoint, which only --model and "
+            "--baseline-model may be; name module:function"
+        )
+    return Models(new, old, classifier)
 
 
 def score_tree(
@@ -102,8 +98,6 @@ def score_tree(
     tree: TestTree,
     tests: ScorableTests,
     models: Models,
-    scratch: StoragePath,
-    engine: Engine,
     observer: SearchObserver,
 ) -> ScoredTree:
     """Buy what the models of a tree sell, and score its tests.
@@ -113,16 +107,28 @@ def score_tree(
     InputError
         A model is wrong, or no test could be scored.
     EngineError
-        The engine, an endpoint or the storage failed; what was paid is in the ledger.
+        An endpoint or the storage failed; what was paid is in the ledger.
     """
     class_names = ClassNames.of(config.classes)
     class_names.refuse_unused(mentioned(tests.table))
     classes = TreeClasses.of(tests.table, class_names, models)
-    models, paid, missing = _bought(config, tests, models, classes, scratch, observer)
+    models, paid, missing = _bought(config, tests, models, classes, observer)
     names = [one.name for one in reversed(models.scored)]
-    observer.stage(Stage(f"scoring {tests.table.num_rows:,} tests by {' and '.join(names)}"))
+    number, scored = tests.table.num_rows, [0]
+    observer.stage(
+        Stage(
+            f"scoring {number:,} tests by {' and '.join(names)}",
+            lambda: scored[0],
+            "tests",
+            number * len(names),
+        )
+    )
+
+    def count(tests_of_block: int) -> None:
+        scored[0] += tests_of_block
+
     in_models = replace(tests, table=class_names.applied(tests.table))
-    results = score_tests(in_models, models, scratch, engine)
+    results = score_tests(in_models, models, count)
     never_given = classes.never_given(tests.table, models, results)
     known = np.ones(tests.table.num_rows, bool)
     is_excused = ~known
@@ -181,7 +187,6 @@ def _bought(
     tests: ScorableTests,
     models: Models,
     classes: TreeClasses,
-    scratch: StoragePath,
     observer: SearchObserver,
 ) -> tuple[Models, tuple[PaidAnswers, ...], dict[str, dict[Text, str]]]:
     """Return the models with the answers of endpoints, what these cost, and why by model some are missing."""
@@ -206,15 +211,13 @@ def _bought(
     bought: dict[TextModel, TextModel] = {}
     missing: dict[str, dict[Text, str]] = {}
     paid = []
-    for place, (model, option) in enumerate(paid_models):
-        file = scratch / f"answers-{place}.parquet"
+    for model, option in paid_models:
         bought[model], one, missing[model.name] = buy_outputs(
             model,
             option,
             inputs,
             purse,
             ledger,
-            file,
             observer.stage,
             has_pairs=tests.has_pairs,
             most=most,
@@ -223,7 +226,7 @@ def _bought(
         paid.append(one)
     old = None if models.old is None else bought.get(models.old, models.old)
     new = bought.get(models.new, models.new)
-    return Models(new, old, models.inverse, models.classifier), tuple(paid), missing
+    return Models(new, old, models.classifier), tuple(paid), missing
 
 
 def _by_option(models: Models) -> list[tuple[TextModel, str]]:

@@ -106,7 +106,6 @@ class ModelUnderTest:
             list(dict.fromkeys(texts)),
             self._spending.purse(api),
             self._ledger,
-            self._ledger / "answers.parquet",
             lambda stage: self._note(stage.text),
             has_pairs=self.has_pairs,
             check_first=check_first,

@@ -82,7 +82,6 @@ _FAKES = {
     "classes": lambda texts: [CLASSES[int(np.argmax(PROBABILITIES[one]))] for one in texts],
     "numbers": lambda texts: [float(PROBABILITIES[one][2]) for one in texts],
     "echo": lambda texts: [f"{one}, she said" for one in texts],
-    "inverse": lambda texts: [one.removesuffix(", she said").upper() for one in texts],
     "toxic": lambda texts: np.array([(0.0, 0.4, 0.6) if "bad" in one else (0.9, 0, 0.1) for one in texts]),
     "pairs": lambda texts: [str(one[0] == one[1]) for one in texts],
 }  # fmt: skip
@@ -90,8 +89,8 @@ _FAKES = {
 
 def scores(model, *tests, pairs=False):
     table = scorable_tests(TestTree.of_tests(tests)).table
-    new, inverse, classifier = (_Fake(name, "function") for name in (model, "inverse", "toxic"))
-    models = Models(new, None, inverse, classifier)
+    new, classifier = (_Fake(name, "function") for name in (model, "toxic"))
+    models = Models(new, None, classifier)
     scored = score_block(table, models.new, models, has_pairs=pairs)
     return [pytest.approx(one, nan_ok=True) for one in scored.failures.tolist()]
 
@@ -140,7 +139,6 @@ def test_every_expectation_has_the_score_that_its_words_say():
             (expects("should not contain", "she"), 1),
             (expects("should start with", "good"), 0),
             (expects("should not start with", "good"), 1),
-            (expects("should be invertible"), 0),
             (expects("should not be classified as", "pos", "bad"), 0.6),
             (expects("should not be classified as", "pos"), 0.1),
         ],
@@ -157,7 +155,7 @@ def test_every_expectation_has_the_score_that_its_words_say():
 
 def test_each_kind_is_in_the_test_above():
     """A row that is added to the table has no score here yet."""
-    assert len(EXPECTATIONS) == 11
+    assert len(EXPECTATIONS) == 10
 
 
 def test_what_expects_nothing_is_counted():
