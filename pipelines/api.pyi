@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.checklist import ImportedSuite
 from slicebeam.pipelines.adaptive.from_slices.make_tests import SliceTests
 from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.adaptive.training import TrainingExport
@@ -1048,11 +1048,11 @@ class adapt:
     ) -> ImportedSuite:
         """Write the test tree of a CheckList suite: a topic each test, a test each case.
 
-        Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test expects beyond a label is code in CheckList; say it in `expectations`.
+        The suite is a table with the columns test, capability, type, input and label. What a test expects beyond a label is code in CheckList; say it in `expectations`.
 
         Parameters
         ----------
-        suite : Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples (.txt).
+        suite : Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label.
         to : Test tree to write.
         expectations : YAML file with the names of the labels and, by the name of a test, what it expects.
         progress : print progress and notes on stderr

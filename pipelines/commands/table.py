@@ -380,13 +380,13 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
         "import-checklist": CommandSpec(
             group="Files",
             help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"
-            "Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test "
+            "The suite is a table with the columns test, capability, type, input and label. What a test "
             "expects beyond a label is code in CheckList; say it in --expectations.",
-            example="slicebeam adapt import-checklist sentiment_suite.pkl --to sentiment.csv "
+            example="slicebeam adapt import-checklist sentiment.parquet --to sentiment.csv "
             "--expectations sentiment.yaml",
             main=_DOCUMENT,
             models=("slicebeam.pipelines.config.adapt:ImportChecklistConfig",),
-            runs="slicebeam.pipelines.adaptive.checklist_import:import_checklist",
+            runs="slicebeam.pipelines.adaptive.checklist:import_checklist",
             shows="slicebeam.pipelines.show.adaptive:show_imported",
         ),
     },

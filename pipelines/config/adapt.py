@@ -164,8 +164,7 @@ class ImportChecklistConfig(Display):
     suite: Annotated[
         str,
         Option(
-            "Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples "
-            "(.txt).",
+            "Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label.",
             "Data",
             metavar=FILE,
             is_argument=True,

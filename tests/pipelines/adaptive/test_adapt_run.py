@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from slicebeam.pipelines import api
+from slicebeam.pipelines.adaptive.topics import below
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.reading import read_changelist
@@ -213,7 +214,9 @@ def test_suites_of_pairs_and_their_expectations(tmp_path, capsys):
     expectations.write_text(yaml.safe_dump({"classes": ["other", "same"]}))
     tree = tmp_path / "tree.csv"
     assert import_suite(suite, tree, "--expectations", str(expectations)) == 0
-    assert "1 tests are left out" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.out.startswith("2 tests, 2 topics: 3 cases\n")
+    assert "code in CheckList (its direction); say it in --expectations: 'symmetry'" in said.err
     read = read_tree(str(tree))
     topic = "/Vocabulary%20%26%20more"
     assert read.topics() == ["", topic, f"{topic}/paraphrases", f"{topic}/typos"]
@@ -227,12 +230,82 @@ def test_suites_of_pairs_and_their_expectations(tmp_path, capsys):
     }
     assert import_suite(suite, tree) == 2
     assert "exists; name a new file" in capsys.readouterr().err
-    lines = tmp_path / "tests_n500.txt"
-    lines.write_text("one\n\ntwo\n")
-    assert import_suite(lines, tmp_path / "lines.csv") == 0
-    assert "none is scored until it is labelled" in capsys.readouterr().err
-    assert adapt(tmp_path / "lines.csv", out, "--model", "own_models:words") == 2
-    assert "no test says what it expects (2: no label" in capsys.readouterr().err
+
+
+A, B, C = "Is Ann old?", "Is Ann very old?", "[sic] Ann?"
+FORMS = {
+    "a text": ("MFT", [A], "0", [(A, "", "0")]),
+    "a text in brackets": ("MFT", [C], "0", [(C, "", "0")]),
+    "a pair": ("MFT", [[A, B]], "1", [(A, B, "1")]),
+    "variants": ("MFT", [[A, B], [A, B, C]], "1", [(A, "", "1"), (B, "", "1")] + [(one, "", "1") for one in (A, B, C)]),
+    "variants with labels": ("MFT", [[A, B, C]], "[0, 1, 2]", [(A, "", "0"), (B, "", "1"), (C, "", "2")]),
+    "pairs": ("MFT", [[[A, B], [B, A]]], "1", [(A, B, "1"), (B, A, "1")]),
+    "variants compared": ("INV", [[A, B]], "", [(A, "", B)]),
+    "more variants compared": ("INV", [[A, B, C]], "", [(A, "", json.dumps([B, C]))]),
+    "pairs compared": ("INV", [[[A, B], [B, A]]], "", [(A, B, json.dumps([[B, A]]))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_all_forms_of_a_suites_input(tmp_path, suffix):
+    rows = [
+        (name, kind, case if isinstance(case, str) else json.dumps(case), label or None)
+        for name, (kind, cases, label, _) in FORMS.items()
+        for case in cases
+    ]
+    frame = pd.DataFrame(rows, columns=["test", "type", "input", "label"]).assign(capability="All")
+    suite, tree = tmp_path / f"suite.{suffix}", tmp_path / "tree.csv"
+    frame.to_parquet(suite) if suffix == "parquet" else frame.to_csv(suite, index=False)
+    assert import_suite(suite, tree) == 0
+    tests = [test for test in read_tree(str(tree)).rows() if test.label != "topic_marker"]
+    for name, (kind, _, _, expected) in FORMS.items():
+        own = [one for one in tests if one.topic == below("/All", name)]
+        said = [
+            (one.input, one.second_input, one.output if kind == "MFT" else one.value) for one in own
+        ]
+        assert said == expected, name
+    assert len({test.id for test in tests}) == len(tests)
+
+
+def test_what_of_a_suite_is_left_out(tmp_path, capsys):
+    rows = [
+        ("labelled", "MFT", A, "1", False),
+        ("a function", "MFT", A, None, False),
+        ("alone", "INV", A, None, False),
+        ("no list", "INV", A, None, True),
+        ("empty", "MFT", "", "1", False),
+        ("odd", "XYZ", A, "1", False),
+        ("symmetry", "DIR", json.dumps([A, B]), None, True),
+    ]
+    frame = pd.DataFrame(rows, columns=["test", "type", "input", "label", "multi"])
+    suite, tree = tmp_path / "suite.parquet", tmp_path / "tree.csv"
+    frame.assign(capability="All").to_parquet(suite)
+    assert import_suite(suite, tree, "--json") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {
+        "tree": str(tree), "tests": 1, "cases": 1,
+        "left_out": {"a function": "it has no label", "symmetry": "its direction"},
+        "unread": {
+            "one input alone, where INV and DIR compare several": 1,
+            "the input is not a JSON list, and multi is true": 1,
+            "no test, or no text as input": 1,
+            "type 'XYZ' is not MFT, INV or DIR": 1,
+        },
+    }  # fmt: skip
+    assert "1 rows could not be read: type 'XYZ' is not MFT, INV or DIR" in said.err
+    frame.iloc[1:].to_parquet(suite)
+    for file, message in (
+        ("suite.parquet", "unknown column 'capability'"),
+        ("suite.pkl", "a suite is a table, .parquet or .csv"),
+        ("nowhere.csv", "no such file"),
+        ("broken.parquet", "it can't be read"),
+    ):
+        (tmp_path / "broken.parquet").write_text("no Parquet")
+        assert import_suite(tmp_path / file, tmp_path / "other.csv") == 2
+        assert message in capsys.readouterr().err
+    frame.iloc[1:].assign(capability="All").to_parquet(suite)
+    assert import_suite(suite, tmp_path / "other.csv") == 2
+    assert "nothing in it can be imported" in capsys.readouterr().err
 
 
 def sentiment_by_hand(suite):

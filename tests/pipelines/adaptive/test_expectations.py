@@ -1,8 +1,5 @@
 """Failure scores of all expectations, against sums by hand and their own promise."""
 
-import io
-import os
-import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,14 +10,13 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.adaptive.failure_scores import change_failure, fails, output_failure
 from slicebeam.metrics.adaptive.topic_changes import state_by_rule
-from slicebeam.metrics.errors import FileError, InputError, OptionError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.adaptive.expectations import (
     EXPECTATIONS,
     as_value,
     inputs_of,
     parse_expectation,
 )
-from slicebeam.pipelines.adaptive.inert_pickle import Inert, read_inert
 from slicebeam.pipelines.adaptive.outputs import as_outputs
 from slicebeam.pipelines.adaptive.scoring import Models, scorable_tests, score_block
 from slicebeam.pipelines.adaptive.text_models import TextModel, _FunctionModel
@@ -312,21 +308,3 @@ def test_scores_do_not_depend_on_the_texts_beside(top_k, has_config):
         named = SimpleNamespace(outputs=model)
         scored = [score_block(block, named, Models(None), has_pairs=False) for block in blocks]
         assert np.concatenate([one.failures for one in scored]) == pytest.approx(expected)
-
-
-def test_nothing_of_a_pickle_runs():
-    class Bomb:
-        def __reduce__(self):
-            return (os.getenv, ("HOME",))
-
-    values = {"data": ["a", ("b", "c")], "labels": np.int64(-3), "bomb": Bomb(), "n": [1.5]}
-    content = pickle.dumps(values)
-    # A real load runs what it says.
-    assert pickle.loads(content)["bomb"] == os.environ["HOME"]
-    found = read_inert(io.BytesIO(content), "x.pkl")
-    assert found["data"] == ["a", ("b", "c")]
-    assert found["n"] == [1.5]
-    assert isinstance(found["bomb"], Inert)
-    assert (found["bomb"].name, found["bomb"].arguments) == ("getenv", ("HOME",))
-    with pytest.raises(FileError, match="is no pickle that can be read"):
-        read_inert(io.BytesIO(b"no pickle"), "x.pkl")
