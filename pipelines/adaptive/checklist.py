@@ -48,15 +48,11 @@ _NO_LABEL, _DIRECTION = "it has no label", "its direction"
 
 @dataclass(frozen=True)
 class SuiteExpectations:
-    """What a YAML file says of the tests of a suite.
+    """What a YAML file says of the tests of a suite."""
 
-    Attributes
-    ----------
-    classes : names of the labels 0, 1, …; empty where labels are names themselves
-    tests : by the name of a test an expectation with its value, or one for each label
-    """
-
+    # Names of the labels 0, 1, …; empty where labels are names themselves.
     classes: tuple[str, ...] = ()
+    # By the name of a test an expectation with its value, or one for each label.
     tests: dict[str, str | dict[Any, str]] = field(default_factory=dict)
 
     def label(self, label: Any) -> str:
@@ -75,22 +71,14 @@ class SuiteExpectations:
 
 @dataclass(frozen=True)
 class ImportedSuite:
-    """What was imported.
-
-    Attributes
-    ----------
-    tree : the file that was written
-    tests : of the suite, that were imported; a topic each
-    cases : tests of the tree
-    left_out : tests of the suite of which nobody knows what they expect, with the reason
-    unread : how many rows could not be read, by the reason
-    """
+    """What was imported."""
 
     tree: str
-    tests: int
-    cases: int
+    tests: int  # Tests of the suite that were imported; a topic each.
+    cases: int  # Tests of the tree.
+    # Tests of the suite of which nobody knows what they expect, with the reason.
     left_out: dict[str, str]
-    unread: dict[str, int]
+    unread: dict[str, int]  # How many rows could not be read, by the reason.
 
 
 @dataclass(frozen=True)
@@ -103,13 +91,7 @@ class _Case:
 
 
 def import_checklist(config: ImportChecklistConfig, note: Callable[[str], None]) -> ImportedSuite:
-    """Write the tree of a suite, and return what is in it.
-
-    Raises
-    ------
-    InputError
-        The suite or the expectations are wrong, or nothing can be imported.
-    """
+    """Write the tree of a suite, and return what is in it."""
     if storage_path(config.to).exists():
         raise FileError(f"--to {config.to} exists; name a new file, or remove it")
     unread: Counter[str] = Counter()
@@ -262,13 +244,7 @@ def _table(path: str) -> pa.Table:
 
 
 def read_expectations(path: str | None) -> SuiteExpectations:
-    """Return what a YAML file says: ``classes``, and ``tests`` by name.
-
-    Raises
-    ------
-    InputError
-        It is missing or wrong.
-    """
+    """Return what a YAML file says: ``classes``, and ``tests`` by name."""
     if path is None:
         return SuiteExpectations()
     option = f"--expectations {path}"
@@ -327,7 +303,7 @@ def _judged(
     return tests
 
 
-def _test(topic: str, kind: str, place: str, text: Text, **columns: str) -> Test:
+def _test(topic: str, kind: str, place: str, text: Text, **columns: Any) -> Test:
     """Return the test of an input, whose id is the same in every import of the suite."""
     first, second = text if isinstance(text, tuple) else (text, "")
     return Test(

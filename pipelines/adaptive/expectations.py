@@ -32,23 +32,16 @@ _WRITTEN = re.compile(r"(?P<name>[^(]*?)\s*(?:\((?P<given>.*)\))?\s*")
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """Tests of one expectation, and what the model gave for them.
+    """Tests of one expectation, and what the model gave for them."""
 
-    Attributes
-    ----------
-    outputs : of all distinct inputs
-    at : the output of the input of each test; int64 [tests]
-    values : of the tests; object [tests]
-    others : for values that are inputs: which test each is of, and its output; int64 [2, inputs]
-    parameters : of the expectation
-    second : what the classifier makes of the outputs of the tests; [tests]
-    """
-
+    # Of all distinct inputs; `at` has the place of each test's.
     outputs: Outputs
-    at: IntArray
-    values: Texts
+    at: IntArray  # int64 [tests]
+    values: Texts  # [tests]
+    # For values that are inputs: which test each is of, and its output; int64 [2, inputs].
     others: IntArray
     parameters: Parameters
+    # What the classifier makes of the outputs of the tests; [tests].
     second: Outputs | None = None
 
     def largest(self, of_others: FloatArray) -> FloatArray:
@@ -61,40 +54,27 @@ class ModelAnswers:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What stands in parentheses behind an expectation.
+    """What stands in parentheses behind an expectation."""
 
-    Attributes
-    ----------
-    of_class : the class whose probability is compared, or two, as ``positive - negative``; None for the
-        one that is predicted for the input
-    tolerance : change that is no failure, ≥ 0
-    unless : class that, predicted for the input, takes the test out
-    """
-
+    # The class whose probability is compared, or two, as ``positive - negative``; None for the
+    # one that is predicted for the input.
     of_class: str | None = None
-    tolerance: float = 0.0
-    unless: str | None = None
+    tolerance: float = 0.0  # Change that is no failure, ≥ 0.
+    unless: str | None = None  # Class that, predicted for the input, takes the test out.
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """A kind of expectation.
-
-    Attributes
-    ----------
-    name : the phrase
-    value : what its value is: an output (a class or a text), or further inputs
-    score : returns the failure scores, float64 [tests]; NaN for what can't be said
-    help : what it expects
-    parameters : that it has
-    needs_classifier : whether it is about what a classifier makes of the output
-    """
+    """A kind of expectation."""
 
     name: str
+    # What its value is: an output (a class or a text), or further inputs.
     value: Value
+    # Returns the failure scores, float64 [tests]; NaN for what can't be said.
     score: Callable[[ModelAnswers], FloatArray]
     help: str
     parameters: tuple[str, ...] = ()
+    # Whether it is about what a classifier makes of the output.
     needs_classifier: bool = False
 
 
@@ -266,13 +246,6 @@ class ParsedExpectation:
 def parse_expectation(text: str) -> ParsedExpectation:
     """Return what an expectation says.
 
-    Raises
-    ------
-    InputError
-        There is none of this name, or a parameter is unknown or wrong.
-
-    Examples
-    --------
     >>> parse_expectation("should have the same output as (tolerance=0.1)").parameters.tolerance
     0.1
     """

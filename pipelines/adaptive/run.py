@@ -55,15 +55,7 @@ _METRIC = "error_rate"
 
 
 def run_tests(config: AdaptRunConfig, observer: SearchObserver) -> Published:
-    """Score a tree by one model or two, test its topics, and publish the ChangeList.
-
-    Raises
-    ------
-    InputError
-        The options, the tree or a model are wrong.
-    EngineError
-        The engine, an endpoint or the storage failed; what was paid is in the ledger.
-    """
+    """Score a tree by one model or two, test its topics, and publish the ChangeList."""
     tree = read_tree(config.tree)
     for note in tree.notes:
         observer.note(note)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
-from slicebeam.pipelines.adaptive.paid_outputs import Purse, affordable, buy_outputs, read_endpoint
+from slicebeam.pipelines.adaptive.paid_outputs import Budget, affordable, buy_outputs, read_endpoint
 from slicebeam.pipelines.adaptive.scoring import (
     EXCUSED,
     NO_SCORE,
@@ -30,7 +30,6 @@ from slicebeam.pipelines.adaptive.topics import with_ancestors
 from slicebeam.pipelines.adaptive.tree import ID, TRAINED, TestTree
 from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
 from slicebeam.pipelines.changelist.adaptive import PaidAnswers
-from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
@@ -47,36 +46,21 @@ EXPECTED, PASSED, OLD_PASSED = "expected", "passed", "baseline_passed"
 
 @dataclass(frozen=True)
 class ScoredTree:
-    """What is known of a tree before its topics are tested.
+    """What is known of a tree before its topics are tested."""
 
-    Attributes
-    ----------
-    tests : a row each test that every model was scored on
-    unscored : how many tests were not, by the reason
-    undecided : how many tests expect something that could not be found out, by each topic above them
-    topics : that have tests, in their order
-    trained : topics of which tests were exported as training data
-    never_given : number of tests by a class that they name, where a model may not have it
-    paid : what was bought
-    """
-
-    tests: pa.Table
-    unscored: dict[str, int]
+    tests: pa.Table  # A row each test that every model was scored on.
+    unscored: dict[str, int]  # How many tests were not, by the reason.
+    # How many tests expect something that could not be found out, by each topic above them.
     undecided: dict[str, int]
-    topics: tuple[str, ...]
-    trained: frozenset[str]
+    topics: tuple[str, ...]  # With tests, sorted.
+    trained: frozenset[str]  # Topics of which tests were exported as training data.
+    # Number of tests by a class that they name, where a model may not have it.
     never_given: dict[str, int]
     paid: tuple[PaidAnswers, ...]
 
 
 def named_models(config: AdaptRunConfig) -> Models:
-    """Return the models that options name.
-
-    Raises
-    ------
-    InputError
-        One can't be loaded, or is an endpoint where none may be.
-    """
+    """Return the models that options name."""
     new = text_model(config.model, "--model")
     old, classifier = (
         None if name is None else text_model(name, option)
@@ -100,15 +84,7 @@ def score_tree(
     models: Models,
     observer: SearchObserver,
 ) -> ScoredTree:
-    """Buy what the models of a tree sell, and score its tests.
-
-    Raises
-    ------
-    InputError
-        A model is wrong, or no test could be scored.
-    EngineError
-        An endpoint or the storage failed; what was paid is in the ledger.
-    """
+    """Buy what the models of a tree sell, and score its tests."""
     class_names = ClassNames.of(config.classes)
     class_names.refuse_unused(mentioned(tests.table))
     classes = TreeClasses.of(tests.table, class_names, models)
@@ -163,13 +139,7 @@ def topics_of(tests: pa.Table) -> tuple[str, ...]:
 def _reasons_of(
     tests: ScorableTests, scored: Scored, rows: IntArray, missing: dict[Text, str]
 ) -> list[str]:
-    """Return why tests have no score.
-
-    Parameters
-    ----------
-    rows : of these tests
-    missing : why inputs of an endpoint have no output
-    """
+    """Return why tests have no score."""
     reasons = [NO_SCORE[code - 1] for code in scored.reasons[rows].tolist()]
     if not missing:
         return reasons
@@ -201,13 +171,13 @@ def _bought(
     # What is wrong with any file is said before anything is paid.
     apis = [read_endpoint(*one, has_pairs=tests.has_pairs) for one in paid_models]
     inputs = needed_inputs(tests.table, has_pairs=tests.has_pairs)
-    purse = Purse(None if config.budget is None else parse_budget(config.budget))
+    budget = Budget(config.budget)
     ledger = (
         storage_path(config.ledger, "--ledger")
         if config.ledger
         else beneath(storage_path(config.output, "--output"), "ledger")
     )
-    most = affordable(apis, inputs, purse, ledger)
+    most = affordable(apis, inputs, budget, ledger)
     bought: dict[TextModel, TextModel] = {}
     missing: dict[str, dict[Text, str]] = {}
     paid = []
@@ -216,7 +186,7 @@ def _bought(
             model,
             option,
             inputs,
-            purse,
+            budget,
             ledger,
             observer.stage,
             has_pairs=tests.has_pairs,

@@ -61,19 +61,12 @@ class Models:
 
 @dataclass(frozen=True, eq=False)
 class ScorableTests:
-    """The tests of a tree that expect something.
+    """The tests of a tree that expect something."""
 
-    Attributes
-    ----------
-    table : id, topic, label, and what an expectation needs, a row each test
-    left_out : how many tests are not scored, by the reason
-    has_pairs : whether inputs are pairs of texts
-    misread : topics of the tests that are left out since nobody understands what they expect; strings
-    """
-
-    table: pa.Table
-    left_out: dict[str, int]
-    has_pairs: bool
+    table: pa.Table  # id, topic, label, and what an expectation needs
+    left_out: dict[str, int]  # How many tests are not scored, by the reason.
+    has_pairs: bool  # Whether inputs are pairs of texts.
+    # Topics of the tests that nobody understands.
     misread: pa.Array
 
 
@@ -195,31 +188,18 @@ def _by_expectation(tests: pa.Table) -> Iterator[tuple[str, _SameKind]]:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """The outputs and the failure scores of tests.
+    """The outputs and the failure scores of tests."""
 
-    Attributes
-    ----------
-    outputs : as texts, None where there is none; object [tests]
-    failures : float64 [tests]; NaN where a test can't be scored
-    reasons : why not, 1 for the first of `NO_SCORE`; 0 of a test that is scored; int64 [tests]
-    second : what the classifier made of the outputs; None where there is none; object [tests]
-    """
-
-    outputs: NDArray[np.object_]
-    failures: FloatArray
+    outputs: NDArray[np.object_]  # As texts, None where there is none; object [tests].
+    failures: FloatArray  # float64 [tests]; NaN where a test can't be scored.
+    # Why not, 1 for the first of `NO_SCORE`; 0 of a test that is scored; int64 [tests].
     reasons: IntArray
+    # What the classifier made of the outputs; None where there is none; object [tests].
     second: NDArray[np.object_]
 
 
 def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs: bool) -> Scored:
-    """Return how a model does on tests.
-
-    Parameters
-    ----------
-    tests : with input, second_input, expectation and value
-    model : that is scored
-    models : where the others are that expectations need
-    """
+    """Return how a model does on tests."""
     places: dict[Text, int] = {}
     inputs = _inputs(tests, has_pairs=has_pairs)
     at = np.array([places.setdefault(text, len(places)) for text in inputs], dtype=np.int64)
@@ -282,13 +262,7 @@ def score_tests(
 
 
 def refuse_missing_models(tests: pa.Table, models: Models) -> None:
-    """Refuse tests whose expectation needs a model that is not given.
-
-    Raises
-    ------
-    InputError
-        The option of the model is missing.
-    """
+    """Refuse tests whose expectation needs a model that is not given."""
     for written, same in _by_expectation(tests):
         if same.kind.kind.needs_classifier and models.classifier is None:
             raise InputError(

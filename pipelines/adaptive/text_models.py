@@ -29,18 +29,11 @@ _API_FILES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class TextModel:
-    """A model by its name: loaded where it is used, once a process.
-
-    Attributes
-    ----------
-    name : as the user gave it
-    kind : how it is reached
-    content : hash of a file's content; None for a function
-    """
+    """A model by its name: loaded where it is used, once a process."""
 
     name: str
     kind: Literal["function", "file", "endpoint"]
-    content: str | None = None
+    content: str | None = None  # Hash of a file.
 
     @property
     def is_paid(self) -> bool:
@@ -49,13 +42,7 @@ class TextModel:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes that it says it has, empty if it says none; of an endpoint its file says it.
-
-        Raises
-        ------
-        OptionError
-            What it says is not a list.
-        """
+        """The classes that it says it has, empty if it says none; of an endpoint its file says it."""
         names = None if self.is_paid else getattr(_loaded(self), "classes", None)
         if isinstance(names, str) or not isinstance(names, (Iterable, type(None))):
             raise OptionError(
@@ -64,13 +51,7 @@ class TextModel:
         return tuple(str(one) for one in (() if names is None else names))
 
     def outputs(self, texts: Sequence[Text]) -> Outputs:
-        """Return the outputs for texts.
-
-        Raises
-        ------
-        OptionError
-            The model fails, or returns what is no output.
-        """
+        """Return the outputs for texts."""
         return _loaded(self)(texts)
 
 
@@ -95,18 +76,7 @@ class AnsweredModel(TextModel):
 
 
 def text_model(name: str, option: str = "--model") -> TextModel:
-    """Return the model of a name, after loading it.
-
-    Parameters
-    ----------
-    name : ``module:function``, a file of scikit-learn, or the YAML file of an endpoint
-    option : that named it, for the errors
-
-    Raises
-    ------
-    InputError
-        There is none, or it can't be loaded.
-    """
+    """Return the model of a name, after loading it."""
     try:
         if name.endswith(_API_FILES):
             return TextModel(name, "endpoint")

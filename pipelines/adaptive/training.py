@@ -54,22 +54,13 @@ _LABELS = (*_TEXTS, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floati
 
 @dataclass(frozen=True)
 class TrainingExport:
-    """What was exported.
-
-    Attributes
-    ----------
-    path : the file that was written
-    tests : in it
-    left_out : how many failing tests were not exported, by the reason
-    tree : the file in which the tests are marked
-    topics : of the exported tests, as the tree writes them
-    """
+    """What was exported."""
 
     path: str
     tests: int
-    left_out: dict[str, int]
-    tree: str
-    topics: tuple[str, ...]
+    left_out: dict[str, int]  # How many failing tests were not exported, by the reason.
+    tree: str  # The file in which the tests are marked.
+    topics: tuple[str, ...]  # Of the exported tests, as the tree writes them.
 
 
 def export_training(config: ExportTrainingConfig, note: Callable[[str], None]) -> TrainingExport:
@@ -77,13 +68,6 @@ def export_training(config: ExportTrainingConfig, note: Callable[[str], None]) -
 
     The tree is marked after the file is written: who is stopped between the two runs the command
     again, which writes the same file.
-
-    Raises
-    ------
-    InputError
-        The options, the tree, the ChangeList or the data are wrong; or no failing test says a label.
-    EngineError
-        The storage failed.
     """
     for what, path in (("--data", config.data), ("the tree", config.tree)):
         if _is_same_file(config.to, path):
@@ -147,11 +131,6 @@ def read_labels(
     """Return the labels of training data by how a model puts them out, and those of some texts there.
 
     Rows without a text or a label do not count.
-
-    Parameters
-    ----------
-    texts, label : names of columns; of texts one, or two of pairs
-    looked_up : texts whose labels are wanted
     """
     columns = (*texts, label)
     labels: dict[str, Any] = {}

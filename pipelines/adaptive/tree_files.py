@@ -33,13 +33,7 @@ _QUOTE, _COMMA, _NOTHING = (pa.scalar(sign, pa.large_string()) for sign in ('"',
 
 
 def read_tree(path: str) -> TestTree:
-    """Return the test tree in a CSV file, local or in object storage; ``.gz`` is gzip.
-
-    Raises
-    ------
-    InputError
-        The file is missing or no CSV, it lacks columns of a test tree, or an id occurs twice.
-    """
+    """Return the test tree in a CSV file, local or in object storage; ``.gz`` is gzip."""
     with open_bytes(path) as stream:
         data = stream.read()
     names, lines = _header(path, data)
@@ -133,11 +127,6 @@ def write_tree(tree: TestTree, path: str) -> None:
     """Write a tree as CSV, atomically; a name that ends in ``.gz`` is gzip.
 
     Missing topic markers are added; suggestions are not saved.
-
-    Raises
-    ------
-    InputError, EngineError
-        The file can't be written.
     """
     data = to_csv(tree)
     if path.endswith(".gz"):

@@ -31,6 +31,7 @@ from slicebeam.transforms.encoders.endpoint import KEY_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from slicebeam.pipelines.adaptive.paid_outputs import Budget
     from slicebeam.transforms.storage.storage import StoragePath
 
 ENDPOINT = "endpoint"
@@ -52,19 +53,9 @@ _INSTRUCTION = (
 
 
 def endpoint_api(endpoint: str) -> ApiFile:
-    """Return how a language model is called.
+    """Return how a language model is called: by a YAML file with ``{prompt}``, or at a URL like OpenAI's.
 
-    Parameters
-    ----------
-    endpoint : a YAML file as of ``slicebeam shift --api``, with ``{prompt}`` where the prompt goes; or
-        the URL of an API like OpenAI's, such as ``https://host/v1?model=NAME``. It is called at
-        ``…/chat/completions``, unless the URL ends in ``/completions`` itself. The key is read from
-        ``OPENAI_API_KEY``.
-
-    Raises
-    ------
-    InputError
-        The file or the URL is wrong, or a key would go over http.
+    The URL is called at ``…/chat/completions``, unless it ends in ``/completions`` itself.
     """
     if endpoint.lower().endswith((".yaml", ".yml")):
         api = read_api(endpoint, OPTION)
@@ -134,15 +125,6 @@ class Endpoint:
 
     Every completion is in a ledger before it is used: the n-th one of a prompt is bought once, whatever
     becomes of the run.
-
-    Parameters
-    ----------
-    api : as `endpoint_api` returns it
-    folder : gets the ledger's folder, ``prompts-<hash>``
-    proposals : K of a round
-    most_calls : returns how many calls may be paid in all runs with this ledger; None for any number
-    paid : receives how many are
-    note : receives a line about what is bought, or was not
     """
 
     def __init__(
@@ -150,12 +132,11 @@ class Endpoint:
         api: ApiFile,
         folder: StoragePath,
         proposals: int,
-        most_calls: Callable[[ApiFile], int | None],
-        paid: Callable[[ApiFile, int], None],
+        budget: Budget,
         note: Callable[[str], None],
     ) -> None:
         self.api, self.folder, self.proposals = api, folder, proposals
-        self.most_calls, self.paid, self.note = most_calls, paid, note
+        self.budget, self.note = budget, note
 
     @property
     def proposer(self) -> Proposer:
@@ -206,15 +187,7 @@ class Endpoint:
         return [below(context.topic, one.text.strip("/")) for one in new_texts(found, children)]
 
     def completions(self, prompts: Sequence[Prompt]) -> list[tuple[Prompt, str]]:
-        """Return what completes prompts, ⌊K / r⌋ completions of each, as far as the budget goes.
-
-        Raises
-        ------
-        InputError
-            The endpoint refuses the requests.
-        EngineError
-            A prompt got no answer despite all retries, or the ledger can't be written.
-        """
+        """Return what completes prompts, ⌊K / r⌋ completions of each, as far as the budget goes."""
         if not prompts:
             return []
         api, each = self.api, max(1, self.proposals // len(prompts))
@@ -228,7 +201,7 @@ class Endpoint:
         place = self.folder / f"prompts-{api.identity[:16]}"
         with buying(api, place, {"api": api.identity}, _is_text) as (ledger, http):
             missing = sum(key not in ledger.answers and key not in ledger.lost for key in asked)
-            most = self.most_calls(api)
+            most = self.budget.calls(api)
             limit = ledger.calls + missing if most is None else most
             affordable = min(missing, max(limit - ledger.calls, 0))
             if affordable < missing:
@@ -239,7 +212,7 @@ class Endpoint:
             if affordable:
                 self.note(announcement(api, affordable, f"{len(asked):,} completions"))
             http.buy(items, ledger, limit)
-            self.paid(api, ledger.calls)
+            self.budget.spend(api, ledger.calls)
             answers = {key: ledger.answers[key] for key in asked if key in ledger.answers}
             lost = sum(key in ledger.lost for key in asked)
         useless = sum(answer.problem is not None for answer in answers.values())

@@ -22,20 +22,12 @@ _KINDS = {"output": OUTPUTS, "output not": OUTPUTS_NOT, "vary": SAME}
 
 @dataclass(frozen=True)
 class SentenceTemplate:
-    """A template, and what is expected of a model on it.
-
-    Attributes
-    ----------
-    topic : of its tests
-    text : with slots, such as ``{city}``
-    expectation : as in a test
-    value : the class; of an invariance the slot whose word must not matter
-    """
+    """A template, and what is expected of a model on it."""
 
     topic: str
-    text: str
+    text: str  # With slots, such as ``{city}``.
     expectation: str
-    value: str
+    value: str  # The class; of an invariance the slot whose word must not matter.
 
 
 @dataclass(frozen=True)
@@ -47,13 +39,7 @@ class TemplateFile:
 
 
 def read_templates(path: str) -> TemplateFile:
-    """Return the templates of a YAML file.
-
-    Raises
-    ------
-    InputError
-        It is missing, or no file of templates.
-    """
+    """Return the templates of a YAML file."""
     try:
         text = storage_path(path, "--templates").read_text("utf-8")
     except (OSError, ValueError) as error:
