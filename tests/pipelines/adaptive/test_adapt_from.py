@@ -18,7 +18,6 @@ from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.results import discovery_result, shift_result
 
-SENTENCES = Path(__file__).parents[3] / "examples" / "sentences" / "sentences.parquet"
 # What a CSV file, a spreadsheet, a topic or a terminal could take for something else.
 HOSTILE = [
     "=cmd|' /C calc'!A0", 'a "quoted", text', "two\r\nlines\nand a third\r", "bell \x07 escape \x1b[2J",
@@ -380,23 +379,3 @@ def test_a_discovery_becomes_topics_of_its_phrases(tmp_path, capsys):
     assert run(["report", str(aware), "--examples", "2", *data, "--quiet"]) == 0
     assert adapt(shift_result(tmp_path), tmp_path / "b.csv") == 2
     assert "is the document of a shift" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_sentences_fail_again_in_the_model_that_failed_them(tmp_path, monkeypatch):
-    pytest.importorskip("vaderSentiment")
-    monkeypatch.syspath_prepend(str(SENTENCES.parents[1] / "adaptive"))
-    frame = pd.read_parquet(SENTENCES)
-    data = tmp_path / "data.parquet"
-    frame.rename(columns={"prediction_new": "new"}).to_parquet(data, index=False)
-    document = search(data, tmp_path / "out", "--exclude-features", "id,prediction_old")
-    tree = tmp_path / "tree.csv"
-    assert adapt(tmp_path / "out", tree, "--quiet") == 0
-    command = ["adapt", "run", str(tree), "--model", "sentiment_models:vader", "--quiet"]
-    assert run([*command, "--output", str(tmp_path / "scored")]) == 0
-    results = pq.read_table(tmp_path / "scored" / "tests.parquet").to_pylist()
-    assert len(results) == 10 * len(document["findings"])
-    # The file of the sentences has the predictions of the same release of VADER, but for ties.
-    assert sum(not one["passed"] for one in results) >= 0.9 * len(results)
-    recorded = frame.set_index("text")["prediction_new"].to_dict()
-    assert all(recorded[one["input"]] != one["value"] for one in results)

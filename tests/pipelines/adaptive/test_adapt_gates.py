@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.cli import run
@@ -34,9 +33,6 @@ def shares(texts):
     return np.array([[1 - share(text), share(text)] for text in texts])
 
 shares.output_names = ["neg", "pos"]
-
-def alike(texts):
-    return ["POSITIVE" if len(one) % 3 == len(other) % 3 else "NEGATIVE" for one, other in texts]
 """
 NEW, OLD = "gate_models:new", "gate_models:old"
 COLUMNS = ["topic", "input", "output", "label", "expectation", "value", "second_input"]
@@ -191,79 +187,3 @@ def test_the_older_form_is_scored_as_the_newer_one(tmp_path):
         found.append({topic: (one["tests"], one["failures"]) for topic, one in topics.items()})
     assert found[0] == found[1]
     assert found[0]["/Compared"][0] == 4
-
-
-@pytest.mark.slow
-def test_a_suite_of_questions_is_asked_of_an_endpoint_as_of_a_function(tmp_path, paid_server):
-    def question(number):
-        return f"How do I {'really ' * (number % 4)}learn {number}?"
-
-    cases = []
-    for one in range(24):
-        pair = [question(one), question(one * 7 % 24)]
-        capability = ("Vocabulary", "Negation & more")[one % 2]
-        given = {"capability": capability, "label": None, "multi": True}
-        others = [[question(one), question(place)] for place in range(one % 3 + 1)]
-        single = {"type": "MFT", "test": "pairs", "input": pair, "label": one % 2, "multi": False}
-        several = {"type": "INV", "test": "typos", "input": [pair, *others]}
-        cases += [given | single, given | several]
-    suite = pd.DataFrame(cases)
-    suite["input"] = suite["input"].map(json.dumps)
-    suite.to_parquet(tmp_path / "qqp.parquet")
-    (tmp_path / "expect.yaml").write_text("classes: [NEGATIVE, POSITIVE]\n")
-    tree = tmp_path / "tree.csv"
-    options = [f"--to={tree}", f"--expectations={tmp_path / 'expect.yaml'}", "--quiet"]
-    assert run(["adapt", "import-checklist", str(tmp_path / "qqp.parquet"), *options]) == 0
-    import gate_models
-
-    out = f"--output={tmp_path / 'out'}"
-    assert run(["adapt", "run", str(tree), "--model=gate_models:alike", out, "--quiet"]) == 0
-    by_function = topics_in(tmp_path)
-    pairs = {
-        tuple(pair)
-        for case, multi in zip(suite["input"].map(json.loads), suite["multi"], strict=True)
-        for pair in (case if multi else [case])
-    }
-    answers = {"|".join(pair): gate_models.alike([pair])[0] for pair in pairs}
-    api = paid_server.anew(tmp_path / "api", answers=answers)
-    item = "{input}|{second_input}"
-    file = api.file(json={"id": item, "text": item}, headers={}, price=0.01)
-    assert run(["adapt", "run", str(tree), "--model", file, out, "--quiet"]) == 0
-    assert sorted(api.charged) == sorted(answers)
-    assert topics_in(tmp_path) == by_function
-    tests = pq.read_table(tmp_path / "out" / "tests.parquet").to_pandas()
-    assert len(tests) == len(suite)
-    assert 0 < tests.passed.sum() < len(tests)
-
-
-@pytest.mark.slow
-def test_a_large_tree(tmp_path):
-    rows, topics = 200_000, 500
-    number = np.arange(rows)
-    # Of ten tests of topic t the first t % 7 fail with the new model, of which some did before.
-    topic, place = number % topics, number // topics % 10
-    new = place < topic % 7
-    old = new & (place < topic % 5)
-    letters = np.array(["p", "f"], object)
-    text = letters[new.astype(int)] + " " + letters[old.astype(int)]
-    frame = pd.DataFrame({"topic": [f"/T{one % 20}/U{one}" for one in topic.tolist()]})
-    frame["input"] = text + " " + number.astype(str).astype(object)
-    frame["output"], frame["label"] = "pos", "pass"
-    frame.to_csv(tmp_path / "tree.csv")
-    out = f"--output={tmp_path / 'out'}"
-    options = ["--model", NEW, "--baseline-model", OLD, out, "--quiet"]
-    assert run(["adapt", "run", str(tmp_path / "tree.csv"), *options]) == 0
-    frame = frame.assign(tests=1, failures=new, failures_before=old, newly_failing=new & ~old)
-    counts = ["tests", "failures", "failures_before", "newly_failing"]
-    above = frame.assign(topic=frame.topic.str.rpartition("/")[0])
-    by_hand = pd.concat([frame, above]).groupby("topic")[counts].sum()
-    found = topics_in(tmp_path)
-    assert len(found) == topics + 20
-    for name, row in by_hand.iterrows():
-        one = found[str(name)]
-        assert [one[count] for count in counts] == row.tolist(), name
-        assert one["newly_passing"] == 0
-        now, was = (5 * row[count] >= row["tests"] for count in counts[1:3])
-        assert one["rule"] == ("failing" if was else "broken" if now else "passing"), name
-        # Hundreds of tests that only the new model fails, or none.
-        assert one.get("significant", "") == ("broken" if row["newly_failing"] else "")

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.pipelines.adaptive import scoring
 from slicebeam.pipelines.cli import run
 from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
@@ -163,5 +164,7 @@ LATER = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(RUNS // 2,
 
 
 @pytest.mark.parametrize("seed", [*range(RUNS // 2), *LATER])
-def test_random_trees(seed, tmp_path):
+def test_random_trees(seed, tmp_path, monkeypatch):
+    # Several blocks, the last of which is not full.
+    monkeypatch.setattr(scoring, "BLOCK", 50)
     one_run(seed, TREES // RUNS, tmp_path)

@@ -108,6 +108,7 @@ def test_what_is_added_and_what_is_not_saved(tmp_path):
             Test("/A/B", "line\nbreak", "x", "pass", id="1"),
             Test("/A/__suggestions__", "maybe", id="2"),
             Test("/A", "same", expectation="should have the same output as", value="Same", id="3"),
+            Test("/A", "carriage\rreturn", id="4"),
         ]
     )
     path = tmp_path / "new.csv"
@@ -121,6 +122,7 @@ def test_what_is_added_and_what_is_not_saved(tmp_path):
     assert set(marks.labeler) == {"imputed"}
     again = read_tree(str(path))
     assert to_csv(again) == path.read_bytes()
+    assert again.test("4").input == "carriage\rreturn"
     # A column that the file has not is added to each of its rows, which stay as they are.
     wider = read_tree(str(HOTELS)).change(["02076434c5fc4a389f127e542c479c64"], value="neg")
     lines = to_csv(wider).decode().splitlines()
