@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+from slicebeam.pipelines.adaptive.checklist import ImportedSuite
 from slicebeam.pipelines.adaptive.from_slices.make_tests import SliceTests
 from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.adaptive.training import TrainingExport
@@ -849,15 +849,12 @@ class adapt:
         model: str,
         output: StrPath | None = None,
         baseline_model: str | None = None,
-        inverse_model: str | None = None,
         output_classifier: str | None = None,
         classes: str | Sequence[str] | Mapping[str, object] = (),
         budget: str | None = None,
         ledger: StrPath | None = None,
         alpha: float = 0.05,
         since: StrPath | None = None,
-        runner_config: str = "direct",
-        runner_option: str | Sequence[str] | Mapping[str, object] = (),
         allow_http: bool = False,
         progress: bool = False,
     ) -> Published:
@@ -871,15 +868,12 @@ class adapt:
         model : Model to test: module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift `api`, with {input} in it.
         output : Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.
         baseline_model : The old model, in any of these forms, to report which topics are fixed and broken.
-        inverse_model : Model that makes inputs of outputs again, for tests that should be invertible.
         output_classifier : Classifier of outputs, for tests that should not be classified as something.
         classes : Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is right. One or several. By default the names are the same.
         budget : Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. Tests that it does not buy are not scored. By default an answer for each input.
         ledger : Folder that keeps the answers that were paid for. By default OUTPUT/ledger.
         alpha : False discovery rate of topics that are fixed or broken.
         since : ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.
-        runner_config : Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.
-        runner_option : Option of the engine. One or several.
         allow_http : Send keys over http:// to other machines, where others can read them.
         progress : print progress and notes on stderr
 
@@ -916,7 +910,7 @@ class adapt:
     ) -> Suggestions:
         """Propose tests of a topic, score them by a model, and write those that fail first.
 
-        Templates, edits, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
+        Templates, a pool of texts and another tree need no language model; with `endpoint` one goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.
 
         Parameters
         ----------
@@ -932,7 +926,7 @@ class adapt:
         budget : Budget of paid calls, of `endpoint` and of a paid `model` together: calls, or money such as 5USD by the price in the .yaml files. Earlier runs with the same ledger count. By default what the proposals need.
         ledger : Folder that keeps the answers that were paid for. By default beside `output`.
         seed : Random seed.
-        proposer : What proposes: templates, mined, perturbations, neighbours, mixtures, tree, endpoint. One or several. By default all that have what they need.
+        proposer : What proposes: templates, mined, neighbours, tree, endpoint. One or several. By default all that have what they need.
         proposals : Number of proposals to score.
         topics : Suggest topics below `topic`, instead of tests.
         output : Test tree to write the suggestions to, those that fail first. By default TREE.suggestions.csv.
@@ -959,28 +953,22 @@ class adapt:
         text: str | Sequence[str] = ("text",),
         topic: str | Sequence[str] = (),
         classes: str | Sequence[str] | Mapping[str, object] = (),
-        format: Literal["parquet", "csv", "jsonl", "tfrecord"] | None = None,
-        delimiter: str = ",",
-        seed: int = 0,
         progress: bool = False,
     ) -> TrainingExport:
-        """Write failing tests, mixed one to one with rows of the training data, to train on.
+        """Write failing tests with the label that is right, to train on.
 
-        The file has the format, the columns and the types of the data; what tests have no value for is null. Tests that say no label are left out and counted. Exported tests are marked in the tree, so that slicebeam adapt run says which topics were trained on.
+        The file has the columns of texts and labels of the data, the topic, and a weight: tests of the same text share the weight 1. Tests that say no label are left out and counted. Exported tests are marked in the tree, so that slicebeam adapt run says which topics were trained on.
 
         Parameters
         ----------
         tree : Test tree: a CSV file of AdaTest.
         changelist : ChangeList (any revision), or its folder for the last revision.
-        data : Training data: a file of Parquet, CSV (.gz), JSON Lines or TFRecord.
+        data : Training data, whose labels the tests get: a file of Parquet or CSV (.gz).
         label : Column of the labels in `data`.
-        to : File to write, in the format of `data`.
+        to : File to write (.parquet, .csv), with text, label, topic and weight.
         text : Column of the texts in `data`; of pairs both columns. One or several. By default text.
         topic : Topic whose failing tests to export, such as /Negation. One or several. By default the whole tree.
         classes : Label of `data` that a name in the tree means, as in pos=positive. One or several. By default `classes` of the run in `changelist`.
-        format : Format: parquet, csv, jsonl or tfrecord. By default from the file's name.
-        delimiter : Character between the values of a CSV file, such as ';' or tab.
-        seed : Random seed.
         progress : print progress and notes on stderr
 
         Raises
@@ -1054,11 +1042,11 @@ class adapt:
     ) -> ImportedSuite:
         """Write the test tree of a CheckList suite: a topic each test, a test each case.
 
-        Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test expects beyond a label is code in CheckList; say it in `expectations`.
+        The suite is a table with the columns test, capability, type, input and label. What a test expects beyond a label is code in CheckList; say it in `expectations`.
 
         Parameters
         ----------
-        suite : Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples (.txt).
+        suite : Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label.
         to : Test tree to write.
         expectations : YAML file with the names of the labels and, by the name of a test, what it expects.
         progress : print progress and notes on stderr

@@ -37,13 +37,6 @@ def output(kind, seed, text):
     return {name: share / 64 for name, share in zip(CLASSES, shares, strict=True)}
 
 
-def back(text):
-    """Return what the inverse model makes of an output."""
-    if number(text, "no way back", 12) == 0:
-        return None
-    return text.removesuffix(", she said").swapcase().replace(".", "!")
-
-
 def _model(kind, seed):
     def model(texts):
         outputs = [output(kind, seed, text) for text in texts]
@@ -65,8 +58,3 @@ probabilities_1, probabilities_2 = _model("probabilities", "1"), _model("probabi
 numbers_1, numbers_2 = _model("numbers", "1"), _model("numbers", "2")
 texts_1, texts_2 = _model("texts", "1"), _model("texts", "2")
 classifier_classes, classifier_probabilities = _model("classes", "c"), _model("probabilities", "c")
-
-
-def inverse(texts):
-    """Return inputs for outputs."""
-    return [back(text) for text in texts]

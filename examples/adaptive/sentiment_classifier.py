@@ -39,15 +39,21 @@ def train(folder: Path) -> None:
 
 
 def tune(folder: Path) -> None:
-    """Train the old model further, on what ``slicebeam adapt export-training`` wrote."""
-    rows = pd.read_parquet(folder / "more.parquet")
+    """Train the old model further, on exported tests and as many rows of the data.
+
+    Without these it would forget what it knew (Ribeiro and Lundberg, ACL 2022).
+    """
+    tests = pd.read_parquet(folder / "more.parquet")
+    data = pd.read_parquet(folder / "train.parquet").sample(len(tests), random_state=0)
+    rows = pd.concat([tests, data.assign(weight=1.0)])
     model = pickle.loads((folder / "old.pkl").read_bytes())  # noqa: S301  (written by train)
-    vectors, labels = model["words"].transform(rows["text"]), rows["label"].to_numpy()
+    vectors = model["words"].transform(rows["text"])
+    labels, weights = rows["label"].to_numpy(), rows["weight"].to_numpy()
     classifier = model["classifier"].set_params(learning_rate="constant", eta0=RATE)
     random = np.random.default_rng(0)
     for _ in range(EPOCHS):
         order = random.permutation(len(labels))
-        classifier.partial_fit(vectors[order], labels[order])
+        classifier.partial_fit(vectors[order], labels[order], sample_weight=weights[order])
     _save(model, folder, "new")
 
 

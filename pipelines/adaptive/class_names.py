@@ -42,13 +42,9 @@ _MINUS = " - "
 
 @dataclass(frozen=True)
 class ClassNames:
-    """Which class of the models a name in the tree means; a name that is not mapped means itself.
+    """Which class of the models a name in the tree means; a name that is not mapped means itself."""
 
-    Attributes
-    ----------
-    by_tree : classes of the models, by the names in the tree without spaces around them
-    """
-
+    # Classes of the models, by the names in the tree without spaces around them.
     by_tree: Mapping[str, str]
 
     @classmethod
@@ -100,13 +96,7 @@ class ClassNames:
         return _MINUS.join(map(self.in_model, name.split(_MINUS)))
 
     def refuse_unused(self, *mentions: Mentions) -> None:
-        """Refuse names that no test uses.
-
-        Raises
-        ------
-        OptionError
-            There is one.
-        """
+        """Refuse names that no test uses."""
         used = {part.strip() for one in mentions for part in _parts(one)}
         for name in self.by_tree if used else ():
             if name not in used:
@@ -149,20 +139,12 @@ def _parts(mentions: Mentions) -> set[str]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a model says.
-
-    Attributes
-    ----------
-    model : the model, with its option
-    known : the classes that it has; empty if nobody knows
-    seen : its outputs so far
-    inputs : number of different inputs that they are of
-    """
+    """What a model says."""
 
     model: str
-    known: frozenset[str]
-    seen: frozenset[str] = frozenset()
-    inputs: int = 0
+    known: frozenset[str]  # The classes that it has; empty if nobody knows.
+    seen: frozenset[str] = frozenset()  # Outputs so far.
+    inputs: int = 0  # Number of different inputs.
 
     @classmethod
     def of(cls, model: str, known: Iterable[str], answers: Mapping[Any, str | None]) -> Vocabulary:
@@ -195,20 +177,6 @@ def check_classes(
 
     Where the classes of the model are not known, tests are refused if none of their classes is among the
     outputs.
-
-    Parameters
-    ----------
-    others : of other models, which speak of the same classes if they share an output with it
-    role : which classes are those of the model
-
-    Returns
-    -------
-    The number of tests, by the class as the tree names it.
-
-    Raises
-    ------
-    InputError
-        The tests use other names than the model.
     """
     named = mentions[role]
     if vocabulary.known:

@@ -21,10 +21,10 @@ from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE, change_failur
 from slicebeam.metrics.arrays import FloatArray, IntArray
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.adaptive.outputs import Outputs
-from slicebeam.pipelines.adaptive.tree import FAIL, PASS
+from slicebeam.pipelines.adaptive.tree import FAIL, PASS, Test
 
 Texts = NDArray[np.object_]
-Value = Literal["output", "inputs", ""]
+Value = Literal["output", "inputs"]
 # Outputs that AdaTest writes where there is none yet.
 NO_OUTPUT = ("", "__TOEVAL__", "[no output]")
 _WRITTEN = re.compile(r"(?P<name>[^(]*?)\s*(?:\((?P<given>.*)\))?\s*")
@@ -32,25 +32,16 @@ _WRITTEN = re.compile(r"(?P<name>[^(]*?)\s*(?:\((?P<given>.*)\))?\s*")
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """Tests of one expectation, and what the model gave for them.
+    """Tests of one expectation, and what the model gave for them."""
 
-    Attributes
-    ----------
-    outputs : of all distinct inputs
-    at : the output of the input of each test; int64 [tests]
-    values : of the tests; object [tests]
-    others : for values that are inputs: which test each is of, and its output; int64 [2, inputs]
-    inputs : of the tests, as texts; object [tests]
-    parameters : of the expectation
-    second : outputs of the other model that the expectation needs, for the outputs of the tests; [tests]
-    """
-
+    # Of all distinct inputs; `at` has the place of each test's.
     outputs: Outputs
-    at: IntArray
-    values: Texts
+    at: IntArray  # int64 [tests]
+    values: Texts  # [tests]
+    # For values that are inputs: which test each is of, and its output; int64 [2, inputs].
     others: IntArray
-    inputs: Texts
     parameters: Parameters
+    # What the classifier makes of the outputs of the tests; [tests].
     second: Outputs | None = None
 
     def largest(self, of_others: FloatArray) -> FloatArray:
@@ -63,41 +54,28 @@ class ModelAnswers:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What stands in parentheses behind an expectation.
+    """What stands in parentheses behind an expectation."""
 
-    Attributes
-    ----------
-    of_class : the class whose probability is compared, or two, as ``positive - negative``; None for the
-        one that is predicted for the input
-    tolerance : change that is no failure, ≥ 0
-    unless : class that, predicted for the input, takes the test out
-    """
-
+    # The class whose probability is compared, or two, as ``positive - negative``; None for the
+    # one that is predicted for the input.
     of_class: str | None = None
-    tolerance: float = 0.0
-    unless: str | None = None
+    tolerance: float = 0.0  # Change that is no failure, ≥ 0.
+    unless: str | None = None  # Class that, predicted for the input, takes the test out.
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """A kind of expectation.
-
-    Attributes
-    ----------
-    name : the phrase
-    value : what its value is: an output (a class or a text), further inputs, or nothing
-    score : returns the failure scores, float64 [tests]; NaN for what can't be said
-    help : what it expects
-    parameters : that it has
-    model : the option of the second model that it needs; empty for none
-    """
+    """A kind of expectation."""
 
     name: str
+    # What its value is: an output (a class or a text), or further inputs.
     value: Value
+    # Returns the failure scores, float64 [tests]; NaN for what can't be said.
     score: Callable[[ModelAnswers], FloatArray]
     help: str
     parameters: tuple[str, ...] = ()
-    model: str = ""
+    # Whether it is about what a classifier makes of the output.
+    needs_classifier: bool = False
 
 
 def _outputs(tests: ModelAnswers) -> FloatArray:
@@ -188,22 +166,6 @@ def _starts_not(tests: ModelAnswers) -> FloatArray:
     return _pairs(tests, lambda text, value: not text.startswith(value))
 
 
-def _words(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.casefold()))
-
-
-def _invertible(tests: ModelAnswers) -> FloatArray:
-    if tests.second is None:
-        return np.full(len(tests.at), np.nan)
-    return np.array(
-        [
-            back is not None and _words(back) != _words(given)
-            for back, given in zip(tests.second.texts.tolist(), tests.inputs.tolist(), strict=True)
-        ],
-        dtype=np.float64,
-    )
-
-
 def _classified_not(tests: ModelAnswers) -> FloatArray:
     second = tests.second
     if second is None:
@@ -256,18 +218,11 @@ EXPECTATIONS: dict[str, Expectation] = {
             "should not start with", "output", _starts_not, "The output does not start with it."
         ),
         Expectation(
-            "should be invertible",
-            "",
-            _invertible,
-            "--inverse-model makes the input of the output again, but for case and punctuation.",
-            model="inverse_model",
-        ),
-        Expectation(
             CLASSIFIED_NOT,
             "output",
             _classified_not,
             "--output-classifier does not give the output the class in the value, such as toxic.",
-            model="output_classifier",
+            needs_classifier=True,
         ),
     )
 }
@@ -277,7 +232,6 @@ _SYNONYMS = {
     "should not be": OUTPUTS_NOT,
     "should be the same as for": SAME,
     "should not be less than for": NOT_LOWER,
-    "should be invertable. [] is the output.": "should be invertible",
 }
 
 
@@ -292,13 +246,6 @@ class ParsedExpectation:
 def parse_expectation(text: str) -> ParsedExpectation:
     """Return what an expectation says.
 
-    Raises
-    ------
-    InputError
-        There is none of this name, or a parameter is unknown or wrong.
-
-    Examples
-    --------
     >>> parse_expectation("should have the same output as (tolerance=0.1)").parameters.tolerance
     0.1
     """
@@ -324,12 +271,12 @@ def parse_expectation(text: str) -> ParsedExpectation:
     return ParsedExpectation(kind, Parameters(given.get("class"), tolerance, given.get("unless")))
 
 
-def expected_of(expectation: str, label: str, output: str, value: str) -> tuple[str, str]:
-    """Return the expectation and the value of a test, which a label may imply; empty where none is."""
-    if expectation:
-        return expectation, value
-    if label in (PASS, FAIL) and output not in NO_OUTPUT:
-        return (OUTPUTS if label == PASS else OUTPUTS_NOT), output
+def expectation_of(test: Test) -> tuple[str, str]:
+    """Return the expectation of a test and its value, which its label may imply; empty for none."""
+    if test.expectation:
+        return test.expectation, test.value
+    if test.label in (PASS, FAIL) and test.output not in NO_OUTPUT:
+        return (OUTPUTS if test.label == PASS else OUTPUTS_NOT), test.output
     return "", ""
 
 

@@ -26,20 +26,13 @@ _ROUNDING = 1e-2
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """The outputs of a model for n inputs.
+    """The outputs of a model for n inputs."""
 
-    Attributes
-    ----------
-    texts : what was put out, as text; None where there is no output; object [n]
-    classes : the classes of the probabilities; empty where there are none
-    probabilities : float64 [n, classes]; None where there are none
-    numbers : float64 [n]; None where outputs are no numbers
-    """
-
+    # What was put out, as text; None where there is no output; object [n].
     texts: NDArray[np.object_]
-    classes: tuple[str, ...] = ()
-    probabilities: FloatArray | None = None
-    numbers: FloatArray | None = None
+    classes: tuple[str, ...] = ()  # The classes of the probabilities; empty where there are none.
+    probabilities: FloatArray | None = None  # float64 [n, classes]; None where there are none.
+    numbers: FloatArray | None = None  # float64 [n]; None where outputs are no numbers.
 
     @cached_property
     def is_known(self) -> NDArray[np.bool_]:
@@ -56,19 +49,6 @@ def as_outputs(raw: Any, inputs: int, name: str, classes: Sequence[Any] | None =
     """Return what a model returned.
 
     What it says of an input does not depend on the inputs beside it.
-
-    Parameters
-    ----------
-    raw : a list of texts, classes, truth values or numbers; an array of probabilities [n, classes]; or
-        what a pipeline of Hugging Face returns
-    inputs : how many texts it was given
-    name : of the model, for the errors
-    classes : of the probabilities
-
-    Raises
-    ------
-    OptionError
-        It is none of these, or not one output an input.
     """
     try:
         found = len(raw)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.adaptive.class_names import PROBED
+from slicebeam.pipelines.adaptive.text_models import AnsweredModel
 from slicebeam.pipelines.changelist.adaptive import PaidAnswers
-from slicebeam.pipelines.config.shift import CallBudget
+from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api, text_key
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.storage.storage import beneath, make_folder, written_whole
+from slicebeam.transforms.storage.storage import beneath, make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,60 +33,41 @@ _NOT_BOUGHT = "not bought, because the budget does not suffice"
 _LOST = "a call without an outcome, which counts as paid (lost_calls: count)"
 
 
-@dataclass
-class Purse:
-    """What may still be spent, over all endpoints of a run.
+class Budget:
+    """What may be spent in all, over several APIs; None for any number of calls."""
 
-    Attributes
-    ----------
-    budget : None for any number of calls
-    is_opened : whether something was taken out
-    spent : what the calls of each endpoint cost, by the identity of its requests
-    """
-
-    budget: CallBudget | None
-    is_opened: bool = False
-    spent: dict[str, float] = field(default_factory=dict)
+    def __init__(self, amount: str | None) -> None:
+        self.total = None if amount is None else parse_budget(amount)
+        # What the calls of each API cost, by the identity of its requests.
+        self.spent: dict[str, float] = {}
 
     def calls(self, api: ApiFile) -> int | None:
-        """Return how many calls of an endpoint it buys, earlier ones too; None for any number.
-
-        Raises
-        ------
-        InputError
-            It is money, and the calls have no price in its currency, or it buys not one.
-        """
-        if self.budget is None:
+        """Return how many calls of an API it buys, earlier ones too; None for any number."""
+        if self.total is None:
             return None
-        if self.budget.currency is not None and api.price is None:
+        if self.total.currency is not None and api.price is None:
             raise OptionError(
                 f"--budget is money, and {api.path} gives no price; add 'price' there, or give a number of calls"
             )
         others = sum(cost for one, cost in self.spent.items() if one != api.identity)
-        left = replace(self.budget, amount=max(self.budget.amount - others, 0.0))
-        if (self.is_opened or others) and left.amount < self.price(api) * (1 - 1e-9):
+        left = replace(self.total, amount=max(self.total.amount - others, 0.0))
+        if others and left.amount < self.price(api) * (1 - 1e-9):
             return 0
         return left.calls(api.price, api.currency)
 
     def price(self, api: ApiFile) -> float:
-        """Return what a call of an endpoint takes out of it."""
-        if self.budget is None or self.budget.currency is None:
+        """Return what a call of an API takes out of it."""
+        if self.total is None or self.total.currency is None:
             return 1.0
         return api.price or 0.0
 
-    def spend(self, calls: int, api: ApiFile) -> None:
-        """Note how many calls of an endpoint are paid, in all."""
+    def spend(self, api: ApiFile, calls: int) -> None:
+        """Note how many calls of an API are paid, in all."""
         self.spent[api.identity] = calls * self.price(api)
 
 
 def read_endpoint(model: TextModel, option: str, *, has_pairs: bool) -> ApiFile:
-    """Return what the file of an endpoint says.
-
-    Raises
-    ------
-    InputError
-        The file is wrong, or its requests are made of something else than inputs.
-    """
+    """Return what the file of an endpoint says."""
     api = read_api(model.name, option)
     known = _COLUMNS if has_pairs else _COLUMNS[:1]
     for name in api.columns:
@@ -113,34 +91,27 @@ def read_endpoint(model: TextModel, option: str, *, has_pairs: bool) -> ApiFile:
 
 
 def affordable(
-    apis: Sequence[ApiFile], inputs: Sequence[Text], purse: Purse, ledger_folder: StoragePath
+    apis: Sequence[ApiFile], inputs: Sequence[Text], budget: Budget, ledger_folder: StoragePath
 ) -> int:
     """Return how many of the first inputs all endpoints can answer, within what they may cost together.
 
     A test says nothing of two models if only one of them has answered.
-
-    Raises
-    ------
-    InputError
-        What may be spent is money, and the calls of an endpoint have no price in its currency.
-    EngineError
-        Another run uses a ledger, or it can't be read.
     """
     for api in apis:
-        purse.calls(api)
-    if purse.budget is None:
+        budget.calls(api)
+    if budget.total is None:
         return len(inputs)
     keys = [_key(one) for one in inputs]
-    costs, left = [0.0] * len(keys), purse.budget.amount
+    costs, left = [0.0] * len(keys), budget.total.amount
     for api in {one.identity: one for one in apis}.values():
         with _buying(api, ledger_folder) as (ledger, _):
             known = {*ledger.answers, *(ledger.lost if ledger.count_lost else ())}
-            left -= ledger.calls * purse.price(api)
+            left -= ledger.calls * budget.price(api)
         costs = [
-            cost + (0.0 if key in known else purse.price(api))
+            cost + (0.0 if key in known else budget.price(api))
             for cost, key in zip(costs, keys, strict=True)
         ]
-    within = left + 1e-9 * purse.budget.amount
+    within = left + 1e-9 * budget.total.amount
     return next(
         (
             place
@@ -164,9 +135,8 @@ def buy_outputs(
     model: TextModel,
     option: str,
     inputs: Sequence[Text],
-    purse: Purse,
+    budget: Budget,
     ledger_folder: StoragePath,
-    answers_file: StoragePath,
     on_stage: Callable[[Stage], None],
     *,
     has_pairs: bool,
@@ -176,30 +146,14 @@ def buy_outputs(
     """Buy the outputs that the ledger has not.
 
     Returns the model with its answers, what they cost, and why inputs have none.
-
-    Parameters
-    ----------
-    inputs : all texts, or pairs of texts, that are asked
-    purse : what may be spent; is spent
-    ledger_folder : keeps the answers, of each endpoint in a folder within
-    answers_file : table of the answers, which the engine's workers see
-    most : how many of the first inputs are bought; None for as many as the purse buys
-    check_first : gets the first answers before the others are bought; what it raises ends the purchase
-
-    Raises
-    ------
-    InputError
-        The file of the endpoint is wrong, or it refuses the requests.
-    EngineError
-        An input got no answer despite all retries; what was answered is in the ledger.
     """
     api = read_endpoint(model, option, has_pairs=has_pairs)
     items = [Item(_key(one), _fields(one)) for one in inputs]
     with _buying(api, ledger_folder) as (ledger, http):
         # Two files may describe one endpoint: what its ledger holds is paid once.
-        is_counted = api.identity in purse.spent
+        is_counted = api.identity in budget.spent
         before = ledger.calls
-        limit = purse.calls(api)
+        limit = budget.calls(api)
         bought = [0]
 
         def count(_: Any) -> None:
@@ -221,17 +175,17 @@ def buy_outputs(
         if check_first is not None:
             first = items[:most][:PROBED]
             http.buy(first, ledger, limit, count)
-            said = [_answer(api, ledger.answers.get(one.key)) for one in first]
+            found = [_answer(api, ledger.answers.get(one.key)) for one in first]
             check_first(
                 {
                     text: None if one is None else str(one)
-                    for text, one in zip(inputs, said, strict=False)
+                    for text, one in zip(inputs, found, strict=False)
                 }
             )
         http.buy(items[:most], ledger, limit, count)
-        purse.spend(ledger.calls, api)
+        budget.spend(api, ledger.calls)
         answers = [ledger.answers.get(one.key) for one in items]
-        _write(answers_file, inputs, [_answer(api, one) for one in answers])
+        said = {text: _answer(api, answer) for text, answer in zip(inputs, answers, strict=True)}
         calls = 0 if is_counted else ledger.calls
         paid = PaidAnswers(
             model=model.name,
@@ -246,10 +200,9 @@ def buy_outputs(
         why = {
             text: _LOST if item.key in lost else _no_answer(api, answer)
             for text, item, answer in zip(inputs, items, answers, strict=True)
-            if _answer(api, answer) is None
+            if said[text] is None
         }
-    model = replace(model, path=str(answers_file), content=_content(answers_file))
-    return model, paid, why
+    return AnsweredModel(model.name, model.kind, answers=said), paid, why
 
 
 def _no_answer(api: ApiFile, answer: Answer | None) -> str:
@@ -274,27 +227,3 @@ def _answer(api: ApiFile, answer: Any) -> Any:
     if answer is None or answer.problem is not None:
         return None
     return api.class_of(answer.value)
-
-
-def _write(path: StoragePath, inputs: Sequence[Text], values: Sequence[Any]) -> None:
-    rows = [_fields(one) for one in inputs]
-    names = list(rows[0]) if rows else ["input"]
-    numbers = [
-        float(one) if isinstance(one, (int, float)) and not isinstance(one, bool) else None
-        for one in values
-    ]
-    table = pa.table(
-        {
-            **{name: pa.array([row[name] for row in rows], pa.string()) for name in names},
-            "answer": pa.array([None if one is None else str(one) for one in values], pa.string()),
-            "number": pa.array(numbers, pa.float64()),
-        }
-    )
-    make_folder(path.parent)
-    with written_whole(path) as stream:
-        pq.write_table(table, stream)
-
-
-def _content(path: StoragePath) -> str:
-    with path.open("rb") as stream:
-        return hashlib.sha256(stream.read()).hexdigest()

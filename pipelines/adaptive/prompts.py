@@ -38,40 +38,24 @@ _BETWEEN = '" "'
 
 @dataclass(frozen=True)
 class PromptItem:
-    """A test that may stand in a prompt; of topic suggestions, a topic.
-
-    Attributes
-    ----------
-    key : its identity
-    topic : where it is, such as ``/Negation/Negated%20positive``; of a topic its parent
-    text : the input of the test; of a topic its name, decoded
-    output : expected or seen output; empty for a topic
-    score : failure score in [0, 1]
-    """
+    """A test that may stand in a prompt; of topic suggestions, a topic."""
 
     key: str
-    topic: str
-    text: str
-    output: str
-    score: float
+    topic: str  # Where it is, such as ``/Negation/Negated%20positive``; of a topic its parent.
+    text: str  # The input of the test; of a topic its name, decoded.
+    output: str  # Expected or seen output; empty for a topic.
+    score: float  # Failure score in [0, 1].
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, and how what completes it is read.
+    """A prompt, and how what completes it is read."""
 
-    Attributes
-    ----------
-    text : what is sent; it ends with the quotation mark that begins a new item
-    topic : the focus topic
-    output : of the items, where all have the same; None where completions bring their own
-    keys : of the items, in their order
-    """
-
-    text: str
+    text: str  # What is sent; it ends with the quotation mark that begins a new item.
     topic: str
+    # Of the items, where all have the same; None where completions bring their own.
     output: str | None
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # Of the items, in their order.
 
 
 @dataclass(frozen=True)
@@ -107,19 +91,9 @@ def build_prompts(
     seed: int,
     prompt_size: int = PROMPT_SIZE,
 ) -> list[Prompt]:
-    """Return the prompts of a round, ``repetitions(proposals)`` of them.
+    """Return the prompts of a round, each to be completed ⌊K / r⌋ times; none without an item.
 
-    Parameters
-    ----------
-    items : of the whole tree; those outside the focus topic come where it has too few, so that an
-        empty topic is shown the tests of its neighbours
-    focus : the topic that gets proposals
-    proposals : K; each prompt is to be completed ⌊K / r⌋ times
-
-    Returns
-    -------
-    list of Prompt
-        Empty where there is no item.
+    Items outside the focus topic come where it has too few, so that an empty topic is shown its neighbours.
     """
     factors = np.array([membership(item.topic, focus) for item in items], np.float64)
     scores = np.array([item.score for item in items], np.float64)
@@ -185,13 +159,7 @@ def completion_of(text: str, prompt: Prompt) -> Completion | None:
 
 
 def topic_items(topics: Sequence[str], scores: FloatArray) -> list[PromptItem]:
-    """Return topics as the items of prompts that name further topics.
-
-    Parameters
-    ----------
-    topics : paths; the root is no item, and what occurs twice is one
-    scores : float64 [n], of each topic the largest failure score of its tests
-    """
+    """Return topics as the items of prompts; `scores` has the largest failure score of each."""
     found = {}
     for topic, score in zip(topics, scores, strict=True):
         parent, _, name = topic.rpartition("/")

@@ -7,15 +7,14 @@ that of ``slicebeam check``: the document is one of a check, whose data and slic
 from __future__ import annotations
 
 import shutil
-import uuid
-from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import yaml
 
-from slicebeam.metrics.errors import EngineError, FileError
+from slicebeam.metrics.errors import FileError
 from slicebeam.pipelines.adaptive.scored_tree import (
     EXPECTED,
     OLD_PASSED,
@@ -29,27 +28,19 @@ from slicebeam.pipelines.adaptive.scored_tree import (
 from slicebeam.pipelines.adaptive.scoring import refuse_missing_models, scorable_tests
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS, TOPICS, gate_of_topics, with_topics
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree
+from slicebeam.pipelines.adaptive.tree_files import read_tree
 from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_check
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.run.engine import start_engine
-from slicebeam.pipelines.run.lock_files import lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
-from slicebeam.transforms.storage.storage import (
-    make_folder,
-    remove_folder,
-    storage_errors,
-    storage_path,
-    written_whole,
-)
+from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from slicebeam.pipelines.adaptive.scored_tree import ScoredTree
     from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -59,25 +50,14 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.transforms.storage.storage import StoragePath
 
 _METRIC = "error_rate"
-# Folders within the output, each of one run until it ends.
-_SCRATCH = "_scored-"
 
 
 def run_tests(config: AdaptRunConfig, observer: SearchObserver) -> Published:
-    """Score a tree by one model or two, test its topics, and publish the ChangeList.
-
-    Raises
-    ------
-    InputError
-        The options, the tree or a model are wrong.
-    EngineError
-        The engine, an endpoint or the storage failed; what was paid is in the ledger.
-    """
+    """Score a tree by one model or two, test its topics, and publish the ChangeList."""
     tree = read_tree(config.tree)
-    for note in tree.source.notes if isinstance(tree.source, TreeSource) else ():
+    for note in tree.notes:
         observer.note(note)
     models = named_models(config)
     tests = scorable_tests(tree)
@@ -92,60 +72,18 @@ def run_tests(config: AdaptRunConfig, observer: SearchObserver) -> Published:
         )
     refuse_missing_models(tests.table, models)
     output = storage_path(config.output, "--output")
-    with (
-        _scratch_folder(output) as scratch,
-        start_engine(config.runner_config, config.runner_option) as engine,
-    ):
-        engine.check_storage([output])
-        scored = score_tree(config, tree, tests, models, scratch, engine, observer)
-        return _published(config, scored, len(tree.topics()), scratch, engine, observer)
-
-
-@contextmanager
-def _scratch_folder(output: StoragePath) -> Iterator[StoragePath]:
-    """Make a folder for this run, and remove it at its end; those of runs that were killed too.
-
-    Another run may write to the same output, until the one that is later sees it: a folder is locked as
-    long as its run lives.
-    """
     with storage_errors(output, "write"):
         make_folder(output)
-        for left in [one for one in output.iterdir() if one.name.startswith(_SCRATCH)]:
-            _remove_if_dead(left)
-        scratch = output / f"{_SCRATCH}{uuid.uuid4().hex[:8]}"
-        make_folder(scratch)
-    lock = RunLock(scratch, lock_file(scratch))
-    lock.acquire()
-    try:
-        yield scratch
-    finally:
-        try:
-            remove_folder(scratch)
-        finally:
-            lock.release()
-
-
-def _remove_if_dead(folder: StoragePath) -> None:
-    """Remove the folder of a run, unless that lives."""
-    if isinstance(folder, Path) and folder.is_symlink():
-        # No run made it, and what it leads to is not a run's.
-        return
-    lock = RunLock(folder, lock_file(folder))
-    try:
-        lock.acquire()
-    except EngineError:
-        return
-    try:
-        remove_folder(folder)
-    finally:
-        lock.release()
+    scored = score_tree(config, tree, tests, models, observer)
+    with TemporaryDirectory(prefix="slicebeam-") as folder, start_engine("direct", ()) as engine:
+        return _published(config, scored, len(tree.topics()), Path(folder), engine, observer)
 
 
 def _published(
     config: AdaptRunConfig,
     scored: ScoredTree,
     topics_in_tree: int,
-    scratch: StoragePath,
+    folder: Path,
     engine: Engine,
     observer: SearchObserver,
 ) -> Published:
@@ -164,16 +102,13 @@ def _published(
         }
         for topic in scored.topics
     ]
-    with written_whole(scratch / TESTS) as stream:
-        pq.write_table(scored.tests, stream)
-    with written_whole(scratch / TOPICS) as stream:
-        stream.write(
-            yaml.safe_dump({"slices": slices}, allow_unicode=True, sort_keys=False).encode()
-        )
+    pq.write_table(scored.tests, folder / TESTS)
+    text = yaml.safe_dump({"slices": slices}, allow_unicode=True, sort_keys=False)
+    (folder / TOPICS).write_text(text, "utf-8")
     options: dict[str, Any] = {
-        "data": (str(scratch / TESTS),),
+        "data": (str(folder / TESTS),),
         "output": config.output,
-        "slices": str(scratch / TOPICS),
+        "slices": str(folder / TOPICS),
         "label": EXPECTED,
         "prediction": PASSED,
         "metric": (_METRIC,),
@@ -181,8 +116,6 @@ def _published(
         "alpha": config.alpha,
         "min_slice_size": 1,
         "since": config.since,
-        "runner_config": config.runner_config,
-        "runner_option": config.runner_option,
     }
     if config.baseline_model is not None:
         options |= {"baseline_prediction": OLD_PASSED, "alternative": "both"}
@@ -198,7 +131,7 @@ def _published(
     ) -> SearchChangeList:
         del prepared, work, engine
         for stream, name in zip(streams, (TESTS, TOPICS), strict=True):
-            with (scratch / name).open("rb") as written:
+            with (folder / name).open("rb") as written:
                 shutil.copyfileobj(written, stream)
         return with_topics(document, config, scored, topics_in_tree)
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
-from slicebeam.pipelines.adaptive.paid_outputs import Purse, affordable, buy_outputs, read_endpoint
+from slicebeam.pipelines.adaptive.paid_outputs import Budget, affordable, buy_outputs, read_endpoint
 from slicebeam.pipelines.adaptive.scoring import (
     EXCUSED,
     NO_SCORE,
@@ -30,7 +30,6 @@ from slicebeam.pipelines.adaptive.topics import with_ancestors
 from slicebeam.pipelines.adaptive.tree import ID, TRAINED, TestTree
 from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
 from slicebeam.pipelines.changelist.adaptive import PaidAnswers
-from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
@@ -40,61 +39,42 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.adaptive.text_models import Text
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
-    from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.transforms.storage.storage import StoragePath
 
 EXPECTED, PASSED, OLD_PASSED = "expected", "passed", "baseline_passed"
 
 
 @dataclass(frozen=True)
 class ScoredTree:
-    """What is known of a tree before its topics are tested.
+    """What is known of a tree before its topics are tested."""
 
-    Attributes
-    ----------
-    tests : a row each test that every model was scored on
-    unscored : how many tests were not, by the reason
-    undecided : how many tests expect something that could not be found out, by each topic above them
-    topics : that have tests, in their order
-    trained : topics of which tests were exported as training data
-    never_given : number of tests by a class that they name, where a model may not have it
-    paid : what was bought
-    """
-
-    tests: pa.Table
-    unscored: dict[str, int]
+    tests: pa.Table  # A row each test that every model was scored on.
+    unscored: dict[str, int]  # How many tests were not, by the reason.
+    # How many tests expect something that could not be found out, by each topic above them.
     undecided: dict[str, int]
-    topics: tuple[str, ...]
-    trained: frozenset[str]
+    topics: tuple[str, ...]  # With tests, sorted.
+    trained: frozenset[str]  # Topics of which tests were exported as training data.
+    # Number of tests by a class that they name, where a model may not have it.
     never_given: dict[str, int]
     paid: tuple[PaidAnswers, ...]
 
 
 def named_models(config: AdaptRunConfig) -> Models:
-    """Return the models that options name.
-
-    Raises
-    ------
-    InputError
-        One can't be loaded, or is an endpoint where none may be.
-    """
+    """Return the models that options name."""
     new = text_model(config.model, "--model")
-    old, inverse, classifier = (
-        None if given is None else text_model(given, option)
-        for given, option in (
+    old, classifier = (
+        None if name is None else text_model(name, option)
+        for name, option in (
             (config.baseline_model, "--baseline-model"),
-            (config.inverse_model, "--inverse-model"),
             (config.output_classifier, "--output-classifier"),
         )
     )
-    for model, option in ((inverse, "--inverse-model"), (classifier, "--output-classifier")):
-        if model is not None and model.is_paid:
-            raise InputError(
-                f"{option} {model.name} is an endpoint, which only --model and --baseline-model may be; "
-                "name module:function"
-            )
-    return Models(new, old, inverse, classifier)
+    if classifier is not None and classifier.is_paid:
+        raise InputError(
+            f"--output-classifier {classifier.name} is an endpoint, which only --model and "
+            "--baseline-model may be; name module:function"
+        )
+    return Models(new, old, classifier)
 
 
 def score_tree(
@@ -102,27 +82,29 @@ def score_tree(
     tree: TestTree,
     tests: ScorableTests,
     models: Models,
-    scratch: StoragePath,
-    engine: Engine,
     observer: SearchObserver,
 ) -> ScoredTree:
-    """Buy what the models of a tree sell, and score its tests.
-
-    Raises
-    ------
-    InputError
-        A model is wrong, or no test could be scored.
-    EngineError
-        The engine, an endpoint or the storage failed; what was paid is in the ledger.
-    """
+    """Buy what the models of a tree sell, and score its tests."""
     class_names = ClassNames.of(config.classes)
     class_names.refuse_unused(mentioned(tests.table))
     classes = TreeClasses.of(tests.table, class_names, models)
-    models, paid, missing = _bought(config, tests, models, classes, scratch, observer)
+    models, paid, missing = _bought(config, tests, models, classes, observer)
     names = [one.name for one in reversed(models.scored)]
-    observer.stage(Stage(f"scoring {tests.table.num_rows:,} tests by {' and '.join(names)}"))
+    number, scored = tests.table.num_rows, [0]
+    observer.stage(
+        Stage(
+            f"scoring {number:,} tests by {' and '.join(names)}",
+            lambda: scored[0],
+            "tests",
+            number * len(names),
+        )
+    )
+
+    def count(tests_of_block: int) -> None:
+        scored[0] += tests_of_block
+
     in_models = replace(tests, table=class_names.applied(tests.table))
-    results = score_tests(in_models, models, scratch, engine)
+    results = score_tests(in_models, models, count)
     never_given = classes.never_given(tests.table, models, results)
     known = np.ones(tests.table.num_rows, bool)
     is_excused = ~known
@@ -157,13 +139,7 @@ def topics_of(tests: pa.Table) -> tuple[str, ...]:
 def _reasons_of(
     tests: ScorableTests, scored: Scored, rows: IntArray, missing: dict[Text, str]
 ) -> list[str]:
-    """Return why tests have no score.
-
-    Parameters
-    ----------
-    rows : of these tests
-    missing : why inputs of an endpoint have no output
-    """
+    """Return why tests have no score."""
     reasons = [NO_SCORE[code - 1] for code in scored.reasons[rows].tolist()]
     if not missing:
         return reasons
@@ -181,7 +157,6 @@ def _bought(
     tests: ScorableTests,
     models: Models,
     classes: TreeClasses,
-    scratch: StoragePath,
     observer: SearchObserver,
 ) -> tuple[Models, tuple[PaidAnswers, ...], dict[str, dict[Text, str]]]:
     """Return the models with the answers of endpoints, what these cost, and why by model some are missing."""
@@ -196,25 +171,23 @@ def _bought(
     # What is wrong with any file is said before anything is paid.
     apis = [read_endpoint(*one, has_pairs=tests.has_pairs) for one in paid_models]
     inputs = needed_inputs(tests.table, has_pairs=tests.has_pairs)
-    purse = Purse(None if config.budget is None else parse_budget(config.budget))
+    budget = Budget(config.budget)
     ledger = (
         storage_path(config.ledger, "--ledger")
         if config.ledger
         else beneath(storage_path(config.output, "--output"), "ledger")
     )
-    most = affordable(apis, inputs, purse, ledger)
+    most = affordable(apis, inputs, budget, ledger)
     bought: dict[TextModel, TextModel] = {}
     missing: dict[str, dict[Text, str]] = {}
     paid = []
-    for place, (model, option) in enumerate(paid_models):
-        file = scratch / f"answers-{place}.parquet"
+    for model, option in paid_models:
         bought[model], one, missing[model.name] = buy_outputs(
             model,
             option,
             inputs,
-            purse,
+            budget,
             ledger,
-            file,
             observer.stage,
             has_pairs=tests.has_pairs,
             most=most,
@@ -223,7 +196,7 @@ def _bought(
         paid.append(one)
     old = None if models.old is None else bought.get(models.old, models.old)
     new = bought.get(models.new, models.new)
-    return Models(new, old, models.inverse, models.classifier), tuple(paid), missing
+    return Models(new, old, models.classifier), tuple(paid), missing
 
 
 def _by_option(models: Models) -> list[tuple[TextModel, str]]:

@@ -1,11 +1,10 @@
-"""Scores the tests of a tree by models, in Beam: blocks of tests, each input asked once a block."""
+"""Scores the tests of a tree by models: in blocks, of which each input is asked once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,8 +20,6 @@ from slicebeam.pipelines.adaptive.expectations import (
     parse_expectation,
 )
 from slicebeam.pipelines.adaptive.tree import FAIL, ID, OFF_TOPIC, PASS
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
-from slicebeam.transforms.storage.storage import make_folder, remove_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.outputs import Outputs
     from slicebeam.pipelines.adaptive.text_models import Text, TextModel
     from slicebeam.pipelines.adaptive.tree import TestTree
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.transforms.storage.storage import StoragePath
 
 # Tests that are scored together.
 BLOCK = 16_384
@@ -42,7 +37,7 @@ BLOCK = 16_384
 NO_SCORE = (
     "no output",
     "no output for another input of the test",
-    "no output of the inverse model or the classifier",
+    "no output of the classifier",
     "excused by the output for the input (unless=)",
     "no probability or number of the class that the expectation compares",
 )
@@ -52,19 +47,10 @@ NEEDED = ("input", "second_input", "expectation", "value")
 
 @dataclass(frozen=True)
 class Models:
-    """The models that a tree is scored by.
-
-    Attributes
-    ----------
-    new : the model
-    old : the one before it; None where there is one model
-    inverse : makes inputs of outputs again; None where no test needs it
-    classifier : of outputs; None where no test needs it
-    """
+    """The models that a tree is scored by: the new one, the old one, and a classifier of outputs."""
 
     new: TextModel
     old: TextModel | None = None
-    inverse: TextModel | None = None
     classifier: TextModel | None = None
 
     @property
@@ -75,19 +61,12 @@ class Models:
 
 @dataclass(frozen=True, eq=False)
 class ScorableTests:
-    """The tests of a tree that expect something.
+    """The tests of a tree that expect something."""
 
-    Attributes
-    ----------
-    table : id, topic, label, and what an expectation needs, a row each test
-    left_out : how many tests are not scored, by the reason
-    has_pairs : whether inputs are pairs of texts
-    misread : topics of the tests that are left out since nobody understands what they expect; strings
-    """
-
-    table: pa.Table
-    left_out: dict[str, int]
-    has_pairs: bool
+    table: pa.Table  # id, topic, label, and what an expectation needs
+    left_out: dict[str, int]  # How many tests are not scored, by the reason.
+    has_pairs: bool  # Whether inputs are pairs of texts.
+    # Topics of the tests that nobody understands.
     misread: pa.Array
 
 
@@ -116,9 +95,9 @@ def scorable_tests(tree: TestTree) -> ScorableTests:
     for written in pc.unique(expectation.filter(keep)).to_pylist():
         wrong = pc.and_(keep, pc.equal(expectation, written))
         try:
-            kind = parse_expectation(written).kind
+            parse_expectation(written)
             reason = f"{written!r} without a value"
-            wrong = pc.and_(wrong, pc.and_(pc.equal(value, ""), pa.scalar(bool(kind.value))))
+            wrong = pc.and_(wrong, pc.equal(value, ""))
         except InputError as error:
             reason = str(error)
         _count(left_out, reason, wrong)
@@ -209,32 +188,18 @@ def _by_expectation(tests: pa.Table) -> Iterator[tuple[str, _SameKind]]:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """The outputs and the failure scores of tests.
+    """The outputs and the failure scores of tests."""
 
-    Attributes
-    ----------
-    outputs : as texts, None where there is none; object [tests]
-    failures : float64 [tests]; NaN where a test can't be scored
-    reasons : why not, 1 for the first of `NO_SCORE`; 0 of a test that is scored; int64 [tests]
-    second : what the second model that an expectation needs made of the outputs; None where there is none;
-        object [tests]
-    """
-
-    outputs: NDArray[np.object_]
-    failures: FloatArray
+    outputs: NDArray[np.object_]  # As texts, None where there is none; object [tests].
+    failures: FloatArray  # float64 [tests]; NaN where a test can't be scored.
+    # Why not, 1 for the first of `NO_SCORE`; 0 of a test that is scored; int64 [tests].
     reasons: IntArray
+    # What the classifier made of the outputs; None where there is none; object [tests].
     second: NDArray[np.object_]
 
 
 def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs: bool) -> Scored:
-    """Return how a model does on tests.
-
-    Parameters
-    ----------
-    tests : with input, second_input, expectation and value
-    model : that is scored
-    models : where the others are that expectations need
-    """
+    """Return how a model does on tests."""
     places: dict[Text, int] = {}
     inputs = _inputs(tests, has_pairs=has_pairs)
     at = np.array([places.setdefault(text, len(places)) for text in inputs], dtype=np.int64)
@@ -250,16 +215,13 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
                     other.append(places.setdefault(text, len(places)))
         others[written] = np.array([of, other], dtype=np.int64)
     outputs = model.outputs(list(places))
-    texts = tests["input"].to_numpy(zero_copy_only=False)
     failures, reasons = np.full(len(at), np.nan), np.zeros(len(at), np.int64)
     seconds = np.full(len(at), None, object)
     is_known = outputs.is_known
     for written, same in kinds:
         rows, own = same.rows, others[written]
         second = _second(same, models, outputs, at[rows])
-        measured = ModelAnswers(
-            outputs, at[rows], values[rows], own, texts[rows], same.kind.parameters, second
-        )
+        measured = ModelAnswers(outputs, at[rows], values[rows], own, same.kind.parameters, second)
         score = same.kind.kind.score(measured)
         why = np.where(np.isnan(score), _NO_NUMBER, 0)
         if second is not None:
@@ -276,107 +238,34 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
 
 
 def _second(same: _SameKind, models: Models, outputs: Outputs, at: IntArray) -> Outputs | None:
-    """Return what the second model of an expectation makes of the outputs."""
-    option = same.kind.kind.model
-    second = {"inverse_model": models.inverse, "output_classifier": models.classifier}.get(option)
-    if second is None:
+    """Return what the classifier makes of the outputs, if the expectation needs it."""
+    if models.classifier is None or not same.kind.kind.needs_classifier:
         return None
-    return second.outputs([text or "" for text in outputs.texts[at].tolist()])
-
-
-class _ScoreBlock(beam.DoFn):
-    """Scores the tests of a file, and writes outputs and scores to another one."""
-
-    def __init__(
-        self, tests: StoragePath, scores: StoragePath, models: Models, has_pairs: bool
-    ) -> None:
-        self.tests, self.scores, self.models, self.has_pairs = tests, scores, models, has_pairs
-
-    def process(self, number: int) -> Iterator[int]:
-        with open_arrow(part_path(self.tests, number)) as reader:
-            table = reader.read_all()
-        columns = {}
-        for place, model in enumerate(self.models.scored):
-            scored = score_block(table, model, self.models, has_pairs=self.has_pairs)
-            columns[f"output {place}"] = pa.array(scored.outputs, pa.string())
-            columns[f"failure {place}"] = pa.array(scored.failures)
-            columns[f"reason {place}"] = pa.array(scored.reasons)
-            columns[f"second {place}"] = pa.array(scored.second, pa.string())
-        found = pa.table(columns)
-        write_arrow(part_path(self.scores, number), found.schema, found.to_batches())
-        yield table.num_rows
+    return models.classifier.outputs([text or "" for text in outputs.texts[at].tolist()])
 
 
 def score_tests(
-    tests: ScorableTests,
-    models: Models,
-    folder: StoragePath,
-    engine: Engine,
-    on_scored: Callable[[int], None] = lambda _: None,
+    tests: ScorableTests, models: Models, on_scored: Callable[[int], None] = lambda _: None
 ) -> list[Scored]:
-    """Return how each model does on all tests, scored by an engine.
-
-    Parameters
-    ----------
-    folder : where blocks of tests and their scores are kept meanwhile; the engine's workers see it
-    on_scored : called with the number of tests that are scored
-
-    Raises
-    ------
-    InputError
-        A model fails, or returns what is no output.
-    EngineError
-        The engine or the storage failed.
-    """
-    given, found = folder / "blocks", folder / "scores"
-    for one in (given, found):
-        remove_folder(one)
-        make_folder(one)
+    """Return how each model does on all tests; ``on_scored`` gets the number of each block."""
     needed = tests.table.select(list(NEEDED))
-    numbers = range(-(-len(needed) // BLOCK))
-    for number in numbers:
-        block = needed.slice(number * BLOCK, BLOCK)
-        write_arrow(part_path(given, number), block.schema, block.to_batches())
-    score = _ScoreBlock(given, found, models, tests.has_pairs)
-    engine.run(
-        lambda pipeline: (
-            pipeline
-            | "Blocks" >> beam.Create(list(numbers))
-            | "Spread" >> beam.Reshuffle()
-            | "Score" >> beam.ParDo(score)
-        ),
-        "score tests",
-    )
-    tables = []
-    for number in numbers:
-        with open_arrow(part_path(found, number)) as reader:
-            tables.append(reader.read_all())
-    on_scored(len(needed))
-    whole = pa.concat_tables(tables)
-    return [
-        Scored(
-            whole[f"output {place}"].to_numpy(),
-            whole[f"failure {place}"].to_numpy(),
-            whole[f"reason {place}"].to_numpy(),
-            whole[f"second {place}"].to_numpy(),
-        )
-        for place in range(len(models.scored))
-    ]
+    results = []
+    for model in models.scored:
+        blocks = []
+        for start in range(0, len(needed), BLOCK):
+            block = needed.slice(start, BLOCK)
+            blocks.append(score_block(block, model, models, has_pairs=tests.has_pairs))
+            on_scored(len(block))
+        parts = ((one.outputs, one.failures, one.reasons, one.second) for one in blocks)
+        results.append(Scored(*map(np.concatenate, zip(*parts, strict=True))))
+    return results
 
 
 def refuse_missing_models(tests: pa.Table, models: Models) -> None:
-    """Refuse tests whose expectation needs a model that is not given.
-
-    Raises
-    ------
-    InputError
-        The option of the model is missing.
-    """
-    given = {"inverse_model": models.inverse, "output_classifier": models.classifier}
+    """Refuse tests whose expectation needs a model that is not given."""
     for written, same in _by_expectation(tests):
-        option = same.kind.kind.model
-        if option and given[option] is None:
+        if same.kind.kind.needs_classifier and models.classifier is None:
             raise InputError(
                 f"{len(same.rows):,} tests have the expectation {written!r}, which needs another model: give "
-                f"--{option.replace('_', '-')}, or remove these tests"
+                "--output-classifier, or remove these tests"
             )

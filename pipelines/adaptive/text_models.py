@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow.parquet as pq
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError
@@ -20,7 +19,7 @@ from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 # A text, or a pair of texts.
 Text = str | tuple[str, str]
@@ -30,20 +29,11 @@ _API_FILES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class TextModel:
-    """A model by its name: loaded where it is used, once a process.
-
-    Attributes
-    ----------
-    name : as the user gave it
-    kind : how it is reached
-    path : of an endpoint, the table of its answers; else empty
-    content : hash of a file's content; None for a function
-    """
+    """A model by its name: loaded where it is used, once a process."""
 
     name: str
     kind: Literal["function", "file", "endpoint"]
-    path: str = ""
-    content: str | None = None
+    content: str | None = None  # Hash of a file.
 
     @property
     def is_paid(self) -> bool:
@@ -52,13 +42,7 @@ class TextModel:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes that it says it has, empty if it says none; of an endpoint its file says it.
-
-        Raises
-        ------
-        OptionError
-            What it says is not a list.
-        """
+        """The classes that it says it has, empty if it says none; of an endpoint its file says it."""
         names = None if self.is_paid else getattr(_loaded(self), "classes", None)
         if isinstance(names, str) or not isinstance(names, (Iterable, type(None))):
             raise OptionError(
@@ -67,29 +51,32 @@ class TextModel:
         return tuple(str(one) for one in (() if names is None else names))
 
     def outputs(self, texts: Sequence[Text]) -> Outputs:
-        """Return the outputs for texts.
-
-        Raises
-        ------
-        OptionError
-            The model fails, or returns what is no output.
-        """
+        """Return the outputs for texts."""
         return _loaded(self)(texts)
 
 
+@dataclass(frozen=True, eq=False)
+class AnsweredModel(TextModel):
+    """An endpoint with what it has answered; a text without an answer has no output."""
+
+    answers: Mapping[Text, Any] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def _is_numeric(self) -> bool:
+        kinds = {type(one) for one in self.answers.values() if one is not None}
+        return bool(kinds) and kinds <= {int, float}
+
+    def outputs(self, texts: Sequence[Text]) -> Outputs:
+        """Return the answers to texts."""
+        said = [self.answers.get(text) for text in texts]
+        outputs = np.array([None if one is None else str(one) for one in said], object)
+        if not self._is_numeric:
+            return Outputs(outputs)
+        return Outputs(outputs, numbers=np.array([np.nan if one is None else one for one in said]))
+
+
 def text_model(name: str, option: str = "--model") -> TextModel:
-    """Return the model of a name, after loading it.
-
-    Parameters
-    ----------
-    name : ``module:function``, a file of scikit-learn, or the YAML file of an endpoint
-    option : that named it, for the errors
-
-    Raises
-    ------
-    InputError
-        There is none, or it can't be loaded.
-    """
+    """Return the model of a name, after loading it."""
     try:
         if name.endswith(_API_FILES):
             return TextModel(name, "endpoint")
@@ -114,8 +101,6 @@ def text_model(name: str, option: str = "--model") -> TextModel:
 
 @lru_cache(maxsize=8)
 def _loaded(model: TextModel) -> Callable[[Sequence[Text]], Outputs]:
-    if model.kind == "endpoint":
-        return _Answers(model)
     if model.kind == "file":
         return _FileModel(model.name, load_model(model.name))
     return _function(model.name)
@@ -189,27 +174,6 @@ class _HandlerModel:
             ) from error
         raw = [one.inference if isinstance(one, PredictionResult) else one for one in results]
         return as_outputs(raw, len(texts), self.name, self.classes)
-
-
-class _Answers:
-    """What an endpoint has answered; a text that was not bought has no output."""
-
-    def __init__(self, model: TextModel) -> None:
-        with storage_path(model.path).open("rb") as stream:
-            table = pq.read_table(stream)
-        names = [name for name in table.column_names if name not in ("answer", "number")]
-        columns = [table[name].to_pylist() for name in names]
-        keys = list(zip(*columns, strict=True)) if len(columns) > 1 else columns[0]
-        self.numbers = dict(zip(keys, table["number"].to_pylist(), strict=True))
-        self.texts = dict(zip(keys, table["answer"].to_pylist(), strict=True))
-        self.is_numeric = table["number"].null_count == table["answer"].null_count < table.num_rows
-
-    def __call__(self, texts: Sequence[Text]) -> Outputs:
-        found = np.array([self.texts.get(text) for text in texts], object)
-        if not self.is_numeric:
-            return Outputs(found)
-        numbers = np.array([self.numbers.get(text, np.nan) for text in texts], np.float64)
-        return Outputs(found, numbers=numbers)
 
 
 def _function(name: str) -> Callable[[Sequence[Text]], Outputs]:

@@ -160,10 +160,6 @@ def gate_of_topics(document: SearchChangeList, fail_on: str | None) -> Gate | No
     """Return whether a scored tree passes.
 
     It does not where a topic could not be judged, since too few of its tests could be scored.
-
-    Parameters
-    ----------
-    fail_on : ``failing`` for a topic that fails, ``worse`` for one that is significantly worse
     """
     adaptive = document.adaptive
     gate = gate_of(document, "worse" if fail_on == "failing" else fail_on)

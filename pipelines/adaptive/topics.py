@@ -75,13 +75,6 @@ def displayed(topic: str) -> str:
 def as_written(given: str, topics: Iterable[str]) -> str:
     """Return a topic that a user names by ``--topic`` as the tree writes it; an unknown one as given.
 
-    Raises
-    ------
-    OptionError
-        It is no topic.
-
-    Examples
-    --------
     >>> as_written("/Price/Taxes & fees/", ["/Price/Taxes%20%26%20fees"])
     '/Price/Taxes%20%26%20fees'
     """

@@ -1,7 +1,6 @@
-"""``slicebeam adapt export-training``: failing tests, mixed with training data, to train a model further.
+"""``slicebeam adapt export-training``: failing tests with the label that is right, to train a model further.
 
-Only what a test truly says is a label. Failing tests are mixed one to one with rows of the training
-data, so that what is trained on them does not forget the rest (Ribeiro and Lundberg, ACL 2022).
+Only what a test truly says is a label.
 """
 
 from __future__ import annotations
@@ -15,111 +14,86 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
 
-from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
 from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, parse_expectation
 from slicebeam.pipelines.adaptive.scored_tree import PASSED
 from slicebeam.pipelines.adaptive.scoring import NEEDED, scorable_tests
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS
 from slicebeam.pipelines.adaptive.topics import as_written, displayed, is_within
-from slicebeam.pipelines.adaptive.training_files import training_file, write_mixed
 from slicebeam.pipelines.adaptive.training_labels import (
     FailingTest,
     compared_inputs,
     labelled,
     said_in_tree,
 )
-from slicebeam.pipelines.adaptive.training_rows import mixed_order, read_rows
 from slicebeam.pipelines.adaptive.tree import ID, IMPUTED, TRAINED, TestTree
-from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree, write_tree
+from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.reading import file_of, read_search
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.transforms.storage.files import file_format
-from slicebeam.transforms.storage.storage import open_input, storage_path
+from slicebeam.transforms.encode.sources import parquet_errors
+from slicebeam.transforms.formats.csv_columns import read_csv_blocks
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.storage import open_input, storage_path, written_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray
+    from slicebeam.pipelines.adaptive.text_models import Text
     from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
 
 # What the column `TRAINED` says of a test.
 _EXPORTED = "exported"
 _MOST_LABELS = 12
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+_LABELS = (*_TEXTS, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
 
 
 @dataclass(frozen=True)
 class TrainingExport:
-    """What was exported.
-
-    Attributes
-    ----------
-    path : the file that was written
-    tests : in it
-    rows : of the training data in it
-    left_out : how many failing tests were not exported, by the reason
-    tree : the file in which the tests are marked
-    topics : of the exported tests, as the tree writes them
-    """
+    """What was exported."""
 
     path: str
     tests: int
-    rows: int
-    left_out: dict[str, int]
-    tree: str
-    topics: tuple[str, ...]
+    left_out: dict[str, int]  # How many failing tests were not exported, by the reason.
+    tree: str  # The file in which the tests are marked.
+    topics: tuple[str, ...]  # Of the exported tests, as the tree writes them.
 
 
 def export_training(config: ExportTrainingConfig, note: Callable[[str], None]) -> TrainingExport:
-    """Write failing tests and as many rows of the training data to a file, and mark the tests.
+    """Write failing tests with text, label, topic and weight to a file, and mark them in the tree.
 
     The tree is marked after the file is written: who is stopped between the two runs the command
     again, which writes the same file.
-
-    Raises
-    ------
-    InputError
-        The options, the tree, the ChangeList or the data are wrong; or no failing test says a label.
-    EngineError
-        The storage failed.
     """
-    file = training_file(config.data, config.format, config.delimiter)
-    _refuse_overwriting(config, file.path)
+    for what, path in (("--data", config.data), ("the tree", config.tree)):
+        if _is_same_file(config.to, path):
+            raise OptionError(f"--to {config.to} is {what} itself; name another file")
     tree = read_tree(config.tree)
-    for one in tree.source.notes if isinstance(tree.source, TreeSource) else ():
-        note(one)
+    for line in tree.notes:
+        note(line)
     left_out: Counter[str] = Counter()
     failed, names = _failing_in_run(config)
     if config.classes:
         names = ClassNames.of(config.classes)
         names.refuse_unused(mentioned(scorable_tests(tree).table))
     failing = _failing_tests(config, tree, failed, names, left_out)
-    others = {text for one in failing for text in compared_inputs(one)}
-    data = read_rows(file, config.text, config.label, len(failing), config.seed, others)
-    if not data.labels:
-        raise FileError(f"--data {config.data}: no row has both a text and a label")
-    _refuse_unknown_labels(config, failing, data.labels, names)
-    in_tree = said_in_tree(tree, {one.text for one in failing} | others, names)
-    chosen = labelled(failing, tuple(data.labels), in_tree, data.labels_of, left_out)
+    others = {text for test in failing for text in compared_inputs(test)}
+    labels, in_data = read_labels(config.data, config.text, config.label, others)
+    _refuse_unknown_labels(config, failing, labels, names)
+    in_tree = said_in_tree(tree, {test.text for test in failing} | others, names)
+    chosen = labelled(failing, tuple(labels), in_tree, in_data, left_out)
     if not chosen:
         raise InputError(
             f"no failing test of {config.tree} says which label is right ({reasons(left_out)})"
         )
-    rows = data.drawn[: len(chosen)]
-    if len(rows) < len(chosen):
-        note(
-            f"--data {config.data} has {len(rows):,} rows with text and label, fewer than the "
-            f"{len(chosen):,} tests: all of them are in the file"
-        )
-    tests = {config.label: [data.labels[label] for _, label in chosen]}
-    texts = [one.text if isinstance(one.text, tuple) else (one.text,) for one, _ in chosen]
-    for name, column in zip(config.text, zip(*texts, strict=True), strict=True):
-        tests[name] = list(column)
-    write_mixed(file, config.to, rows, tests, mixed_order(len(chosen) + len(rows), config.seed))
-    _mark(config.tree, [one.id for one, _ in chosen])
-    topics = tuple(sorted({one.topic for one, _ in chosen}))
-    return TrainingExport(config.to, len(chosen), len(rows), dict(left_out), config.tree, topics)
+    _write(config, chosen, labels)
+    _mark(config.tree, [test.id for test, _ in chosen])
+    topics = tuple(sorted({test.topic for test, _ in chosen}))
+    return TrainingExport(config.to, len(chosen), dict(left_out), config.tree, topics)
 
 
 def reasons(left_out: Mapping[str, int]) -> str:
@@ -127,28 +101,96 @@ def reasons(left_out: Mapping[str, int]) -> str:
     return "; ".join(f"{number:,}: {reason}" for reason, number in left_out.items())
 
 
-def _refuse_overwriting(config: ExportTrainingConfig, data: str) -> None:
-    for what, path in (("--data", data), ("the tree", config.tree)):
-        if _is_same_file(config.to, path):
-            raise OptionError(f"--to {config.to} is {what} itself; name another file")
-    wanted = file_format(data, config.format)
-    try:
-        named = file_format(config.to)
-    except InputError:
-        # The name shows no format.
-        return
-    if named != wanted:
-        raise OptionError(
-            f"--to {config.to} is a name of {named}, and --data {config.data} is {wanted}; the file is "
-            "written in the format of the data, so name it so"
-        )
-
-
 def _is_same_file(to: str, other: str) -> bool:
     one, another = storage_path(to, "--to"), storage_path(other)
     if isinstance(one, Path) and isinstance(another, Path):
         return one.resolve() == another.resolve()
     return one == another
+
+
+def _write(
+    config: ExportTrainingConfig, chosen: Sequence[tuple[FailingTest, str]], labels: dict[str, Any]
+) -> None:
+    """Write the tests: of tests with the same text each has its part of the weight 1."""
+    texts = [test.text if isinstance(test.text, tuple) else (test.text,) for test, _ in chosen]
+    times = Counter(texts)
+    columns: dict[str, Any] = dict(
+        zip(config.text, map(list, zip(*texts, strict=True)), strict=True)
+    )
+    columns[config.label] = [labels[label] for _, label in chosen]
+    columns["topic"] = [test.topic for test, _ in chosen]
+    columns["weight"] = [1 / times[text] for text in texts]
+    with written_whole(storage_path(config.to, "--to")) as stream:
+        write = arrow_csv.write_csv if config.to.endswith(".csv") else pq.write_table
+        write(pa.table(columns), stream)
+
+
+def read_labels(
+    data: str, texts: Sequence[str], label: str, looked_up: Collection[Text]
+) -> tuple[dict[str, Any], dict[Text, set[str]]]:
+    """Return the labels of training data by how a model puts them out, and those of some texts there.
+
+    Rows without a text or a label do not count.
+    """
+    columns = (*texts, label)
+    labels: dict[str, Any] = {}
+    labels_of: dict[Text, set[str]] = {}
+    firsts = pa.array(sorted({text if isinstance(text, str) else text[0] for text in looked_up}))
+    for path in expand_paths([data]):
+        for table in _blocks(path, columns):
+            for name in columns:
+                option = "--label" if name == label else "--text"
+                if name not in table.column_names:
+                    error = unknown_name("column", name, table.column_names)
+                    raise ColumnError(f"{option} {name}: {path}: {error}")
+                _check(f"{option} {name}: {path}", table[name].type, is_text=name != label)
+            usable = table.select(list(columns)).filter(pa.array(_usable(table, columns)))
+            labels.update((str(value), value) for value in pc.unique(usable[label]).to_pylist())
+            if looked_up:
+                first = usable[columns[0]].cast(pa.string())
+                usable = usable.filter(pc.is_in(first, firsts.cast(pa.string())))
+                *found, values = (column.to_pylist() for column in usable.columns)
+                keys = found[0] if len(found) == 1 else list(zip(*found, strict=True))
+                for key, value in zip(keys, values, strict=True):
+                    if key in looked_up:
+                        labels_of.setdefault(key, set()).add(str(value))
+    if not labels:
+        raise FileError(f"--data {data}: no row has both a text and a label")
+    return labels, labels_of
+
+
+def _blocks(path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    if path.endswith((".csv", ".csv.gz")):
+        yield from read_csv_blocks(path)
+        return
+    with (
+        parquet_errors(path),
+        open_input(storage_path(path)) as stream,
+        pq.ParquetFile(stream) as file,
+    ):
+        known = [name for name in columns if name in file.schema_arrow.names]
+        if len(known) < len(columns):
+            yield file.schema_arrow.empty_table()
+        for batch in file.iter_batches(columns=known):
+            yield pa.Table.from_batches([batch])
+
+
+def _check(where: str, kind: pa.DataType, *, is_text: bool) -> None:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not any(is_kind(plain) for is_kind in (_TEXTS if is_text else _LABELS)):
+        what = "texts" if is_text else "labels"
+        raise ColumnError(
+            f"{where}: the column has {plain} values, which are no {what}; name another column"
+        )
+
+
+def _usable(table: pa.Table, columns: Sequence[str]) -> BoolArray:
+    """Return which rows have a value in each of some columns; [rows]."""
+    usable = np.ones(len(table), bool)
+    for name in columns:
+        is_float = pa.types.is_floating(table[name].type)
+        usable &= ~np.asarray(pc.is_null(table[name], nan_is_null=is_float)).astype(bool)
+    return usable
 
 
 def _failing_tests(
@@ -172,9 +214,10 @@ def _failing_tests(
     guesses = tree.table.filter(pc.equal(tree.table["labeler"], IMPUTED))[ID]
     table = table.append_column("is_guess", pc.is_in(table[ID], guesses.combine_chunks()))
     table = table.append_column("label_value", names.applied(table)["value"])
-    now = {row[ID]: row for row in _rows_of(table, failed[ID])}
+    wanted = table.filter(pc.is_in(table[ID], failed[ID].combine_chunks()))
+    now = {row[ID]: row for row in wanted.to_pylist()}
     is_pair = len(config.text) == 2
-    found = []
+    tests = []
     for then in failed.to_pylist():
         row = now.get(then[ID])
         if row is None:
@@ -188,28 +231,14 @@ def _failing_tests(
                     "name both columns"
                 )
             text = (row["input"], row["second_input"]) if is_pair else row["input"]
-            found.append(
-                FailingTest(
-                    row[ID],
-                    row["topic"],
-                    text,
-                    row["expectation"],
-                    row["label_value"],
-                    row["is_guess"],
-                )
-            )
-    if is_pair and not any(one.text[1] for one in found):
+            said = row["expectation"], row["label_value"], row["is_guess"]
+            tests.append(FailingTest(row[ID], row["topic"], text, *said))
+    if is_pair and not any(test.text[1] for test in tests):
         raise OptionError(
             f"--text {','.join(config.text)} are two columns, and inputs of {config.tree} are single texts; "
             "name one column"
         )
-    return found
-
-
-def _rows_of(table: pa.Table, ids: pa.ChunkedArray) -> list[dict[str, Any]]:
-    """Return the rows of some ids."""
-    rows: list[dict[str, Any]] = table.filter(pc.is_in(table[ID], ids.combine_chunks())).to_pylist()
-    return rows
+    return tests
 
 
 def _failing_in_run(config: ExportTrainingConfig) -> tuple[pa.Table, ClassNames]:
@@ -218,11 +247,11 @@ def _failing_in_run(config: ExportTrainingConfig) -> tuple[pa.Table, ClassNames]
     document = read_search(uri, "--changelist", with_slices=False)
     if document.adaptive is None:
         raise InputError(
-            f"--changelist {config.changelist} is no result of a test tree; name that of slicebeam adapt run"
+            f"--changelist {config.changelist} is not a result of a test tree; name that of slicebeam adapt run"
         )
     path = file_of(uri, document, TESTS)
-    for one in (path, path.parent / TESTS):
-        if _is_same_file(config.to, str(one)):
+    for file in (path, path.parent / TESTS):
+        if _is_same_file(config.to, str(file)):
             raise OptionError(f"--to {config.to} belongs to --changelist; name another file")
     try:
         with open_input(path) as stream:
@@ -239,11 +268,11 @@ def _chosen(config: ExportTrainingConfig, tree: TestTree, topics: list[str]) -> 
     if not config.topic:
         return np.ones(len(topics), bool)
     known = tree.topics()
-    wanted = [as_written(one, known) for one in config.topic]
-    for given, topic in zip(config.topic, wanted, strict=True):
+    wanted = [as_written(name, known) for name in config.topic]
+    for name, topic in zip(config.topic, wanted, strict=True):
         if topic not in known:
-            shown = [displayed(one) for one in known]
-            raise OptionError(f"--topic {given}: {unknown_name('topic', given, shown)}")
+            shown = list(map(displayed, known))
+            raise OptionError(f"--topic {name}: {unknown_name('topic', name, shown)}")
     return np.array([any(is_within(topic, one) for one in wanted) for topic in topics], dtype=bool)
 
 
@@ -254,12 +283,12 @@ def _refuse_unknown_labels(
     names: ClassNames,
 ) -> None:
     unknown = Counter(
-        one.value
-        for one in failing
-        if not one.is_guess
-        and parse_expectation(one.expectation).kind.name in (OUTPUTS, OUTPUTS_NOT)
-        and one.value not in labels
-        and not names.is_declared(one.value)
+        test.value
+        for test in failing
+        if not test.is_guess
+        and parse_expectation(test.expectation).kind.name in (OUTPUTS, OUTPUTS_NOT)
+        and test.value not in labels
+        and not names.is_declared(test.value)
     )
     for label, number in unknown.most_common(1):
         shown = ", ".join(map(repr, sorted(labels)[:_MOST_LABELS]))

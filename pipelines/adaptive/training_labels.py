@@ -39,21 +39,14 @@ _TWO_LABELS = "tests of the same input, or of inputs with the same output, expec
 
 @dataclass(frozen=True)
 class FailingTest:
-    """A failing test.
-
-    Attributes
-    ----------
-    text : its input
-    expectation, value : what it expects of the output for it
-    is_guess : whether no person said so, and nothing else did
-    """
+    """A failing test."""
 
     id: str
     topic: str
     text: Text
     expectation: str
     value: str
-    is_guess: bool
+    is_guess: bool  # Nobody said so.
 
 
 def said_in_tree(
@@ -89,14 +82,7 @@ def labelled(
     in_data: Mapping[Text, set[str]],
     left_out: Counter[str],
 ) -> list[tuple[FailingTest, str]]:
-    """Return the tests that say which label is right, with it.
-
-    Parameters
-    ----------
-    labels : of the training data
-    in_tree, in_data : labels of texts by the tests of the tree, and by the training data
-    left_out : to which the others are added, by the reason
-    """
+    """Return the tests that say which label is right, with it."""
     said: list[tuple[FailingTest, str]] = []
     by_text = {text: set(found) for text, found in in_tree.items()}
     known = {text: in_tree.get(text, set()) | found for text, found in in_data.items()}

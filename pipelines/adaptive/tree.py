@@ -53,63 +53,49 @@ def new_id() -> str:
 
 @dataclass(frozen=True)
 class Test:
-    """One test.
-
-    Attributes
-    ----------
-    topic : such as ``/Facilities/Restaurant``; "" is the root
-    input : what the model reads
-    output : what is expected where `expectation` is empty, by the label; else the last output
-    label : pass (the output is right), fail (it is wrong), off_topic, "" (nobody has said), or another
-    labeler : who gave the label; ``imputed`` is no person
-    description : free text
-    expectation : kind of expectation, by name; "" has `output` and `label` say what is expected
-    value : what the expectation is about: a class, a text, or another input
-    second_input : the second text of a pair
-    id : unique in a tree
-    other : further columns of the file, by name
-    """
+    """One test."""
 
     __test__ = False
 
-    topic: str
-    input: str
+    topic: str  # Such as ``/Facilities/Restaurant``; "" is the root.
+    input: str  # What the model reads.
+    # Expected where `expectation` is empty, by the label; else the last output.
     output: str = ""
+    # pass (the output is right), fail, off_topic, "" (nobody has said), or another.
     label: str = ""
-    labeler: str = ""
+    labeler: str = ""  # Who gave the label; ``imputed`` is no person.
     description: str = ""
+    # Kind of expectation, by name; "" has `output` and `label` say what is expected.
     expectation: str = ""
-    value: str = ""
-    second_input: str = ""
-    id: str = field(default_factory=new_id)
+    value: str = ""  # What the expectation is about: a class, a text, or another input.
+    second_input: str = ""  # The second text of a pair.
+    id: str = field(default_factory=new_id)  # Unique in a tree.
+    # Further columns of the file, by name.
     other: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class TestTree:
-    """Tests in topics.
-
-    Attributes
-    ----------
-    table : columns of strings without nulls, a row each test or topic marker: the `COLUMNS` first, then
-        those that only the file knows; ids are unique
-    source : the file that it was read from, for `tree_files.write_tree`; None for none
-    """
+    """Tests in topics."""
 
     __test__ = False
 
+    # Columns of strings without nulls, a row each test or topic marker: the `COLUMNS` first,
+    # then those that only the file knows; ids are unique.
     table: pa.Table
-    source: Any = None
+    # The columns of its file after the ids, in their order; empty for no file.
+    header: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # What a user should know about the file.
 
     @classmethod
-    def of(cls, table: pa.Table, source: Any = None, where: str = "the test tree") -> TestTree:
-        """Return the tree of a table, which may lack columns.
-
-        Raises
-        ------
-        InputError
-            An id occurs twice, or a topic is none. ``where`` names the file in the message.
-        """
+    def of(
+        cls,
+        table: pa.Table,
+        header: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
+        where: str = "the test tree",
+    ) -> TestTree:
+        """Return the tree of a table, which may lack columns."""
         table = _complete(table)
         ids = table[ID]
         if len(pc.unique(ids)) < table.num_rows:
@@ -121,10 +107,10 @@ class TestTree:
         for topic in pc.unique(table["topic"]).to_pylist():
             if not is_topic(topic):
                 raise InputError(
-                    f"{where}: {topic!r} is no topic; a topic is empty, or names after slashes such as "
+                    f"{where}: {topic!r} is not a topic; a topic is empty, or names after slashes such as "
                     "/Price/Taxes"
                 )
-        return cls(table, source)
+        return cls(table, header, notes)
 
     @classmethod
     def of_tests(cls, tests: Iterable[Test]) -> TestTree:
@@ -167,12 +153,7 @@ class TestTree:
         return _flags(pc.equal(self.table["topic"], topic))
 
     def rows(self, which: NDArray[Any] | None = None) -> Iterator[Test]:
-        """Yield tests as objects, for the few that are shown or edited.
-
-        Parameters
-        ----------
-        which : bool or int array of rows; None for all
-        """
+        """Yield tests as objects, for the few that are shown or edited."""
         if which is not None:
             places = np.flatnonzero(which) if which.dtype == bool else which
         table = self.table if which is None else self.table.take(places)
@@ -186,42 +167,19 @@ class TestTree:
         return set(self.table[ID].filter(pc.is_in(self.table[ID], wanted)).to_pylist())
 
     def test(self, id_: str) -> Test:
-        """Return the test of an id.
-
-        Raises
-        ------
-        KeyError
-            There is none.
-        """
+        """Return the test of an id."""
         place = pc.index(self.table[ID], id_).as_py()
         if place < 0:
             raise KeyError(id_)
         return next(self.rows(np.array([place])))
 
     def add(self, tests: Iterable[Test] | TestTree) -> TestTree:
-        """Return the tree with further tests at its end.
-
-        Raises
-        ------
-        InputError
-            An id is there already, or a topic is none.
-        """
+        """Return the tree with further tests at its end."""
         new = tests.table if isinstance(tests, TestTree) else _rows(list(tests))
-        return TestTree.of(_joined(self.table, new), self.source)
+        return TestTree.of(_joined(self.table, new), self.header, self.notes)
 
     def change(self, ids: Sequence[str], **columns: str | Sequence[str]) -> TestTree:
-        """Return the tree with other values in columns of some tests.
-
-        Parameters
-        ----------
-        ids : of the tests
-        columns : by name, a value for all of these tests or one for each
-
-        Raises
-        ------
-        KeyError
-            There is no such test, or no such column.
-        """
+        """Return the tree with other values in columns of some tests: one for all, or one each."""
         places = self._places(ids)
         table = self.table
         for name, given in columns.items():
@@ -229,16 +187,10 @@ class TestTree:
             values[places] = given if isinstance(given, str) else np.array(given, dtype=object)
             at = table.schema.get_field_index(name)
             table = table.set_column(at, name, pa.chunked_array([pa.array(values, pa.string())]))
-        return TestTree.of(table, self.source)
+        return TestTree.of(table, self.header, self.notes)
 
     def remove(self, ids: Iterable[str]) -> TestTree:
-        """Return the tree without some tests.
-
-        Raises
-        ------
-        KeyError
-            There is no such test.
-        """
+        """Return the tree without some tests."""
         keep = np.ones(len(self), bool)
         keep[self._places(list(ids))] = False
         return replace(self, table=self.table.filter(pa.array(keep)))
@@ -249,7 +201,7 @@ class TestTree:
         moved = [to + name[len(topic) :] if is_within(name, topic) else name for name in names]
         column = pa.array(moved, pa.string()).take(pa.array(codes))
         at = self.table.schema.get_field_index("topic")
-        return TestTree.of(self.table.set_column(at, "topic", column), self.source)
+        return TestTree.of(self.table.set_column(at, "topic", column), self.header, self.notes)
 
     def with_column(self, name: str, values: Sequence[str] | pa.Array) -> TestTree:
         """Return the tree with a column of its file, such as ``model score``; [rows] of strings."""

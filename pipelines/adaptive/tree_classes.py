@@ -26,28 +26,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TreeClasses:
-    """What is known of the classes before and after tests are scored.
+    """What is known of the classes before and after tests are scored."""
 
-    Attributes
-    ----------
-    names : which class of the models a name in the tree means
-    mentions : the classes that the tests name
-    known : the classes of each model, by the option that names it; empty where nobody knows
-    """
-
+    # Which class of the models a name in the tree means.
     names: ClassNames
+    # The classes that the tests name.
     mentions: Mentions
+    # The classes of each model, by the option that names it; empty where nobody knows.
     known: dict[str, frozenset[str]]
 
     @classmethod
     def of(cls, tests: pa.Table, names: ClassNames, models: Models) -> TreeClasses:
-        """Return the classes of scorable tests.
-
-        Raises
-        ------
-        InputError
-            A model is known not to have a class that the tests name.
-        """
+        """Return the classes of scorable tests."""
         mentions = mentioned(tests)
         known = {}
         for model, option, role in _with_roles(models):
@@ -58,13 +48,7 @@ class TreeClasses:
         return cls(names, mentions, known)
 
     def check_first(self, model: TextModel, option: str, answers: dict[Text, str | None]) -> None:
-        """Refuse tests whose classes are not among the first answers of an endpoint.
-
-        Raises
-        ------
-        InputError
-            None of the classes is.
-        """
+        """Refuse tests whose classes are not among the first answers of an endpoint."""
         vocabulary = Vocabulary.of(f"{option} {model.name}", self.known[option], answers)
         check_classes(self.names, self.mentions, vocabulary)
 
@@ -75,17 +59,7 @@ class TreeClasses:
         results: Sequence[Scored],
         further: Mapping[Any, str | None] | None = None,
     ) -> dict[str, int]:
-        """Return the number of tests by each class that they name, and that a model may not have.
-
-        Parameters
-        ----------
-        further : outputs of the new model for further inputs
-
-        Raises
-        ------
-        InputError
-            None of the classes is among the outputs of a model whose classes nobody knows.
-        """
+        """Return the number of tests by each class that they name, and that a model may not have."""
         found: list[tuple[Vocabulary, Role]] = []
         for model, option, role in _with_roles(models):
             name, known = f"{option} {model.name}", self.known[option]

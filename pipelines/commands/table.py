@@ -344,9 +344,8 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
         "suggest": CommandSpec(
             group="Tests",
             help="Propose tests of a topic, score them by a model, and write those that fail first.\n\n"
-            "Templates, edits, a pool of texts and another tree need no language model; with --endpoint one "
-            "goes on with the tests of the topic. Tests that you accept into the tree steer what is proposed "
-            "next.",
+            "Templates, a pool of texts and another tree need no language model; with --endpoint one goes "
+            "on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.",
             example="slicebeam adapt suggest tests.csv --model models:new --topic /Negation --pool texts.txt "
             "-k 100",
             main=_DOCUMENT,
@@ -356,10 +355,10 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
         ),
         "export-training": CommandSpec(
             group="Files",
-            help="Write failing tests, mixed one to one with rows of the training data, to train on.\n\n"
-            "The file has the format, the columns and the types of the data; what tests have no value for is "
-            "null. Tests that say no label are left out and counted. Exported tests are marked in the tree, so "
-            "that slicebeam adapt run says which topics were trained on.",
+            help="Write failing tests with the label that is right, to train on.\n\n"
+            "The file has the columns of texts and labels of the data, the topic, and a weight: tests of the "
+            "same text share the weight 1. Tests that say no label are left out and counted. Exported tests are "
+            "marked in the tree, so that slicebeam adapt run says which topics were trained on.",
             example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
             "--label label --to more.parquet",
             main=_DOCUMENT,
@@ -381,13 +380,13 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
         "import-checklist": CommandSpec(
             group="Files",
             help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"
-            "Nothing of a pickle runs: its texts and labels are read, and nothing else. What a test "
+            "The suite is a table with the columns test, capability, type, input and label. What a test "
             "expects beyond a label is code in CheckList; say it in --expectations.",
-            example="slicebeam adapt import-checklist sentiment_suite.pkl --to sentiment.csv "
+            example="slicebeam adapt import-checklist sentiment.parquet --to sentiment.csv "
             "--expectations sentiment.yaml",
             main=_DOCUMENT,
             models=("slicebeam.pipelines.config.adapt:ImportChecklistConfig",),
-            runs="slicebeam.pipelines.adaptive.checklist_import:import_checklist",
+            runs="slicebeam.pipelines.adaptive.checklist:import_checklist",
             shows="slicebeam.pipelines.show.adaptive:show_imported",
         ),
     },

@@ -8,7 +8,6 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.config.common import RunnerConfig, RunnerOption
 from slicebeam.pipelines.config.option_fields import FILE, FOLDER, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import known_budget
@@ -92,14 +91,6 @@ class AdaptRunConfig(Display):
             metavar="<model>",
         ),
     ] = None
-    inverse_model: Annotated[
-        str | None,
-        Option(
-            "Model that makes inputs of outputs again, for tests that should be invertible.",
-            "Models",
-            metavar="<model>",
-        ),
-    ] = None
     output_classifier: Annotated[
         str | None,
         Option(
@@ -151,8 +142,6 @@ class AdaptRunConfig(Display):
             in_python=False,
         ),
     ] = None
-    runner_config: RunnerConfig = "direct"
-    runner_option: RunnerOption = ()
     allow_http: AllowHttp = False
 
     _known_budget = field_validator("budget")(known_budget)
@@ -175,8 +164,7 @@ class ImportChecklistConfig(Display):
     suite: Annotated[
         str,
         Option(
-            "Suite of CheckList: a table (.parquet, .csv, .jsonl), a release (.pkl, .tar.gz) or examples "
-            "(.txt).",
+            "Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label.",
             "Data",
             metavar=FILE,
             is_argument=True,

@@ -13,7 +13,7 @@ from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import known_budget
 
 # What proposes tests, by name.
-PROPOSERS = ("templates", "mined", "perturbations", "neighbours", "mixtures", "tree", "endpoint")
+PROPOSERS = ("templates", "mined", "neighbours", "tree", "endpoint")
 
 
 class ProposalSources(Display):
@@ -67,7 +67,7 @@ class AdaptSuggestConfig(ProposalSources):
     proposer: Annotated[
         tuple[str, ...],
         Option(
-            "What proposes: templates, mined, perturbations, neighbours, mixtures, tree, endpoint. Repeatable, "
+            "What proposes: templates, mined, neighbours, tree, endpoint. Repeatable, "
             "or separated by commas.",
             "Search",
             metavar="<proposer>",

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.adapt import CLASS, TREE, known_classes
-from slicebeam.pipelines.config.common import delimiter_character
 from slicebeam.pipelines.config.document import CHANGELIST
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option
 from slicebeam.pipelines.config.run_options import Display
-from slicebeam.transforms.storage.file_formats import FORMATS
+
+# What --to may end in, and its columns beside text and label.
+FORMATS = (".parquet", ".csv")
+FURTHER = ("topic", "weight")
 
 
 class ExportTrainingConfig(Display):
     """Options of ``slicebeam adapt export-training``."""
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {"format": FORMATS}
 
     tree: Annotated[str, TREE]
     changelist: Annotated[str, CHANGELIST]
     data: Annotated[
         str,
         Option(
-            "Training data: a file of Parquet, CSV (.gz), JSON Lines or TFRecord.",
+            "Training data, whose labels the tests get: a file of Parquet or CSV (.gz).",
             "Data",
             metavar=FILE,
         ),
     ]
     label: Annotated[str, Option("Column of the labels in --data.", "Data", metavar=COLUMN)]
-    to: Annotated[str, Option("File to write, in the format of --data.", "Output", metavar=FILE)]
+    to: Annotated[
+        str,
+        Option(
+            "File to write (.parquet, .csv), with text, label, topic and weight.",
+            "Output",
+            metavar=FILE,
+        ),
+    ]
     text: Annotated[
         tuple[str, ...],
         Option(
@@ -63,19 +70,6 @@ class ExportTrainingConfig(Display):
             default="--classes of the run in --changelist",
         ),
     ] = ()
-    format: Annotated[
-        str | None,
-        Option("Format: parquet, csv, jsonl or tfrecord.", "Data", default="from the file's name"),
-    ] = None
-    delimiter: Annotated[
-        str,
-        Option(
-            "Character between the values of a CSV file, such as ';' or tab.",
-            "Data",
-            metavar="<character>",
-        ),
-    ] = ","
-    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Random seed.", "Statistics")] = 0
 
     @field_validator("text")
     @classmethod
@@ -87,7 +81,21 @@ class ExportTrainingConfig(Display):
             )
         return names
 
-    @field_validator("delimiter")
+    @field_validator("data", "to")
     @classmethod
-    def _one_character(cls, value: str) -> str:
-        return delimiter_character(value)
+    def _known_format(cls, value: str, info: ValidationInfo) -> str:
+        endings = (".parquet", ".csv", ".csv.gz") if info.field_name == "data" else FORMATS
+        if not value.endswith(endings):
+            raise OptionError(
+                f"--{info.field_name} {value}: name a file of Parquet or CSV, which ends in .parquet or .csv"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _different_columns(self) -> ExportTrainingConfig:
+        names = (*self.text, self.label, *FURTHER)
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise OptionError(
+                f"--text and --label: two columns of --to would be named {twice!r}; name other columns"
+            )
+        return self

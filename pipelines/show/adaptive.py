@@ -15,7 +15,7 @@ from slicebeam.pipelines.show.terminal_text import harmless, json_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.adaptive.checklist_import import ImportedSuite
+    from slicebeam.pipelines.adaptive.checklist import ImportedSuite
     from slicebeam.pipelines.adaptive.training import TrainingExport
     from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome
     from slicebeam.pipelines.changelist.changes import Change
@@ -182,9 +182,8 @@ def show_imported(found: ImportedSuite, config: ImportChecklistConfig) -> None:
     if config.as_json:
         sys.stdout.write(json_line(asdict(found)) + "\n")
     elif not config.quiet:
-        sys.stdout.write(
-            f"{found.tests:,} tests in {found.topics:,} topics\n{harmless(found.tree)}\n"
-        )
+        count = f"{found.tests:,} tests, {found.tests:,} topics: {found.cases:,} cases"
+        sys.stdout.write(f"{count}\n{harmless(found.tree)}\n")
 
 
 def show_exported(found: TrainingExport, config: ExportTrainingConfig) -> None:
@@ -196,7 +195,7 @@ def show_exported(found: TrainingExport, config: ExportTrainingConfig) -> None:
         return
     topics = len(found.topics)
     lines = [
-        f"{found.tests:,} failing tests of {topics:,} topics and {found.rows:,} rows of {config.data}",
+        f"{found.tests:,} failing tests of {topics:,} topics",
         *(f"not exported: {number:,} tests: {reason}" for reason, number in found.left_out.items()),
         f"Marked as trained on: {found.tree}",
         found.path,

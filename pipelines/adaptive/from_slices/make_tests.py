@@ -28,7 +28,7 @@ from slicebeam.pipelines.adaptive.from_slices.slice_topics import topics_of
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
-from slicebeam.pipelines.adaptive.tree_files import TreeSource, read_tree, write_tree
+from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
@@ -55,54 +55,32 @@ _SAME = ("topic", "input", "second_input")
 
 @dataclass(frozen=True)
 class SliceTopic:
-    """The topic of a slice.
+    """The topic of a slice."""
 
-    Attributes
-    ----------
-    topic : as it is written in the tree, percent-encoded
-    tests : that were added
-    failing : those of them that the model of the run fails; None where no class is predicted
-    known : tests that the tree had already
-    """
-
-    topic: str
+    topic: str  # As it is written in the tree, percent-encoded.
     slice_id: str
-    tests: int
+    tests: int  # Added.
+    # Those of them that the model of the run fails; None where no class is predicted.
     failing: int | None
-    known: int
+    known: int  # Tests that the tree had already.
 
 
 @dataclass(frozen=True)
 class SliceTests:
-    """The tests that were made of a run.
-
-    Attributes
-    ----------
-    tree : the file that they are in
-    tests : that were added
-    topics : of the slices, in the order of the run
-    """
+    """The tests that were made of a run."""
 
     tree: str
-    tests: int
-    topics: tuple[SliceTopic, ...]
+    tests: int  # Added.
+    topics: tuple[SliceTopic, ...]  # In the order of the run.
 
 
 def make_tests(config: AdaptFromConfig, note: Callable[[str], None]) -> SliceTests:
-    """Write tests of the slices of a run into a tree, and return what was added.
-
-    Raises
-    ------
-    InputError
-        The document, the data or the tree is wrong, or no test can be made of it.
-    EngineError
-        The engine or the storage failed.
-    """
+    """Write tests of the slices of a run into a tree, and return what was added."""
     exists = storage_path(config.to, "--to").exists()
     if exists and not config.append:
         raise FileError(f"--to {config.to} exists; add to it with --append, or name a new file")
     tree = read_tree(config.to) if exists else TestTree.of_tests(())
-    for said in tree.source.notes if isinstance(tree.source, TreeSource) else ():
+    for said in tree.notes:
         note(said)
     uri = base_of(config.changelist, _NAMED)
     document = read_search(uri, _NAMED)

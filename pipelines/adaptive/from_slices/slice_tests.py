@@ -49,21 +49,15 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class TestMaker:
-    """Makes the tests of slices, one slice after another.
-
-    Attributes
-    ----------
-    texts : columns of the inputs: one, or two of pairs
-    most : tests of a slice
-    names : how the tree names the labels of the run
-    """
+    """Makes the tests of slices, one slice after another."""
 
     __test__ = False
 
     document: SearchChangeList
     ranked: RankedExamples
-    texts: tuple[str, ...]
-    most: int
+    texts: tuple[str, ...]  # Columns of the inputs.
+    most: int  # Of a slice.
+    # How the tree names the labels of the run.
     names: ClassNames
     # The inputs that earlier slices have tests of.
     _taken: set[tuple[str, ...]] = field(default_factory=set)
@@ -83,11 +77,6 @@ class TestMaker:
         """Return the tests of a slice, with whether the model fails each; None if that is not known.
 
         Of examples that are as much worth a look, those come first that no earlier slice has.
-
-        Raises
-        ------
-        InputError
-            The data is not that of the document.
         """
         typical = self._typical(one)
         chosen: list[_Candidate] = []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError, unknown_name
+from slicebeam.pipelines.adaptive.expectations import expectation_of
 from slicebeam.pipelines.adaptive.prompts import (
     Prompt,
     PromptItem,
@@ -19,8 +20,7 @@ from slicebeam.pipelines.adaptive.prompts import (
     new_texts,
     topic_items,
 )
-from slicebeam.pipelines.adaptive.proposers.families import Context, Family
-from slicebeam.pipelines.adaptive.proposers.known import known_of
+from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
 from slicebeam.pipelines.adaptive.topics import below
 from slicebeam.pipelines.adaptive.tree import IMPUTED, OFF_TOPIC, Test
 from slicebeam.pipelines.paid_api.api_file import ApiFile
@@ -31,8 +31,11 @@ from slicebeam.transforms.encoders.endpoint import KEY_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from slicebeam.pipelines.adaptive.paid_outputs import Budget
     from slicebeam.transforms.storage.storage import StoragePath
 
+ENDPOINT = "endpoint"
+NEEDS = "--endpoint, and a test anywhere in the tree"
 OPTION = "--endpoint"
 _PROMPT = "prompt"
 _EXAMPLE = "https://host/v1?model=NAME"
@@ -50,19 +53,9 @@ _INSTRUCTION = (
 
 
 def endpoint_api(endpoint: str) -> ApiFile:
-    """Return how a language model is called.
+    """Return how a language model is called: by a YAML file with ``{prompt}``, or at a URL like OpenAI's.
 
-    Parameters
-    ----------
-    endpoint : a YAML file as of ``slicebeam shift --api``, with ``{prompt}`` where the prompt goes; or
-        the URL of an API like OpenAI's, such as ``https://host/v1?model=NAME``. It is called at
-        ``…/chat/completions``, unless the URL ends in ``/completions`` itself. The key is read from
-        ``OPENAI_API_KEY``.
-
-    Raises
-    ------
-    InputError
-        The file or the URL is wrong, or a key would go over http.
+    The URL is called at ``…/chat/completions``, unless it ends in ``/completions`` itself.
     """
     if endpoint.lower().endswith((".yaml", ".yml")):
         api = read_api(endpoint, OPTION)
@@ -132,39 +125,48 @@ class Endpoint:
 
     Every completion is in a ledger before it is used: the n-th one of a prompt is bought once, whatever
     becomes of the run.
-
-    Parameters
-    ----------
-    api : as `endpoint_api` returns it
-    folder : gets the ledger's folder, ``prompts-<hash>``
-    proposals : K of a round
-    most_calls : returns how many calls may be paid in all runs with this ledger; None for any number
-    paid : receives how many are
-    note : receives a line about what is bought, or was not
     """
-
-    name = "endpoint"
-    needs = "--endpoint, and a test anywhere in the tree"
 
     def __init__(
         self,
         api: ApiFile,
         folder: StoragePath,
         proposals: int,
-        most_calls: Callable[[ApiFile], int | None],
-        paid: Callable[[ApiFile, int], None],
+        budget: Budget,
         note: Callable[[str], None],
     ) -> None:
         self.api, self.folder, self.proposals = api, folder, proposals
-        self.most_calls, self.paid, self.note = most_calls, paid, note
+        self.budget, self.note = budget, note
+
+    @property
+    def proposer(self) -> Proposer:
+        """It as one of the proposers."""
+        return Proposer(NEEDS, self.families, self.topics)
 
     def families(self, context: Context) -> list[Family]:
         """Return one family; none for a tree without tests."""
         items, expectation = _items(context)
         if not items:
             return []
-        tests = _Completions(self, context, tuple(items), expectation)
-        return [Family(self.name, "completions", tests, is_guess=True)]
+        tests = partial(self._tests, context, items, expectation)
+        return [Family(ENDPOINT, "completions", tests, is_guess=True)]
+
+    def _tests(
+        self, context: Context, items: Sequence[PromptItem], expectation: str
+    ) -> Iterator[Test]:
+        """Buy the completions when the first one is wanted, and yield tests of them."""
+        prompts = build_prompts(items, context.topic, self.proposals, seed=context.seed)
+        for prompt, text in self.completions(prompts):
+            completion = completion_of(text, prompt)
+            if completion is not None:
+                # A person is to say whether what the model expects is right.
+                yield Test(
+                    context.topic,
+                    completion.text,
+                    labeler=IMPUTED,
+                    expectation=expectation,
+                    value=completion.output,
+                )
 
     def topics(self, context: Context) -> list[str]:
         """Return new topics below the focus topic that the model names."""
@@ -185,15 +187,7 @@ class Endpoint:
         return [below(context.topic, one.text.strip("/")) for one in new_texts(found, children)]
 
     def completions(self, prompts: Sequence[Prompt]) -> list[tuple[Prompt, str]]:
-        """Return what completes prompts, ⌊K / r⌋ completions of each, as far as the budget goes.
-
-        Raises
-        ------
-        InputError
-            The endpoint refuses the requests.
-        EngineError
-            A prompt got no answer despite all retries, or the ledger can't be written.
-        """
+        """Return what completes prompts, ⌊K / r⌋ completions of each, as far as the budget goes."""
         if not prompts:
             return []
         api, each = self.api, max(1, self.proposals // len(prompts))
@@ -207,7 +201,7 @@ class Endpoint:
         place = self.folder / f"prompts-{api.identity[:16]}"
         with buying(api, place, {"api": api.identity}, _is_text) as (ledger, http):
             missing = sum(key not in ledger.answers and key not in ledger.lost for key in asked)
-            most = self.most_calls(api)
+            most = self.budget.calls(api)
             limit = ledger.calls + missing if most is None else most
             affordable = min(missing, max(limit - ledger.calls, 0))
             if affordable < missing:
@@ -218,7 +212,7 @@ class Endpoint:
             if affordable:
                 self.note(announcement(api, affordable, f"{len(asked):,} completions"))
             http.buy(items, ledger, limit)
-            self.paid(api, ledger.calls)
+            self.budget.spend(api, ledger.calls)
             answers = {key: ledger.answers[key] for key in asked if key in ledger.answers}
             lost = sum(key in ledger.lost for key in asked)
         useless = sum(answer.problem is not None for answer in answers.values())
@@ -233,33 +227,6 @@ class Endpoint:
         ]
 
 
-@dataclass(frozen=True)
-class _Completions:
-    """Buys the completions when the first one is wanted, and yields tests of them."""
-
-    endpoint: Endpoint
-    context: Context
-    items: tuple[PromptItem, ...]
-    expectation: str
-
-    def __call__(self) -> Iterator[Test]:
-        context = self.context
-        prompts = build_prompts(
-            self.items, context.topic, self.endpoint.proposals, seed=context.seed
-        )
-        for prompt, text in self.endpoint.completions(prompts):
-            found = completion_of(text, prompt)
-            if found is not None:
-                # A person is to say whether what the model expects is right.
-                yield Test(
-                    context.topic,
-                    found.text,
-                    labeler=IMPUTED,
-                    expectation=self.expectation,
-                    value=found.output,
-                )
-
-
 def _items(context: Context) -> tuple[list[PromptItem], str]:
     """Return what may stand in prompts: the tests of one expectation, that of the best test."""
     tree = context.tree
@@ -271,7 +238,7 @@ def _items(context: Context) -> tuple[list[PromptItem], str]:
     found: list[PromptItem] = []
     expectation: str | None = None
     for test in tree.rows(rows[:_MOST_ITEMS]):
-        kind, value = known_of(test)
+        kind, value = expectation_of(test)
         if test.second_input:
             continue
         expectation = kind if expectation is None else expectation

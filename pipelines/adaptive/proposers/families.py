@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid5
 
 import numpy as np
@@ -33,27 +33,14 @@ SENTIMENTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Context:
-    """What proposers see.
-
-    Attributes
-    ----------
-    tree : the tests so far
-    scores : float64 [rows of the tree], failure scores by the target model, NaN where there is none
-    topic : the focus topic, that gets the proposals
-    pool : texts without labels, without duplicates
-    answers : returns the model's outputs for texts, as texts; it remembers what it answered
-    outputs : of the model, as far as they are known
-    other : another tree; None for none
-    seed : of whatever is drawn
-    has_pairs : whether the model reads pairs of texts
-    """
+    """What proposers see."""
 
     tree: TestTree
+    # float64 [rows of the tree], failure scores by the target model, NaN where there is none.
     scores: NDArray[np.float64]
-    topic: str
-    pool: Sequence[str]
-    answers: Callable[[Sequence[str]], Sequence[str]]
-    outputs: tuple[str, ...] = ()
+    topic: str  # The focus topic, that gets the proposals.
+    pool: Sequence[str]  # Without labels and duplicates.
+    outputs: tuple[str, ...] = ()  # Of the model, as far as known.
     other: TestTree | None = None
     seed: int = 0
     has_pairs: bool = False
@@ -109,22 +96,15 @@ class Context:
 
 @dataclass(frozen=True)
 class Family:
-    """Tests that are made in one way, so that one's failure makes the others' likely.
-
-    Attributes
-    ----------
-    proposer : name of the proposer
-    name : unique among its families
-    tests : yields tests one after another; it ends where there are no more
-    is_guess : whether nobody can know what the model should say, before a person says it
-    failures : failing tests of the topic that it was made of
-    """
+    """Tests that are made in one way, so that one's failure makes the others' likely."""
 
     proposer: str
-    name: str
+    name: str  # Unique among its families.
+    # Yields tests one after another; it ends where there are no more.
     tests: Callable[[], Iterator[Test]] = field(repr=False)
+    # Whether nobody can know what the model should say, before a person says it.
     is_guess: bool = False
-    failures: int = 0
+    failures: int = 0  # Failing tests of the topic that it was made of.
 
     @property
     def origin(self) -> str:
@@ -139,20 +119,11 @@ class Family:
         return replace(test, id=id_, other=other)
 
 
-class Proposer(Protocol):
-    """A way to propose tests.
+class Proposer(NamedTuple):
+    """A way to propose tests."""
 
-    Attributes
-    ----------
-    name : as the user writes it
-    needs : what has to be given besides the tree, in words; empty for nothing
-    """
-
-    name: str
-    needs: str
-
-    def families(self, context: Context) -> list[Family]:
-        """Return its families for a topic; none where it lacks what it needs."""
-
-    def topics(self, context: Context) -> list[str]:
-        """Return topics that could be below the focus topic, the most promising ones first."""
+    needs: str  # What has to be given besides the tree, in words.
+    # Returns its families for a topic; none where it lacks what it needs.
+    families: Callable[[Context], list[Family]]
+    # Returns topics that could be below the focus topic, the most promising ones first.
+    topics: Callable[[Context], list[str]] = lambda _: []

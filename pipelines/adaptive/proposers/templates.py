@@ -8,10 +8,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import FileError, InputError, unknown_name
-from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME, as_value
-from slicebeam.pipelines.adaptive.proposers.families import Context, Family
-from slicebeam.pipelines.adaptive.proposers.lexicons import drawn, filled, lexicons, slots_of
-from slicebeam.pipelines.adaptive.tree import Test
+from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME
+from slicebeam.pipelines.adaptive.proposers.lexicons import lexicons, slots_of
 from slicebeam.transforms.formats.strict_text import parse_yaml
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -24,20 +22,12 @@ _KINDS = {"output": OUTPUTS, "output not": OUTPUTS_NOT, "vary": SAME}
 
 @dataclass(frozen=True)
 class SentenceTemplate:
-    """A template, and what is expected of a model on it.
-
-    Attributes
-    ----------
-    topic : of its tests
-    text : with slots, such as ``{city}``
-    expectation : as in a test
-    value : the class; of an invariance the slot whose word must not matter
-    """
+    """A template, and what is expected of a model on it."""
 
     topic: str
-    text: str
+    text: str  # With slots, such as ``{city}``.
     expectation: str
-    value: str
+    value: str  # The class; of an invariance the slot whose word must not matter.
 
 
 @dataclass(frozen=True)
@@ -49,13 +39,7 @@ class TemplateFile:
 
 
 def read_templates(path: str) -> TemplateFile:
-    """Return the templates of a YAML file.
-
-    Raises
-    ------
-    InputError
-        It is missing, or no file of templates.
-    """
+    """Return the templates of a YAML file."""
     try:
         text = storage_path(path, "--templates").read_text("utf-8")
     except (OSError, ValueError) as error:
@@ -69,71 +53,6 @@ def sentiment_templates() -> TemplateFile:
     return _parsed(
         files(__package__).joinpath("sentiment.yaml").read_text("utf-8"), "sentiment.yaml"
     )
-
-
-class TemplateProposer:
-    """Fills templates with words; what the model should say is known.
-
-    Parameters
-    ----------
-    given : a user's own; None for those of sentiment, whose classes are found among the outputs
-    """
-
-    name = "templates"
-    needs = "a model of sentiment, or --templates"
-
-    def __init__(self, given: TemplateFile | None = None) -> None:
-        self._given = given
-        self._file = sentiment_templates() if given is None else given
-
-    def families(self, context: Context) -> list[Family]:
-        """Return a family for each template that belongs to the topic."""
-        found = []
-        for template in self._file.templates:
-            topic, value = context.placed(template.topic), self._value(template, context)
-            if topic is not None and value is not None:
-                name = f"{template.expectation} {template.value}: {template.text}"
-                tests = _Fillings(self._file, template, topic, value, context, name)
-                found.append(Family(self.name, name, tests))
-        return found
-
-    def topics(self, context: Context) -> list[str]:
-        """Return the topics of templates below the focus topic."""
-        prefix = f"{context.topic}/"
-        below = (one.topic for one in self._file.templates if one.topic.startswith(prefix))
-        return list(dict.fromkeys(prefix + topic[len(prefix) :].split("/")[0] for topic in below))
-
-    def _value(self, template: SentenceTemplate, context: Context) -> str | None:
-        if self._given is not None or template.expectation == SAME:
-            return template.value
-        return context.sentiments.get(template.value)
-
-
-@dataclass(frozen=True)
-class _Fillings:
-    """Makes the tests of a template."""
-
-    file: TemplateFile
-    template: SentenceTemplate
-    topic: str
-    value: str
-    context: Context
-    name: str
-
-    def __call__(self) -> Iterator[Test]:
-        rng = self.context.random(f"{TemplateProposer.name} {self.name}")
-        template, words = self.template, self.file.words
-        while True:
-            chosen = drawn(template.text, rng, words)
-            text, value = filled(template.text, chosen), self.value
-            if template.expectation == SAME:
-                slot = template.value
-                other = words[slot][int(rng.integers(len(words[slot])))]
-                value = filled(template.text, {**chosen, slot: other})
-                if value == text:
-                    continue
-                value = as_value([value])
-            yield Test(self.topic, text, expectation=template.expectation, value=value)
 
 
 def _parsed(text: str, where: str) -> TemplateFile:

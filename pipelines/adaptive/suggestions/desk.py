@@ -22,6 +22,7 @@ import numpy as np
 from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import InputError, SlicebeamError
 from slicebeam.pipelines.adaptive.expectations import NO_OUTPUT
+from slicebeam.pipelines.adaptive.paid_outputs import Budget
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.suggest import (
@@ -30,7 +31,7 @@ from slicebeam.pipelines.adaptive.suggestions.suggest import (
     score_column,
     suggest,
 )
-from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
+from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.suggestions.verdicts import Label, judged
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import displayed, is_topic
@@ -55,18 +56,11 @@ _JOURNAL, _SUGGESTED = "judged.jsonl", "suggestions.csv"
 
 @dataclass(frozen=True)
 class TreeChange:
-    """A change of a tree that may be made twice.
+    """A change of a tree that may be made twice."""
 
-    Attributes
-    ----------
-    add : tests; those whose id is there already are left
-    remove : ids; those that are not there are passed over
-    columns : of tests, by id and name
-    """
-
-    add: tuple[Test, ...] = ()
-    remove: tuple[str, ...] = ()
-    columns: dict[str, dict[str, str]] | None = None
+    add: tuple[Test, ...] = ()  # Tests; those whose id is there already are left.
+    remove: tuple[str, ...] = ()  # Ids; those that are not there are passed over.
+    columns: dict[str, dict[str, str]] | None = None  # Of tests, by id and name.
 
     def of(self, tree: TestTree) -> TestTree:
         """Return the tree with the change."""
@@ -120,27 +114,15 @@ class TreeChange:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A suggestion that nobody has judged.
+    """A suggestion that nobody has judged."""
 
-    Attributes
-    ----------
-    test : its ``output`` is what the model said
-    score : failure score in [0, 1]; NaN where nobody knows
-    """
-
+    # Its ``output`` is what the model said.
     test: Test
-    score: float
+    score: float  # Failure score in [0, 1]; NaN where nobody knows.
 
 
 class TestDesk:
-    """A tree that a person edits, and its suggestions.
-
-    Parameters
-    ----------
-    config : options of ``slicebeam adapt suggest`` for the tree
-    state : folder on this machine for the journal and the suggestions
-    note : receives a line about what is bought or left out
-    """
+    """A tree that a person edits, and its suggestions."""
 
     __test__ = False
 
@@ -157,7 +139,7 @@ class TestDesk:
         ledger = storage_path(config.ledger or str(state / "ledger"), "--ledger")
         self.target = ModelUnderTest(
             text_model(config.model),
-            Spending(config.budget),
+            Budget(config.budget),
             ledger,
             self._remarks.append,
             has_pairs=has_pairs,
@@ -267,13 +249,7 @@ class TestDesk:
         return [replace(one, output=now.get(one.id, one.output)) for one in tests]
 
     def suggest(self, topic: str, number: int, proposers: Sequence[str]) -> dict[str, Any]:
-        """Propose tests in place of those that wait, and return them with what each proposer found.
-
-        Raises
-        ------
-        InputError
-            Nothing can be proposed, or another round is under way.
-        """
+        """Propose tests in place of those that wait, and return them with what each proposer found."""
         if not self._proposing.acquire(blocking=False):
             raise InputError("tests are being proposed in another window; wait for them")
         try:
@@ -354,13 +330,7 @@ class TestDesk:
             return self._after()
 
     def undo(self) -> dict[str, Any]:
-        """Take the last change back.
-
-        Raises
-        ------
-        InputError
-            There is none.
-        """
+        """Take the last change back."""
         with self._lock:
             if not self._undo:
                 raise InputError("there is nothing to undo since this server was started")

@@ -22,20 +22,7 @@ _TEXT = "text"
 
 
 def read_pool(path: str, column: str | None, seed: int, note: Callable[[str], None]) -> list[str]:
-    """Return the texts of a file, each once; of a very large file a random part.
-
-    Parameters
-    ----------
-    path : ``.parquet``, ``.csv`` or ``.jsonl`` with a column of texts; else a text a line
-    column : of the texts; None for ``text``
-    seed : of the part
-    note : receives a line where a part is drawn
-
-    Raises
-    ------
-    InputError
-        The file can't be read, has no such column, or no text.
-    """
+    """Return the texts of a file, each once; of a very large file a random part."""
     try:
         with open_bytes(path) as stream:
             data = stream.read()

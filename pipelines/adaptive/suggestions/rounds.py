@@ -44,18 +44,12 @@ class ProposedTest:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A proposal that was scored.
+    """A proposal that was scored."""
 
-    Attributes
-    ----------
-    test : its ``output`` is what the model said
-    family : that it is of
-    score : failure score in [0, 1]; NaN where nobody can say
-    """
-
+    # Its ``output`` is what the model said.
     test: Test
     family: Family
-    score: float
+    score: float  # Failure score in [0, 1]; NaN where nobody can say.
 
     @property
     def fails(self) -> bool:
@@ -65,19 +59,12 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Yield:
-    """What came of the proposals of a proposer.
-
-    Attributes
-    ----------
-    proposals : number
-    failing : of which the model fails so many, by answers that are known
-    guesses : of which a person is to say so many, since the right answer is only guessed
-    """
+    """What came of the proposals of a proposer."""
 
     proposer: str
     proposals: int
-    failing: int
-    guesses: int
+    failing: int  # By answers that are known.
+    guesses: int  # A person is to say whether they fail.
 
     @property
     def per_hundred(self) -> float:
@@ -88,14 +75,7 @@ class Yield:
 def draw(
     context: Context, families: Sequence[Family], number: int, bought: Sequence[Family] = ()
 ) -> list[ProposedTest]:
-    """Return proposals of a round, without duplicates; fewer where families have no more.
-
-    Parameters
-    ----------
-    families : of all proposers; their tests are drawn one by one
-    number : K
-    bought : families whose tests are paid already, so that all of them are taken first
-    """
+    """Return proposals of a round, without duplicates; fewer where families have no more."""
     rng = context.random("round")
     novelty = _Novelty(context)
     found: list[ProposedTest] = []

@@ -10,15 +10,16 @@ import numpy as np
 from slicebeam.metrics.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
+from slicebeam.pipelines.adaptive.paid_outputs import Budget
 from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
-from slicebeam.pipelines.adaptive.proposers.endpoint import Endpoint, endpoint_api
+from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT, NEEDS, Endpoint, endpoint_api
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
-from slicebeam.pipelines.adaptive.proposers.registry import offline_proposers
+from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.proposers.templates import read_templates
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
 from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, Yield, draw, scored, yields
-from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
+from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import as_written, displayed
 from slicebeam.pipelines.adaptive.tree import ID, TOPIC_MARKER, Test, TestTree
@@ -40,36 +41,18 @@ _MOST_INSIDE, _MOST_OUTSIDE = 20_000, 2_000
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What a round came to.
-
-    Attributes
-    ----------
-    topic : the focus topic
-    model : as the user gave it
-    tests : those that fail first; empty where topics were wanted
-    topics : with the proposer of each; empty where tests were wanted
-    yields : of each proposer
-    path : the file with them
-    """
+    """What a round came to."""
 
     topic: str
     model: str
-    tests: tuple[Suggestion, ...]
-    topics: tuple[tuple[str, str], ...]
+    tests: tuple[Suggestion, ...]  # Those that fail first; empty where topics were wanted.
+    topics: tuple[tuple[str, str], ...]  # With the proposer of each; empty where tests were wanted.
     yields: tuple[Yield, ...]
     path: str
 
 
 def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggestions:
-    """Propose tests or topics, score them by the model, and write them to a file.
-
-    Raises
-    ------
-    InputError
-        The options, a file or the model are wrong; or nothing can be proposed.
-    EngineError
-        An endpoint or the storage failed; what was paid is in the ledger.
-    """
+    """Propose tests or topics, score them by the model, and write them to a file."""
     tree = read_tree(config.tree)
     topic = as_written(config.topic, tree.topics())
     if storage_path(config.suggestions, "--output") == storage_path(config.tree):
@@ -81,17 +64,17 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
         if config.ledger
         else beneath(beside.parent, beside.name)
     )
-    spending = Spending(config.budget)
+    budget = Budget(config.budget)
     names = class_names(config, tree)
     target = ModelUnderTest(
-        text_model(config.model), spending, ledger, note, has_pairs=pairs, names=names
+        text_model(config.model), budget, ledger, note, has_pairs=pairs, names=names
     )
     if target.is_paid or config.endpoint is not None:
         make_folder(ledger)
     elif config.budget is not None or config.ledger is not None:
         name = "budget" if config.budget is not None else "ledger"
         raise OptionError(f"--{name} is for --endpoint or a paid --model, and neither is given")
-    proposers = _proposers(config, ledger, spending, note)
+    proposers = _proposers(config, ledger, budget, note)
     context = _context(config, tree, topic, target, note)
     if config.topics:
         return _topics(config, context, proposers)
@@ -99,13 +82,7 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
 
 
 def class_names(config: AdaptSuggestConfig, tree: TestTree) -> ClassNames:
-    """Return which class of the model a name in the trees means.
-
-    Raises
-    ------
-    OptionError
-        No test uses a name of ``--classes``.
-    """
+    """Return which class of the model a name in the trees means."""
     names = ClassNames.of(config.classes)
     if names.by_tree:
         other = [] if config.other_tree is None else [read_tree(config.other_tree)]
@@ -114,26 +91,21 @@ def class_names(config: AdaptSuggestConfig, tree: TestTree) -> ClassNames:
 
 
 def _proposers(
-    config: AdaptSuggestConfig, ledger: Any, spending: Spending, note: Callable[[str], None]
+    config: AdaptSuggestConfig, ledger: Any, budget: Budget, note: Callable[[str], None]
 ) -> dict[str, Proposer]:
     templates = None if config.templates is None else read_templates(config.templates)
     found = offline_proposers(templates)
-    given = config.proposer or tuple(found) + ((Endpoint.name,) if config.endpoint else ())
+    given = config.proposer or tuple(found) + ((ENDPOINT,) if config.endpoint else ())
     if config.endpoint is not None:
-        if Endpoint.name not in given:
+        if ENDPOINT not in given:
             raise OptionError("--endpoint goes with --proposer endpoint; add it, or leave both out")
         share = config.proposals if config.topics else -(-config.proposals // len(given))
-        found[Endpoint.name] = Endpoint(
-            endpoint_api(config.endpoint),
-            ledger,
-            share,
-            lambda api: spending.purse(api).calls(api),
-            spending.note,
-            note,
-        )
+        found[ENDPOINT] = Endpoint(
+            endpoint_api(config.endpoint), ledger, share, budget, note
+        ).proposer
     for name in given:
         if name not in found:
-            raise OptionError(f"--proposer {name} needs {Endpoint.needs}")
+            raise OptionError(f"--proposer {name} needs {NEEDS}")
     return {name: found[name] for name in given}
 
 
@@ -158,7 +130,6 @@ def _context(
         _tree_scores(tree, topic, target, has_prompts=config.endpoint is not None),
         topic,
         pool,
-        target.answers,
         tuple(outputs),
         other,
         config.seed,
@@ -194,11 +165,8 @@ def _tests(
     bought: list[Family] = []
     idle = []
     for name, proposer in proposers.items():
-        # What asks the model about hundreds of texts is for models that cost nothing.
-        if name == "mixtures" and target.is_paid and name not in config.proposer:
-            continue
         own = proposer.families(context)
-        (bought if name == Endpoint.name else families).extend(own)
+        (bought if name == ENDPOINT else families).extend(own)
         if not own:
             idle.append(f"{name} needs {proposer.needs}")
             if name in config.proposer:

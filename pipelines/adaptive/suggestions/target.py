@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.pipelines.adaptive.paid_outputs import Purse, buy_outputs, read_endpoint
+from slicebeam.pipelines.adaptive.paid_outputs import Budget, buy_outputs
 from slicebeam.pipelines.adaptive.scoring import NEEDED, Models, Scored, needed_inputs, score_block
 from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
 from slicebeam.pipelines.changelist.adaptive import never_given_text
-from slicebeam.pipelines.config.shift import parse_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,54 +20,16 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.outputs import Outputs
     from slicebeam.pipelines.adaptive.text_models import Text, TextModel
     from slicebeam.pipelines.adaptive.tree import Test
-    from slicebeam.pipelines.config.shift import CallBudget
-    from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.transforms.storage.storage import StoragePath
 
 
-class Spending:
-    """One budget for the calls of several APIs.
-
-    Parameters
-    ----------
-    budget : as the user wrote it; None for any number of calls
-    """
-
-    def __init__(self, budget: str | None) -> None:
-        self._budget: CallBudget | None = None if budget is None else parse_budget(budget)
-        self._spent: dict[str, float] = {}
-
-    def purse(self, api: ApiFile) -> Purse:
-        """Return what an API may cost in all, beside what the others have cost."""
-        if self._budget is None:
-            return Purse(None)
-        others = sum(cost for key, cost in self._spent.items() if key != api.identity)
-        left = max(self._budget.amount - others, 0.0)
-        return Purse(replace(self._budget, amount=left), is_opened=others > 0)
-
-    def note(self, api: ApiFile, calls: int) -> None:
-        """Note how many calls of an API are paid, in all."""
-        money = self._budget is not None and self._budget.currency is not None
-        self._spent[api.identity] = calls * ((api.price or 0.0) if money else 1.0)
-
-
 class ModelUnderTest:
-    """Asks the model, and scores tests by what it answers.
-
-    Parameters
-    ----------
-    model : of an endpoint too, whose answers are bought
-    spending : the budget
-    ledger : folder of the paid answers
-    note : receives a line about what is bought
-    has_pairs : whether inputs are pairs of texts
-    names : which class of the model a name in the tree means
-    """
+    """Asks the model, and scores tests by what it answers."""
 
     def __init__(
         self,
         model: TextModel,
-        spending: Spending,
+        budget: Budget,
         ledger: StoragePath,
         note: Callable[[str], None],
         *,
@@ -77,7 +37,7 @@ class ModelUnderTest:
         names: ClassNames,
     ) -> None:
         self.model, self.has_pairs, self.names = model, has_pairs, names
-        self._spending, self._ledger, self._note = spending, ledger, note
+        self._budget, self._ledger, self._note = budget, ledger, note
         self._texts: dict[Text, str | None] = {}
 
     @property
@@ -99,19 +59,16 @@ class ModelUnderTest:
         """Return the model, of an endpoint with its answers to texts."""
         if not self.model.is_paid:
             return self.model
-        api = read_endpoint(self.model, "--model", has_pairs=self.has_pairs)
-        answered, paid, _ = buy_outputs(
+        answered, _, _ = buy_outputs(
             self.model,
             "--model",
             list(dict.fromkeys(texts)),
-            self._spending.purse(api),
+            self._budget,
             self._ledger,
-            self._ledger / "answers.parquet",
             lambda stage: self._note(stage.text),
             has_pairs=self.has_pairs,
             check_first=check_first,
         )
-        self._spending.note(api, paid.calls)
         return answered
 
     def answers(self, texts: Sequence[Text]) -> list[str]:
@@ -153,13 +110,7 @@ class ModelUnderTest:
         return score_block(tests, model, Models(model), has_pairs=self.has_pairs)
 
     def score_tree(self, table: pa.Table) -> Scored:
-        """Return the outputs and failure scores of tests, whose classes should be those of the model.
-
-        Raises
-        ------
-        InputError
-            The tests name classes that the model does not have.
-        """
+        """Return the outputs and failure scores of tests, whose classes should be those of the model."""
         models = Models(self.model)
         classes = TreeClasses.of(table, self.names, models)
         scored = self.score_table(table, partial(classes.check_first, self.model, "--model"))
@@ -169,13 +120,7 @@ class ModelUnderTest:
         return scored
 
     def refuse_foreign_classes(self, tests: Sequence[Test]) -> None:
-        """Refuse tests that name a class which the model is known not to have.
-
-        Raises
-        ------
-        InputError
-            There are such tests.
-        """
+        """Refuse tests that name a class which the model is known not to have."""
         TreeClasses.of(
             _table([one for one in tests if one.expectation]), self.names, Models(self.model)
         )

@@ -28,18 +28,6 @@ def judged(test: Test, output: str, score: float, label: Label) -> dict[str, str
     An expectation that says which class is right gives way to the verdict. One of another kind, such as
     ``should contain``, stays where it agrees.
 
-    Parameters
-    ----------
-    output : that was judged, as the tree names it
-    score : failure score of the test for this output; NaN where nobody knows
-
-    Raises
-    ------
-    InputError
-        There is no output to judge.
-
-    Examples
-    --------
     >>> from slicebeam.pipelines.adaptive.tree import Test
     >>> judged(Test("", "Not bad.", expectation="should output", value="negative"), "positive", 0.9, "pass")
     {'label': 'pass', 'output': 'positive', 'expectation': 'should output', 'value': 'positive'}

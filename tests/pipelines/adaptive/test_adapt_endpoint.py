@@ -11,8 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.run.lock_files import lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
 from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
 from tests.paid_bench import NO_PLAN, PaidBench, bench_fixture, fail
@@ -275,36 +273,15 @@ def test_an_output_may_be_a_long_text(bench):
     assert len(found.api.charged) == 2
 
 
-def test_folders_of_killed_runs_are_removed(bench):
-    found = bench(frame_of(5))
-    out = found.folder / "out"
-    dead, unlocked, living = (out / f"_scored-{name}" for name in ("dead", "unlocked", "living"))
-    for one in (dead, unlocked, living):
-        one.mkdir(parents=True)
-        (one / "answers-0.parquet").touch()
-    # A lock as a process leaves it that does not live any more.
-    lock = RunLock(living, lock_file(living))
-    lock.acquire()
-    text = (living / "lock").read_text()
-    (dead / "lock").write_text(re.sub(r'"pid": \d+', '"pid": 4194000', text))
-    found.bought()
-    assert found.names() == PUBLISHED | {"_scored-living"}
-    assert sorted(path.name for path in living.iterdir()) == ["answers-0.parquet", "lock"]
-    lock.release()
-    found.bought()
-    assert found.names() == PUBLISHED
-
-
 @pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
 @pytest.mark.slow
 def test_output_and_ledger_in_object_storage(bench, bucket):
     found = bench(frame_of(30))
     model = f"--model={found.file()}"
     tree = bucket.upload(found.folder / "tree.csv")
-    bucket.write("out/_scored-dead/answers-0.parquet", b"")
     for _ in range(2):
         assert run(["adapt", "run", tree, model, f"--output={bucket.uri}/out", "--quiet"]) == 0
-        assert {key for key in bucket.keys("out/") if "_scored" in key or "lock" in key} == set()
+        assert {key for key in bucket.keys("out/") if "lock" in key} == set()
     assert len(found.api.charged) == len(texts_of(found.frame))
     document = json.loads(bucket.read("out/changelist.json"))["adaptive"]
     assert document["paid"][0]["replayed"] == len(found.api.charged)
@@ -399,17 +376,15 @@ def test_killed_runs_pay_each_input_once(bench, commands, lost, times):
 
 
 @pytest.mark.slow
-def test_a_run_that_lives_keeps_its_folder(bench, commands):
+def test_two_runs_at_once(bench, commands):
     found = bench(frame_of(30), latency=(0.1, 0.2))
     found.file(concurrency=1)
     first = found.start(commands, found.arguments("--quiet"))
     found.wait_for(3, first)
-    (folder,) = (found.folder / "out").glob("_scored-*")
     ledger = f"--ledger={found.folder / 'own'}"
     own = f"--model={found.file('old', concurrency=30)}"
     second = [one for one in found.arguments("--quiet", ledger) if "--model" not in one]
     assert run([*second, own]) == 0
-    assert folder.exists()
     assert first.runs()
     ended = first.ended()
     # Whichever publishes last: both end, and nothing of either stays.
@@ -452,7 +427,7 @@ def test_a_signal_loses_nothing(bench, commands):
 def test_the_key_is_shown_nowhere(bench, capfd, monkeypatch, fault, code, said):
     found = bench(frame_of(30), faults={} if fault in NO_PLAN else {fault: 1.0})
     if fault == "crash":
-        monkeypatch.setattr("slicebeam.pipelines.adaptive.paid_outputs._write", fail)
+        monkeypatch.setattr("slicebeam.pipelines.adaptive.paid_outputs.AnsweredModel", fail)
     url = f"{found.struck(fault, monkeypatch)}/answer?key=${{API_KEY}}"
     found.file(url=url, retries=2)
     assert run(found.arguments("--json")) == code
@@ -464,7 +439,6 @@ def test_the_key_is_shown_nowhere(bench, capfd, monkeypatch, fault, code, said):
         assert "***" in printed.err
     if code:
         assert not (found.folder / "out" / "changelist.json").exists()
-        assert not list((found.folder / "out").glob("_scored-*"))
 
 
 def test_endpoints_that_nothing_can_be_asked_of(bench, capsys):

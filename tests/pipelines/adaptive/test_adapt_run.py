@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from slicebeam.pipelines import api
+from slicebeam.pipelines.adaptive.expectations import inputs_of
+from slicebeam.pipelines.adaptive.topics import below
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.reading import read_changelist
@@ -191,119 +192,146 @@ def test_wrong_input(tmp_path, capsys, options, message):
     assert adapt(HOTELS, out, *options) == 2
     assert message in capsys.readouterr().err
     assert not (out / "changelist.json").exists()
-    assert not list(out.glob("_scored*"))
 
 
 def import_suite(suite, to, *options):
     return run(["adapt", "import-checklist", str(suite), "--to", str(to), *options])
 
 
-def test_suites_of_pairs_and_their_expectations(tmp_path, capsys):
+def test_pairs_of_a_suite_are_scored(tmp_path):
     pairs = [["Who am I?", "Who am we?"], ["What is it?", "Where is it?"]]
+    typos = json.dumps([pairs[0], ["Who an I?", pairs[0][1]]])
     rows = [
-        ("MFT", "paraphrases", json.dumps(pairs[0]), 1, False),
-        ("MFT", "paraphrases", json.dumps(pairs[1]), 0, False),
-        ("INV", "typos", json.dumps([pairs[0], ["Who an I?", pairs[0][1]]]), None, True),
-        ("DIR", "symmetry", json.dumps([pairs[0], pairs[0][::-1]]), None, True),
+        ("MFT", "same", json.dumps(pairs[0]), 1, False),
+        ("MFT", "same", json.dumps(pairs[1]), 0, False),
+        ("INV", "typos", typos, None, True),
     ]
+    suite, tree, out = (tmp_path / name for name in ("suite.parquet", "tree.csv", "out"))
     frame = pd.DataFrame(rows, columns=["type", "test", "input", "label", "multi"])
-    frame["capability"] = "Vocabulary & more"
-    suite = tmp_path / "suite.parquet"
-    frame.to_parquet(suite)
-    expectations = tmp_path / "expect.yaml"
-    expectations.write_text(yaml.safe_dump({"classes": ["other", "same"]}))
-    tree = tmp_path / "tree.csv"
-    assert import_suite(suite, tree, "--expectations", str(expectations)) == 0
-    assert "1 tests are left out" in capsys.readouterr().err
-    read = read_tree(str(tree))
-    topic = "/Vocabulary%20%26%20more"
-    assert read.topics() == ["", topic, f"{topic}/paraphrases", f"{topic}/typos"]
-    out = tmp_path / "out"
-    assert adapt(tree, out, "--model", "own_models:pairs") == 0
-    tests = pq.read_table(out / "tests.parquet").to_pandas()
-    # The model sees both texts of a pair; an invariance compares pairs.
-    assert tests.set_index("expectation").passed.to_dict() == {
-        "should output": True,
-        "should have the same output as (tolerance=0.1)": False,
-    }
+    frame.assign(capability="Vocabulary & more").to_parquet(suite)
+    (tmp_path / "expect.yaml").write_text(
+        "classes: [other, same]\ntests: {same: {0: should not output same}}"
+    )
+    assert import_suite(suite, tree, "--expectations", str(tmp_path / "expect.yaml")) == 0
     assert import_suite(suite, tree) == 2
-    assert "exists; name a new file" in capsys.readouterr().err
-    lines = tmp_path / "tests_n500.txt"
-    lines.write_text("one\n\ntwo\n")
-    assert import_suite(lines, tmp_path / "lines.csv") == 0
-    assert "none is scored until it is labelled" in capsys.readouterr().err
-    assert adapt(tmp_path / "lines.csv", out, "--model", "own_models:words") == 2
-    assert "no test says what it expects (2: no label" in capsys.readouterr().err
-
-
-def sentiment_by_hand(suite):
-    """Score CheckList's cases with VADER and AFINN without the code under test."""
-    import sentiment_models
-
-    rules = {
-        "intensifiers": (-1, None, "neutral"),
-        "reducers": (1, None, "neutral"),
-        '"used to" should reduce': (1, None, "neutral"),
-        "add positive phrases": (-1, "polar", None),
-        "add negative phrases": (1, "polar", None),
+    labels = [(test.output, test.label) for test in read_tree(str(tree)).rows() if test.output]
+    assert labels == [("same", "pass"), ("same", "fail")]
+    assert adapt(tree, out, "--model", "own_models:pairs") == 0
+    # The model sees both texts of a pair; an invariance compares pairs.
+    tests = pq.read_table(out / "tests.parquet").to_pandas()
+    assert tests.groupby("topic").passed.all().to_dict() == {
+        "/Vocabulary%20%26%20more/same": True,
+        "/Vocabulary%20%26%20more/typos": False,
     }
-    inputs = zip(suite.input, suite.multi, strict=True)
-    cases = [json.loads(text) if multi else [text] for text, multi in inputs]
-    texts = sorted({text for case in cases for text in case})
-    found = pd.DataFrame({"topic": "/" + suite.capability + "/" + suite.test})
-    for column, function in (("new", sentiment_models.afinn), ("old", sentiment_models.vader)):
-        by_text = dict(zip(texts, function(texts), strict=True))
-        failed = []
-        for case, test, kind, label in zip(cases, suite.test, suite.type, suite.label, strict=True):
-            probabilities = np.array([by_text[text] for text in case])
-            predicted = probabilities.argmax(axis=1)
-            if kind == "MFT":
-                is_not_negative = pd.isna(label) or (test == "Q & A: no" and label == 1)
-                failed.append(bool(predicted[0] == 0 if is_not_negative else predicted[0] != label))
-            elif kind == "INV":
-                moved = np.abs(probabilities[:, predicted[0]] - probabilities[0, predicted[0]])
-                failed.append(bool(((predicted != predicted[0]) & (moved > 0.1))[1:].any()))
-            else:
-                sign, what, unless = rules[test]
-                value = probabilities[:, predicted[0]]
-                if what == "polar":
-                    value = probabilities[:, 2] - probabilities[:, 0]
-                is_excused = unless is not None and predicted[0] == 1
-                is_moved = bool((sign * (value[1:] - value[0]) > 0.1).any())
-                failed.append(None if is_excused else is_moved)
-        found[column] = failed
-    return found.dropna().astype({"new": bool, "old": bool})
 
 
-def compare_on_suite(suite, tmp_path):
-    path, tree, out = tmp_path / "suite.parquet", tmp_path / "tree.csv", tmp_path / "out"
-    suite.to_parquet(path)
+A, B, C = "Is Ann old?", "Is Ann very old?", "[sic] Ann?"
+FORMS = {
+    "a text": ("MFT", [A], "0", [(A, "", "0")]),
+    "a text in brackets": ("MFT", [C], "0", [(C, "", "0")]),
+    "a pair": ("MFT", [[A, B]], "1", [(A, B, "1")]),
+    "variants": ("MFT", [[A, B], [A, B, C]], "1", [(A, "", "1"), (B, "", "1")] + [(one, "", "1") for one in (A, B, C)]),
+    "variants with labels": ("MFT", [[A, B, C]], "[0, 1, 2]", [(A, "", "0"), (B, "", "1"), (C, "", "2")]),
+    "pairs": ("MFT", [[[A, B], [B, A]]], "1", [(A, B, "1"), (B, A, "1")]),
+    "variants compared": ("INV", [[A, B]], "", [(A, "", B)]),
+    "more variants compared": ("INV", [[A, B, C]], "", [(A, "", json.dumps([B, C]))]),
+    "pairs compared": ("INV", [[[A, B], [B, A]]], "", [(A, B, json.dumps([[B, A]]))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_all_forms_of_a_suites_input(tmp_path, suffix):
+    rows = [
+        (name, kind, case if isinstance(case, str) else json.dumps(case), label or None)
+        for name, (kind, cases, label, _) in FORMS.items()
+        for case in cases
+    ]
+    frame = pd.DataFrame(rows, columns=["test", "type", "input", "label"]).assign(capability="All")
+    suite, tree = tmp_path / f"suite.{suffix}", tmp_path / "tree.csv"
+    frame.to_parquet(suite) if suffix == "parquet" else frame.to_csv(suite, index=False)
+    assert import_suite(suite, tree) == 0
+    tests = [test for test in read_tree(str(tree)).rows() if test.label != "topic_marker"]
+    for name, (kind, _, _, expected) in FORMS.items():
+        own = [one for one in tests if one.topic == below("/All", name)]
+        said = [
+            (one.input, one.second_input, one.output if kind == "MFT" else one.value) for one in own
+        ]
+        assert said == expected, name
+    assert len({test.id for test in tests}) == len(tests)
+
+
+def test_what_of_a_suite_is_left_out(tmp_path, capsys):
+    rows = [
+        ("labelled", "MFT", "[1, 2, 3]", "1", False),
+        ("a function", "MFT", A, None, False),
+        ("alone", "INV", A, None, False),
+        ("no list", "INV", A, None, True),
+        ("empty", "MFT", "", "1", False),
+        ("odd", "XYZ", A, "1", False),
+        ("symmetry", "DIR", json.dumps([A, B]), None, True),
+    ]
+    frame = pd.DataFrame(rows, columns=["test", "type", "input", "label", "multi"])
+    suite, tree = tmp_path / "suite.parquet", tmp_path / "tree.csv"
+    frame.assign(capability="All").to_parquet(suite)
+    assert import_suite(suite, tree, "--json") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {
+        "tree": str(tree), "tests": 1, "cases": 1,
+        "left_out": {"a function": "it has no label", "symmetry": "its direction"},
+        "unread": {
+            "one input alone, where INV and DIR compare several": 1,
+            "the input is not a JSON list, and multi is true": 1,
+            "no test, or no text as input": 1,
+            "type 'XYZ' is not MFT, INV or DIR": 1,
+        },
+    }  # fmt: skip
+    (test,) = [one for one in read_tree(str(tree)).rows() if one.label == "pass"]
+    assert test.input == "[1, 2, 3]"
+    assert "1 rows could not be read: type 'XYZ' is not MFT, INV or DIR" in said.err
+    frame.iloc[1:].to_parquet(suite)
+    for file, message in (
+        ("suite.parquet", "unknown column 'capability'"),
+        ("suite.pkl", "a suite is a table, .parquet or .csv"),
+        ("nowhere.csv", "no such file"),
+        ("broken.parquet", "it can't be read"),
+    ):
+        (tmp_path / "broken.parquet").write_text("no Parquet")
+        assert import_suite(tmp_path / file, tmp_path / "other.csv") == 2
+        assert message in capsys.readouterr().err
+    frame.iloc[1:].assign(capability="All").to_parquet(suite)
+    assert import_suite(suite, tmp_path / "other.csv") == 2
+    assert "nothing in it can be imported" in capsys.readouterr().err
+
+
+def test_the_expectations_of_checklists_sentiment_suite(tmp_path):
+    """What each test of the suite expects, as the functions that made it say."""
+    tree = tmp_path / "tree.csv"
     options = ["--expectations", str(EXAMPLES / "checklist_sentiment.yaml")]
-    assert import_suite(path, tree, *options) == 0
-    models = ["--model", "sentiment_models:afinn", "--baseline-model", "sentiment_models:vader"]
-    assert adapt(tree, out, *models) == 0
-    expected = topics_of(sentiment_by_hand(suite))
-    document = json.loads((out / "changelist.json").read_text())
-    from urllib.parse import unquote
-
-    for one in document["adaptive"]["topics"]:
-        one["topic"] = unquote(one["topic"])
-    (out / "changelist.json").write_text(json.dumps(document))
-    return check_topics(out, expected)
-
-
-@pytest.fixture(scope="module")
-def suite():
-    pytest.importorskip("vaderSentiment")
-    pytest.importorskip("afinn")
-    return pd.read_parquet(EXAMPLES / "checklist_sentiment.parquet")
-
-
-@pytest.mark.slow
-def test_checklists_sentiment_suite_by_vader_and_afinn(tmp_path, suite):
-    few = suite.groupby("test", sort=False).head(12).reset_index(drop=True)
-    document = compare_on_suite(few, tmp_path)
-    states = {one["rule"] for one in document["adaptive"]["topics"]}
-    assert {"broken", "failing", "passing"} <= states
-    assert any(one.get("significant") == "broken" for one in document["adaptive"]["topics"])
-    assert any("excused" in reason for reason in document["adaptive"]["unscored"])
+    assert import_suite(EXAMPLES / "checklist_sentiment.parquet", tree, *options) == 0
+    suite = pd.read_parquet(EXAMPLES / "checklist_sentiment.parquet")
+    found = pd.read_csv(tree, index_col=0, dtype=str, keep_default_na=False)
+    found = found[found.label != "topic_marker"].set_index("topic", append=True)
+    reduces = "should not score {} than (tolerance=0.1, unless=neutral)"
+    adds = "should not score {} than (class=positive - negative, tolerance=0.1)"
+    directions = {
+        "intensifiers": reduces.format("higher"),
+        "reducers": reduces.format("lower"),
+        '"used to" should reduce': reduces.format("lower"),
+        "add positive phrases": adds.format("higher"),
+        "add negative phrases": adds.format("lower"),
+    }
+    names = ["negative", "neutral", "positive"]
+    for (capability, name), cases in suite.groupby(["capability", "test"], sort=False):
+        own = found.xs(below(below("", capability), name), level="topic")
+        assert len(own) == len(cases)
+        for test, case in zip(own.itertuples(), cases.itertuples(), strict=True):
+            texts = json.loads(case.input) if case.multi else [case.input]
+            assert test.input == texts[0]
+            if case.type == "MFT":
+                not_negative = pd.isna(case.label) or (name == "Q & A: no" and case.label == 1)
+                said = ("negative", "fail") if not_negative else (names[int(case.label)], "pass")
+                assert (test.output, test.label, test.expectation) == (*said, "")
+            else:
+                same = "should have the same output as (tolerance=0.1)"
+                assert test.expectation == directions.get(name, same)
+                assert inputs_of(test.value) == texts[1:]

@@ -1,8 +1,5 @@
 """Failure scores of all expectations, against sums by hand and their own promise."""
 
-import io
-import os
-import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,14 +14,13 @@ from slicebeam.metrics.adaptive.failure_scores import (
     output_failure,
     state_by_rule,
 )
-from slicebeam.metrics.errors import FileError, InputError, OptionError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.adaptive.expectations import (
     EXPECTATIONS,
     as_value,
     inputs_of,
     parse_expectation,
 )
-from slicebeam.pipelines.adaptive.inert_pickle import Inert, read_inert
 from slicebeam.pipelines.adaptive.outputs import as_outputs
 from slicebeam.pipelines.adaptive.scoring import Models, scorable_tests, score_block
 from slicebeam.pipelines.adaptive.text_models import TextModel, _FunctionModel
@@ -86,7 +82,6 @@ _FAKES = {
     "classes": lambda texts: [CLASSES[int(np.argmax(PROBABILITIES[one]))] for one in texts],
     "numbers": lambda texts: [float(PROBABILITIES[one][2]) for one in texts],
     "echo": lambda texts: [f"{one}, she said" for one in texts],
-    "inverse": lambda texts: [one.removesuffix(", she said").upper() for one in texts],
     "toxic": lambda texts: np.array([(0.0, 0.4, 0.6) if "bad" in one else (0.9, 0, 0.1) for one in texts]),
     "pairs": lambda texts: [str(one[0] == one[1]) for one in texts],
 }  # fmt: skip
@@ -94,8 +89,8 @@ _FAKES = {
 
 def scores(model, *tests, pairs=False):
     table = scorable_tests(TestTree.of_tests(tests)).table
-    new, inverse, classifier = (_Fake(name, "function") for name in (model, "inverse", "toxic"))
-    models = Models(new, None, inverse, classifier)
+    new, classifier = (_Fake(name, "function") for name in (model, "toxic"))
+    models = Models(new, None, classifier)
     scored = score_block(table, models.new, models, has_pairs=pairs)
     return [pytest.approx(one, nan_ok=True) for one in scored.failures.tolist()]
 
@@ -144,7 +139,6 @@ def test_every_expectation_has_the_score_that_its_words_say():
             (expects("should not contain", "she"), 1),
             (expects("should start with", "good"), 0),
             (expects("should not start with", "good"), 1),
-            (expects("should be invertible"), 0),
             (expects("should not be classified as", "pos", "bad"), 0.6),
             (expects("should not be classified as", "pos"), 0.1),
         ],
@@ -161,7 +155,7 @@ def test_every_expectation_has_the_score_that_its_words_say():
 
 def test_each_kind_is_in_the_test_above():
     """A row that is added to the table has no score here yet."""
-    assert len(EXPECTATIONS) == 11
+    assert len(EXPECTATIONS) == 10
 
 
 def test_what_expects_nothing_is_counted():
@@ -318,21 +312,3 @@ def test_scores_do_not_depend_on_the_texts_beside(top_k, has_config):
         named = SimpleNamespace(outputs=model)
         scored = [score_block(block, named, Models(None), has_pairs=False) for block in blocks]
         assert np.concatenate([one.failures for one in scored]) == pytest.approx(expected)
-
-
-def test_nothing_of_a_pickle_runs():
-    class Bomb:
-        def __reduce__(self):
-            return (os.getenv, ("HOME",))
-
-    values = {"data": ["a", ("b", "c")], "labels": np.int64(-3), "bomb": Bomb(), "n": [1.5]}
-    content = pickle.dumps(values)
-    # A real load runs what it says.
-    assert pickle.loads(content)["bomb"] == os.environ["HOME"]
-    found = read_inert(io.BytesIO(content), "x.pkl")
-    assert found["data"] == ["a", ("b", "c")]
-    assert found["n"] == [1.5]
-    assert isinstance(found["bomb"], Inert)
-    assert (found["bomb"].name, found["bomb"].arguments) == ("getenv", ("HOME",))
-    with pytest.raises(FileError, match="is no pickle that can be read"):
-        read_inert(io.BytesIO(b"no pickle"), "x.pkl")

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.pipelines.adaptive import scoring
 from slicebeam.pipelines.cli import run
 from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
@@ -19,7 +20,7 @@ PHRASES = (
     *("should have the same output as", "should be the same as for"),
     *("should not score lower than", "should not score higher than", "should not be less than for"),
     *("should contain", "should not contain", "should start with", "should not start with"),
-    *("should be invertible", "should not be classified as"),
+    "should not be classified as",
 )
 LABELS = ("pass", "fail", "pass", "fail", "off_topic", "", "Unknown")
 TOLERANCES = ("0", "0.125", "0.1", "0.5", "2")
@@ -113,7 +114,7 @@ def one_run(seed, trees, folder):
 
     def judged(kind, name):
         model, classifier = partial(models.output, kind, name), partial(models.output, checker, "c")
-        fails = [failed(test, model, models.back, classifier) for test in rows]
+        fails = [failed(test, model, classifier) for test in rows]
         return pd.Series(fails, frame.index, dtype=object)
 
     frame["new"] = judged(new, "1")
@@ -122,7 +123,6 @@ def one_run(seed, trees, folder):
     known = frame.dropna()
     options = [f"--model={models.__name__}:{new}_1", f"--output={out}", "--quiet"]
     options += [f"--baseline-model={models.__name__}:{old}_2"] if has_old else []
-    options += [f"--inverse-model={models.__name__}:inverse"]
     options += [f"--output-classifier={models.__name__}:classifier_{checker}"]
     options += [f"--classes={','.join(f'{name}={name}' for name in names)}"]
     code = run(["adapt", "run", str(path), *options])
@@ -164,5 +164,7 @@ LATER = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(RUNS // 2,
 
 
 @pytest.mark.parametrize("seed", [*range(RUNS // 2), *LATER])
-def test_random_trees(seed, tmp_path):
+def test_random_trees(seed, tmp_path, monkeypatch):
+    # Several blocks, the last of which is not full.
+    monkeypatch.setattr(scoring, "BLOCK", 50)
     one_run(seed, TREES // RUNS, tmp_path)

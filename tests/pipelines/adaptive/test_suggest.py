@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import api, cli
-from slicebeam.pipelines.adaptive.proposers.registry import ENDPOINT, OFFLINE
+from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT
+from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
 from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
@@ -84,7 +86,7 @@ def test_suggestions_are_a_tree_with_the_failing_tests_first(tree):
 def test_a_topic_gets_its_own(tree):
     found, _ = run(tree, topic="/Rooms", proposals=5)
     assert {one.test.topic.split("/")[1] for one in found.tests} == {"Rooms"}
-    assert {one.proposer for one in found.yields} <= {"mined", "perturbations"}
+    assert {one.proposer for one in found.yields} == {"mined"}
     with pytest.raises(InputError, match="nothing new can be proposed in /New topic: templates n"):
         run(tree, topic="/New topic")
     found, notes = run(tree, topic="/Rooms", proposer=("mined,neighbours",), proposals=200)
@@ -108,9 +110,13 @@ def test_pairs_of_texts(tmp_path):
         Test("/Same", text, expectation="should output", value="yes", second_input=text)
         for text in texts
     ]
-    write_tree(TestTree.of_tests(tests), str(tmp_path / "pairs.csv"))
-    found, _ = run(tmp_path / "pairs.csv", by="equal_pairs", proposals=10)
-    assert {one.test.second_input for one in found.tests} <= set(texts)
+    write_tree(TestTree.of_tests(tests[:1]), str(tmp_path / "pairs.csv"))
+    others = [replace(test, second_input=f"{test.input} Now?") for test in tests[1:]]
+    write_tree(TestTree.of_tests(others), str(tmp_path / "others.csv"))
+    other = {"other_tree": str(tmp_path / "others.csv")}
+    found, _ = run(tmp_path / "pairs.csv", by="equal_pairs", proposals=10, **other)
+    pairs = {(one.test.input, one.test.second_input) for one in found.tests}
+    assert pairs == {(text, f"{text} Now?") for text in texts[1:]}
     assert all(one.fails and one.test.output == "no" for one in found.tests)
 
 
@@ -159,14 +165,14 @@ def test_what_is_printed(tree, capsys):
 def test_from_the_command_line(tree, capsys):
     model = f"{__name__}:likes_good"
     given = ["adapt", "suggest", str(tree), "--model", model, "--topic", "/Rooms", "-k", "3"]
-    assert cli.run([*given, "--proposer", "mined,perturbations", "--json"]) == 0
+    assert cli.run([*given, "--proposer", "mined,neighbours", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["suggestions"]) == 3
     assert cli.run([*given, "--proposer", "minde"]) == 2
     assert "did you mean 'mined'?" in capsys.readouterr().err
 
 
 def test_from_python(tree):
-    found = api.adapt.suggest(str(tree), model=f"{__name__}:likes_good", topic="/Rooms")
+    found = api.adapt.suggest(str(tree), model=f"{__name__}:likes_good")
     assert len(found.tests) == 25
     assert Path(found.path) == tree.parent / "tree.suggestions.csv"
 
@@ -205,4 +211,4 @@ def test_wrong_options(options, message, tree, monkeypatch):
 
 
 def test_the_help_names_all_proposers():
-    assert (*OFFLINE, ENDPOINT) == PROPOSERS
+    assert (*offline_proposers(), ENDPOINT) == PROPOSERS

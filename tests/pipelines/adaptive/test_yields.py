@@ -15,10 +15,11 @@ import pytest
 
 from slicebeam.pipelines.adaptive.class_names import ClassNames
 from slicebeam.pipelines.adaptive.outputs import as_outputs
+from slicebeam.pipelines.adaptive.paid_outputs import Budget
 from slicebeam.pipelines.adaptive.proposers.families import Context
-from slicebeam.pipelines.adaptive.proposers.registry import OFFLINE, offline_proposers
+from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
-from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest, Spending
+from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.tree import TestTree
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -93,7 +94,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
     }
     model = Model(make(sentences))
     how = {"has_pairs": False, "names": ClassNames({})}
-    target = ModelUnderTest(model, Spending(None), storage_path("none"), print, **how)
+    target = ModelUnderTest(model, Budget(None), storage_path("none"), print, **how)
 
     def fails(one):
         if not one.family.is_guess:
@@ -110,7 +111,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         for number in range(ROUNDS):
             tests = list(tree.rows())
             scores = target.score(tests).failures if tests else np.zeros(0)
-            context = Context(tree, scores, "", pool, target.answers, OUTPUTS, seed=seed)
+            context = Context(tree, scores, "", pool, OUTPUTS, seed=seed)
             proposers = offline_proposers().values()
             families = [family for one in proposers for family in one.families(context)]
             suggestions = scored(draw(context, families, PROPOSALS), target.score)
@@ -124,7 +125,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
     assert random > 10
     assert found[:, -1].mean() >= 3 * random
     proposed = {one.proposer for one in yields(last)}
-    assert proposed == set(OFFLINE) - {"tree"}
+    assert proposed == set(offline_proposers()) - {"tree"}
 
 
 def _judged(one, clear):
