@@ -546,7 +546,7 @@ def shift(
     seed: int = 0,
     difficulty: str | None = None,
     bins: int = 3,
-    method: Literal["plus", "masa", "proportional", "uniform"] | None = None,
+    method: Literal["plus", "masa", "proportional"] | None = None,
     focus: str | None = None,
     price: float | None = None,
     by: str | None = None,
@@ -587,7 +587,7 @@ def shift(
     seed : Random seed for drawing items.
     difficulty : Column of confidence values, from the old API or a cheap model. Its quantile bins are strata.
     bins : Number of quantile bins of `difficulty`.
-    method : plus: sample most where most changed, with the old predictions as a control variate. masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size. uniform: all items alike. By default plus with `old_prediction`, else proportional.
+    method : plus: sample most where most changed, with the old predictions as a control variate. masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size. By default plus with `old_prediction`, else proportional.
     focus : What counts: accuracy (the right predictions), one cell LABEL:PREDICTION, or a table of the columns label, prediction and weight. Calls go where its error is largest; `target_error` and `fail_on` judge it alone. By default all cells alike.
     price : Price of a call, in the currency of the `api` file or of `budget`, otherwise USD. By default 'price' of the `api` file.
     by : Column whose values are slices, to report the shift of each too.

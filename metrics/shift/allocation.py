@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.strata import Sample, Strata
@@ -105,24 +103,14 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
     return stratum[order[:calls]]
 
 
-def masa_order(
-    strata: Strata, sample: Sample, calls: int, *, replacement: bool = False
-) -> IntArray:
+def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     """Return the strata of the next calls by MASA's rule (Algorithm 1): int64 [R, calls].
 
     Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
     σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch the answers are not known yet: N_s is counted
     up, σ̂_s stays. With weights σ̂²_s is Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is
-    multiplied by √u_s, of `static_weights`.
-
-    Parameters
-    ----------
-    strata, sample : the pool and what was counted
-    calls : int
-        1 is the published algorithm.
-    replacement : bool
-        Whether an item may be asked again; else a stratum that is used up is passed over, and −1 is
-        returned where all are.
+    multiplied by √u_s, of `static_weights`. A stratum that is used up is passed over, and −1 is
+    returned where all are. One call at a time is the published algorithm.
     """
     share, sizes = strata.share, strata.sizes
     known = np.maximum(sample.asked.astype(np.float64), 1)
@@ -134,7 +122,6 @@ def masa_order(
     variance = squares / np.maximum(sample.asked - 1, 1)
     spread = np.sqrt(np.maximum(np.where(sample.asked > 1, variance, 0), 0))
     unit = np.sqrt(strata.pair_weight / 2)
-    limit = np.broadcast_to(np.inf if replacement else sizes, sizes.shape)
 
     def score(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
         counted = np.maximum(count, 1)
@@ -142,14 +129,14 @@ def masa_order(
         with_bonus: FloatArray = share[at[1]] / counted * (spread[at[0], at[1]] + bonus)
         return with_bonus
 
-    return greedy_order(score, sample.asked, np.minimum(sizes, _AT_FIRST), limit, calls)
+    return greedy_order(score, sample.asked, np.minimum(sizes, _AT_FIRST), sizes, calls)
 
 
 def greedy_order(
     score: Callable[[tuple[IntArray, IntArray], IntArray], FloatArray],
     asked: IntArray,
     first: IntArray,
-    limit: NDArray[np.number],
+    limit: IntArray,
     calls: int,
 ) -> IntArray:
     """Return the strata of the next calls, of which each is the one with the largest score.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from slicebeam.metrics.shift.halves import counts_of, differences
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.halves import Counts
     from slicebeam.metrics.shift.strata import Sample, Strata
 
@@ -198,12 +199,7 @@ class Slices:
 
 
 def estimate(
-    strata: Strata,
-    sample: Sample,
-    *,
-    control: bool = True,
-    replacement: bool = False,
-    slices: Slices | None = None,
+    strata: Strata, sample: Sample, *, control: bool = True, slices: Slices | None = None
 ) -> MatrixEstimate:
     """Return the new confusion matrix, its variances, and the inputs of the stopping rule.
 
@@ -220,8 +216,6 @@ def estimate(
     strata, sample : the pool, and what was counted of it
     control : bool
         Whether the old predictions are used, where they are known; else λ = 0.
-    replacement : bool
-        Whether items were drawn with replacement, so that there is no finite population correction.
     slices : Slices, optional
         The matrices of these are estimated instead: `sample` then has N_s of the whole pool and, in
         place of runs, the counts of each slice's items alone. See Notes.
@@ -265,10 +259,9 @@ def estimate(
     matrix = ratio * slices.labels[:, :, None]
     if slices.old is not None:
         matrix += np.where(seen[:, :, None] > 0, factor, 1.0) * slices.old
-    if not replacement:
-        left = 1 - asked / strata.sizes
-        # All of a stratum's items in two halves sum to its size except for rounding.
-        weights = weights * np.where(left > _ROUNDING, left, 0)
+    left = 1 - asked / strata.sizes
+    # All of a stratum's items in two halves sum to its size except for rounding.
+    weights = weights * np.where(left > _ROUNDING, left, 0)
     centre = ratio[:, strata.row]
     members = inside[:, :, None]
     spread = _sample_variance(
@@ -284,7 +277,7 @@ def estimate(
     total = (spread * strata.squared_weights).sum(axis=2)
     weighted = variance if strata.weights is None else variance * np.square(strata.weights)
     right = _right(strata)
-    # One cell of a label is right, but of a whole matrix in one row several are.
+    # At most one cell of a label is right.
     mean = (centre * right).sum(axis=2)
     of_right = _sample_variance(
         ((squares - 2 * mean[:, :, None] * counted) * right).sum(axis=2) + np.square(mean) * inside,
@@ -292,28 +285,36 @@ def estimate(
         asked,
     )
     return MatrixEstimate(
-        matrix,
-        variance,
-        unseen,
-        np.broadcast_to(slices.labels, unseen.shape),
-        (matrix * _right_cells(strata)).sum(axis=(1, 2)),
-        (weights * of_right).sum(axis=1),
-        np.sqrt(np.square(unseen).sum(axis=1)),
-        used,
-        (weights * total).sum(axis=1),
-        np.sqrt((strata.pair_weight * np.square(weights) * total / asked).sum(axis=1)),
-        (strata.pair_weight * strata.share * weights / asked).sum(axis=1),
-        2 * np.square(weighted).sum(axis=(1, 2)),
+        matrix=matrix,
+        variance=variance,
+        unseen=unseen,
+        label_share=np.broadcast_to(slices.labels, unseen.shape),
+        accuracy=strata.accuracy(matrix),
+        accuracy_variance=(weights * of_right).sum(axis=1),
+        accuracy_unseen=np.sqrt(np.square(unseen).sum(axis=1)),
+        reliance=used,
+        loss=(weights * total).sum(axis=1),
+        loss_error=np.sqrt((strata.pair_weight * np.square(weights) * total / asked).sum(axis=1)),
+        loss_unseen=(strata.pair_weight * strata.share * weights / asked).sum(axis=1),
+        loss_spread=2 * np.square(weighted).sum(axis=(1, 2)),
     )
 
 
+def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
+    """Return the estimate of a method from what its runs counted.
+
+    ``plus`` uses the old predictions; the accuracy of ``masa`` gets an error that covers its bias
+    (`starved_variance`).
+    """
+    found = estimate(strata, sample, control=method == "plus")
+    if method != "masa":
+        return found
+    variance = starved_variance(strata, sample, found.accuracy_unseen)
+    return replace(found, accuracy_variance=variance)
+
+
 def starved_variance(
-    strata: Strata,
-    sample: Sample,
-    unseen: FloatArray,
-    cells: FloatArray | None = None,
-    *,
-    replacement: bool = False,
+    strata: Strata, sample: Sample, unseen: FloatArray, cells: FloatArray | None = None
 ) -> FloatArray:
     """Return a mean squared error of a sum of cells that also covers MASA's bias: float64 [R].
 
@@ -341,7 +342,7 @@ def starved_variance(
     judged = cells.any(axis=1)
     asked = sample.asked.astype(np.float64)
     hits = (sample.new * cells).sum(axis=2)
-    left = np.ones_like(asked) if replacement else np.maximum(1 - asked / strata.sizes, 0)
+    left = np.maximum(1 - asked / strata.sizes, 0)
     weights = np.where(judged, np.square(strata.share) / asked * left, 0)
     middle = (hits + 1) / (asked + 2)
     squares = (sample.new * np.square(cells)).sum(axis=2)
@@ -439,24 +440,10 @@ def _whole(strata: Strata) -> Slices:
     return Slices(np.ones(1), strata.label_share[None], old)
 
 
-def _right_cells(strata: Strata) -> FloatArray:
-    """Return 1 for the cells of right predictions: float64 [L, P]."""
-    cells = np.zeros(strata.shape)
-    # A stratum's label, which where the classes are cells of a matrix is the only one.
-    np.maximum.at(cells, strata.row, _right(strata))
-    return cells
-
-
 def _right(strata: Strata) -> FloatArray:
     """Return 1 where a prediction is right in a stratum: float64 [S, P]."""
-    labels, predictions = strata.shape
-    if labels == 1:
-        # The cells of a whole matrix, several of which are right.
-        right = np.zeros(predictions)
-        right[strata.right[strata.right >= 0]] = 1
-        return np.broadcast_to(right, (strata.count, predictions))
     of_label = strata.right[strata.row][:, None]
-    is_right: FloatArray = (of_label == np.arange(predictions)).astype(np.float64)
+    is_right: FloatArray = (of_label == np.arange(strata.shape[1])).astype(np.float64)
     return is_right
 
 

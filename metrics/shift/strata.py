@@ -79,6 +79,12 @@ class Strata:
         """C°, Pr(label = i, old prediction = j): float64 [L, P]."""
         return self.members @ (self.share[:, None] * self.old_shares)
 
+    def accuracy(self, matrix: FloatArray) -> FloatArray:
+        """Return the share of right predictions in matrices: float64 [...] of [..., L, P]."""
+        known = np.flatnonzero(self.right >= 0)
+        accuracy: FloatArray = matrix[..., known, self.right[known]].sum(axis=-1)
+        return accuracy
+
     @cached_property
     def squared_weights(self) -> FloatArray:
         """W² of the cells that each stratum's answers fall into: float64 [S, P]."""
@@ -96,12 +102,6 @@ class Strata:
             return np.full(self.count, 2.0)
         pair: FloatArray = np.sort(self.squared_weights, axis=1)[:, -2:].sum(axis=1)
         return pair
-
-    def by_label(self) -> Strata:
-        """Return the same pool with one stratum a label."""
-        old = None if self.old is None else (self.members @ self.old).astype(np.int64)
-        sizes = (self.members @ self.sizes).astype(np.int64)
-        return Strata(np.arange(self.shape[0]), sizes, self.shape, self.right, old, self.weights)
 
 
 @dataclass
@@ -144,16 +144,10 @@ class Sample:
         cls, runs: int, strata: int, predictions: int, weights: FloatArray | None = None
     ) -> Sample:
         """Return the counts before any query."""
-        cells = (runs, strata, predictions)
-        sample = cls._counted(
-            np.zeros((runs, strata), np.int64), *(np.zeros(cells, np.int64) for _ in range(3))
-        )
-        sample.weights = weights
-        return sample
-
-    @classmethod
-    def _counted(cls, asked: IntArray, new: IntArray, old: IntArray, both: IntArray) -> Sample:
-        return cls(asked, new, old, both, np.square(new).sum(axis=2), np.zeros(asked.shape))
+        asked, squares = (np.zeros((runs, strata), np.int64) for _ in range(2))
+        new, old, both = (np.zeros((runs, strata, predictions), np.int64) for _ in range(3))
+        products = np.zeros((runs, strata))
+        return cls(asked, new, old, both, squares, products, weights=weights)
 
     @property
     def calls(self) -> IntArray:
@@ -190,41 +184,3 @@ class Sample:
                 row = stratum[made]
                 product = self.weights[row, answers] * self.weights[row, before]
                 np.add.at(self.products.reshape(-1), place, product)
-
-    def by_label(self, strata: Strata) -> Sample:
-        """Return the counts in one stratum a label."""
-        members = strata.members.astype(np.int64)
-        return Sample._counted(
-            self.asked @ members.T,
-            *(
-                np.einsum("ls,rsp->rlp", members, counts)
-                for counts in (self.new, self.old, self.both)
-            ),
-        )
-
-    def of_cells(self, strata: Strata) -> tuple[Strata, Sample]:
-        """Return the pool as a single stratum whose classes are the cells of the matrix.
-
-        This is how a sample that was drawn from the whole pool alike is summed up.
-        """
-        labels, predictions = strata.shape
-        runs = self.asked.shape[0]
-        grouped = self.by_label(strata)
-        counts = (
-            each.reshape(runs, 1, labels * predictions)
-            for each in (grouped.new, grouped.old, grouped.both)
-        )
-        whole = Sample._counted(grouped.asked.sum(axis=1, keepdims=True), *counts)
-        old = strata.by_label().old
-        right = np.where(strata.right >= 0, np.arange(labels) * predictions + strata.right, -1)
-        return (
-            Strata(
-                np.zeros(1, np.int64),
-                strata.sizes.sum(keepdims=True),
-                (1, labels * predictions),
-                right,
-                None if old is None else old.reshape(1, -1),
-                None if strata.weights is None else strata.weights.reshape(1, -1),
-            ),
-            whole,
-        )

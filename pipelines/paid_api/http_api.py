@@ -195,7 +195,8 @@ class _Purchase:
         left = None if most_calls is None else max(most_calls - ledger.calls, 0)
         self.items = list(wanted.values())[:left]
         self._answered = 0
-        self._shown, self._reason = "", None
+        self._shown = ""
+        self._reason: str | None = None
         self._proven = self.api.stop_after == 0
         self._ended = asyncio.Event()
         self._failure: Exception | None = None

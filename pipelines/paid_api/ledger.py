@@ -78,6 +78,9 @@ class Ledger:
         self.answers, self.bodies = MappingProxyType(self._answers), MappingProxyType(self._bodies)
         self._waiting: deque[dict[str, Any]] = deque()
         self._failure = ""
+        # What begins a new segment, once.
+        self._head = b""
+        self._segment: _FileSegment | _ObjectSegment
         # Its one thread writes all waiting records together: a thousand records cost one write.
         self._writer: ThreadPoolExecutor | None = None
 
@@ -119,8 +122,11 @@ class Ledger:
             number, after = ledger._read()
             head = {"kind": "ledger", "version": _VERSION, "identity": ledger._identity}
             ledger._head = _line({**head, "created_at": _now(), "after": after})
-            is_object = isinstance(folder, ObjectPath)
-            ledger._segment = (_ObjectSegment if is_object else _FileSegment)(folder, number)
+            ledger._segment = (
+                _ObjectSegment(folder, number)
+                if isinstance(folder, ObjectPath)
+                else _FileSegment(folder, number)
+            )
             ledger._writer = ThreadPoolExecutor(1)
         except BaseException:
             lock.release()

@@ -14,9 +14,9 @@ from slicebeam.metrics.shift.estimates import (
     cell_p_values,
     estimate,
     stratum_variances,
+    summarise,
     weighted_sum,
 )
-from slicebeam.metrics.shift.simulation import summarise
 from slicebeam.metrics.shift.stopping import error_bound
 from slicebeam.metrics.shift.strata import Sample
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
@@ -117,7 +117,7 @@ class ShiftFindings:
 def old_of_pool(strata: Strata) -> Old:
     """Return the old matrix from the old predictions of the pool."""
     matrix = strata.old_matrix
-    return Old(matrix, np.zeros(matrix.shape), _accuracy(strata, matrix), 0.0)
+    return Old(matrix, np.zeros(matrix.shape), float(strata.accuracy(matrix)), 0.0)
 
 
 def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeList, uri: str) -> Old:
@@ -166,12 +166,9 @@ def old_of_document(strata: Strata, pool: LabelledPool, document: ShiftChangeLis
     half = max((overall.hi or 0.0) - middle, middle - (overall.lo or 0.0))
     error = half / stats.norm.isf((1 - shift.confidence) / 2)
     scaled = matrix * scale[:, None]
-    return Old(scaled, errors * scale[:, None], _accuracy(strata, scaled), float(error), warnings)
-
-
-def _accuracy(strata: Strata, matrix: FloatArray) -> float:
-    known = np.flatnonzero(strata.right >= 0)
-    return float(matrix[known, strata.right[known]].sum())
+    return Old(
+        scaled, errors * scale[:, None], float(strata.accuracy(scaled)), float(error), warnings
+    )
 
 
 def find(
@@ -182,7 +179,7 @@ def find(
     The p-values of cells are those that the intervals stand for, and are corrected by Benjamini and
     Hochberg over all cells that either matrix could fill.
     """
-    found = summarise(method, assessed.strata, assessed.sample, replacement=False)
+    found = summarise(method, assessed.strata, assessed.sample)
     # Calls that follow other cells leave strata with a few answers, which may agree by chance.
     widened = focus not in (None, ACCURACY)
     error = np.hypot(found.accuracy_errors(widened=widened), old.accuracy_error)
@@ -215,12 +212,8 @@ def _focused(
     least = float(strata.label_share @ weights.min(axis=1))
     most = float(strata.label_share @ weights.max(axis=1))
     before, new = (float((weights * each).sum()) for each in (old.matrix, whole.new))
-    cells = weights
-    if method == "uniform":
-        strata, sample = sample.of_cells(strata)
-        cells = weights.reshape(1, -1)
     is_plus, is_masa = method == "plus", method == "masa"
-    error = float(weighted_sum(strata, sample, cells, control=is_plus, starved=is_masa).error[0])
+    error = float(weighted_sum(strata, sample, weights, control=is_plus, starved=is_masa).error[0])
     half = float(stats.norm.isf((1 - confidence) / 2)) * error
     old_error = float(np.sqrt(np.square(weights * old.errors).sum()))
     return _change(
@@ -341,15 +334,13 @@ def find_slices(
         return []
     sample, calls = _counted(assessed, pool, used)
     found = estimate(strata, sample, control=method == "plus", slices=measured_slices)
-    right = np.zeros(strata.shape)
-    known = np.flatnonzero(strata.right >= 0)
-    right[known, strata.right[known]] = 1
+    before = strata.accuracy(measured_slices.old)
     errors = found.accuracy_errors(widened=True)
     low, high = found.accuracies(confidence, widened=True)
     results = []
     for run, number in enumerate(used.tolist()):
         change = _change(
-            float((measured_slices.old[run] * right).sum()),
+            float(before[run]),
             float(found.accuracy[run]),
             float(errors[run]),
             (float(low[run]), float(high[run])),

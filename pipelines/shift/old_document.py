@@ -57,9 +57,7 @@ def _wrong(document: ShiftChangeList) -> str | None:
                         "which is not a share"
                     )
     total = sum(map(sum, shift.new_matrix))
-    # What --method uniform cut off is missing.
-    least = 0.0 if shift.method == "uniform" else 1 - _ROUNDING
-    if not least <= total <= 1 + _ROUNDING:
+    if not 1 - _ROUNDING <= total <= 1 + _ROUNDING:
         return f"new_matrix sums to {total:g}, not to 1"
     if not 0 < shift.confidence < 1:
         return f"its confidence is {shift.confidence:g}"

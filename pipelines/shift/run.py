@@ -112,9 +112,7 @@ def _run_shift(
         answers, ledger = asking.open(stack)
         stopping = Stopping(limit, config.target_error, config.confidence)
         observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
-        assessed = assess(
-            pool, config.used_method, answers, stopping, config.seed, asking.count, weights
-        )
+        assessed = assess(pool, config.used_method, answers, stopping, asking.count, weights)
         observer.stage(Stage("describing the results"))
         found = find(assessed, config.used_method, old, config.confidence, config.focus)
         bought = answers if isinstance(answers, LedgerAnswers) else None

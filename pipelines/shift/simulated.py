@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CHURNS: tuple[float | None, ...] = (0.02, 0.05, 0.10, None)
 _BUDGETS = (250, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 # Methods that a plan holds against each other.
-_PLANNED: tuple[Method, ...] = ("plus", "masa", "proportional", "uniform")
+_PLANNED: tuple[Method, ...] = ("plus", "masa", "proportional")
 _RUNS = 100
 # What counts as a smaller error: less may be chance of so many runs.
 _CLEARLY_LESS = 0.95
@@ -123,7 +123,6 @@ def measure(
         runs,
         config.seed,
         confidence=config.confidence,
-        replacement=config.replacement,
     )
     last = found[-1]
     target = config.target_error or _DEFAULT_TARGET
@@ -310,8 +309,7 @@ def _budget(config: ShiftConfig, strata: Strata, price: float | None) -> int:
     total = int(strata.sizes.sum())
     if config.budget is None:
         return total
-    calls = parse_budget(config.budget).calls(price, priced(config)[1])
-    return calls if config.replacement else min(calls, total)
+    return min(parse_budget(config.budget).calls(price, priced(config)[1]), total)
 
 
 def _budgets(
@@ -319,7 +317,7 @@ def _budgets(
 ) -> Sequence[int]:
     """Return the numbers of calls that a plan shows."""
     total = int(strata.sizes.sum())
-    least = min(2, total) if method == "uniform" else smallest_budget(strata)
+    least = smallest_budget(strata)
     most = total if config.budget is None else _budget(config, strata, price)
     budgets = [budget for budget in _BUDGETS if least <= budget < most]
     if config.budget is not None or not budgets:

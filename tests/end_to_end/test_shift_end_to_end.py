@@ -8,7 +8,6 @@ import time
 
 import jsonschema
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from scipy import stats
@@ -31,7 +30,7 @@ from tests.shift_runs import (
     timeless,
 )
 
-METHODS = ("plus", "masa", "proportional", "uniform")
+METHODS = ("plus", "masa", "proportional")
 Z = stats.norm.isf(0.025)
 
 
@@ -54,21 +53,6 @@ def bound_of(direct):
     return float(np.sqrt(scale * stats.chi2.ppf(0.95, degrees) / degrees))
 
 
-def uniform_estimate(whole, asked):
-    labels, predictions = whole.shape
-    cells = [whole.label(item) * predictions + whole.new[item] for item in whole.items]
-    one = shift_oracle.Pool([0] * len(cells), cells, cells, [0], (1, labels * predictions), [0])
-    found = shift_oracle.estimate(one, asked, 0.0)
-    right = [float(whole.is_right(item, whole.new[item])) for item in asked]
-    found.accuracy = float(np.mean(right))
-    share = len(asked) / len(cells)
-    found.accuracy_variance = float(np.var(right, ddof=1)) * (1 - share) / len(asked)
-    found.matrix = found.matrix.reshape(whole.shape)
-    found.variance = found.variance.reshape(whole.shape)
-    found.unseen = np.repeat(found.unseen, labels)
-    return found
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_number_against_a_direct_computation(method, frame, pool, tmp_path):
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
@@ -81,21 +65,13 @@ def test_every_number_against_a_direct_computation(method, frame, pool, tmp_path
         sort=False
     ).sort_index().tolist()
     assert sum(calls) == told["cost"]["calls"] == 90
-    if method == "uniform":
-        hashed = asked_items(pd.Series(np.zeros(len(frame), int)), [90], 5)
-        assert calls == np.bincount(stratum[hashed], minlength=len(rows)).tolist()
-        asked = hashed
-    else:
-        asked = asked_items(stratum, calls, 5)
+    asked = asked_items(stratum, calls, 5)
     if method in ("plus", "proportional"):
         assert calls == direct_calls(frame, stratum, method, 90)
     whole = oracle_pool(frame, stratum, rows)
     reliance = shift_oracle.reliance(whole, asked) if method == "plus" else 0.0
     assert told.get("reliance") == (pytest.approx(reliance) if method == "plus" else None)
-    if method == "uniform":
-        direct = uniform_estimate(whole, asked)
-    else:
-        direct = shift_oracle.estimate(whole, asked, reliance)
+    direct = shift_oracle.estimate(whole, asked, reliance)
     if method == "masa":
         direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
     old = matrix(frame, "old", told)
@@ -403,7 +379,7 @@ def test_plans_and_studies_need_no_output(pool, tmp_path, monkeypatch, capsys):
     # From a file too.
     file = described(tmp_path, data=pool, label="label", old_prediction="old", plan=True, budget=60)
     assert run(["run", file, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 4 * 4
+    assert len(json.loads(capsys.readouterr().out)) == 3 * 4
 
 
 def test_a_plan_says_what_budgets_would_give(pool, tmp_path, capsys):

@@ -72,16 +72,13 @@ def random_pool(rng, *, labels=3, predictions=4, strata=6, largest=9, agreement=
     return Pool(stratum, old, new, rows, (labels, predictions), right)
 
 
-def random_asked(rng, pool, *, least=2, replacement=False):
+def random_asked(rng, pool, *, least=2):
     """Items that are asked: of each stratum at least `least`, or all that there are."""
     asked = []
     for s, size in enumerate(pool.sizes):
         members = [item for item in pool.items if pool.stratum[item] == s]
-        if replacement:
-            asked += rng.choice(members, int(rng.integers(least, 2 * size + least))).tolist()
-        else:
-            n = int(rng.integers(min(least, size), size + 1))
-            asked += rng.choice(members, n, replace=False).tolist()
+        n = int(rng.integers(min(least, size), size + 1))
+        asked += rng.choice(members, n, replace=False).tolist()
     return asked
 
 
@@ -165,7 +162,7 @@ class Direct:
     loss_unseen: float
 
 
-def estimate(pool, asked, lam, *, replacement=False):
+def estimate(pool, asked, lam):
     """The estimate and what belongs to it, from the indicator variables of the items asked."""
     L, P = pool.shape
     M = len(pool.items)
@@ -175,7 +172,7 @@ def estimate(pool, asked, lam, *, replacement=False):
     for s, items in enumerate(by_stratum(pool, asked)):
         i, size, n = pool.rows[s], pool.sizes[s], len(items)
         p = size / M
-        w = p**2 / n * (1.0 if replacement else 1 - n / size)
+        w = p**2 / n * (1 - n / size)
         members = [item for item in pool.items if pool.stratum[item] == s]
         tau = 0.0
         for j in range(P):
@@ -202,7 +199,7 @@ def estimate(pool, asked, lam, *, replacement=False):
     )
 
 
-def starved_variance(pool, asked, *, replacement=False):
+def starved_variance(pool, asked):
     """The squared error of MASA's accuracy: floors, the widening of the cells, and a bias."""
     M = len(pool.items)
     groups = by_stratum(pool, asked)
@@ -211,7 +208,7 @@ def starved_variance(pool, asked, *, replacement=False):
     unseen = [0.0] * pool.shape[0]
     for s, items in enumerate(groups):
         i, n, p = pool.rows[s], len(items), pool.sizes[s] / M
-        left = 1.0 if replacement else 1 - n / pool.sizes[s]
+        left = 1 - n / pool.sizes[s]
         unseen[i] += p**2 / n * left / (sum(pool.label(item) == i for item in pool.items) / M)
         if pool.right[i] < 0:
             continue
@@ -227,9 +224,8 @@ def starved_variance(pool, asked, *, replacement=False):
 class AlgorithmOne:
     """MASA as it was published, with its incremental rules, one stratum at a time."""
 
-    def __init__(self, pool, *, replacement):
+    def __init__(self, pool):
         self.sizes, self.total = pool.sizes, len(pool.items)
-        self.replacement = replacement
         strata, P = len(pool.rows), pool.shape[1]
         self.N = [0] * strata
         self.uncertainty = [0.0] * strata
@@ -242,7 +238,7 @@ class AlgorithmOne:
         first = [s for s, n in enumerate(N) if n < min(2, self.sizes[s])]
         if first:
             return first
-        left = [s for s, n in enumerate(N) if self.replacement or n < self.sizes[s]]
+        left = [s for s, n in enumerate(N) if n < self.sizes[s]]
         score = {
             s: self.sizes[s] / self.total / N[s] * (math.sqrt(self.uncertainty[s]) + N[s] ** -0.25)
             for s in left

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.pipelines.cli import run
-from tests.end_to_end.test_shift_end_to_end import METHODS, Z, bound_of, uniform_estimate
+from tests.end_to_end.test_shift_end_to_end import METHODS, Z, bound_of
 from tests.oracles import shift_oracle
 from tests.shift_runs import (
     REPLAYED,
@@ -103,7 +103,7 @@ def numbers(part):
         yield part
 
 
-def check_shares(told, *, uniform=False):
+def check_shares(told):
     """Hold matrices against what shares and their intervals are."""
     names = ("shift", "old_matrix", "new_matrix", "shift_lo", "shift_hi")
     shift_of, old, new, low, high = (np.array(told[name]) for name in names)
@@ -113,9 +113,8 @@ def check_shares(told, *, uniform=False):
     assert new.min() >= 0
     assert (new <= rows + 1e-12).all()
     if "strata" in told:
-        # The shares of the labels are known; what uniform draws too often is cut off at them.
-        assert new.sum() <= 1 + 1e-9
-        assert uniform or new.sum(axis=1) == pytest.approx(rows[:, 0])
+        # The shares of the labels are known.
+        assert new.sum(axis=1) == pytest.approx(rows[:, 0])
     np.testing.assert_allclose(shift_of, new - old, atol=1e-12)
     assert (low <= shift_of + 1e-12).all()
     assert (shift_of <= high + 1e-12).all()
@@ -133,7 +132,7 @@ def check_sound(found):
             assert part["lo"] - 1e-12 <= part["value"] <= part["hi"] + 1e-12
     for one in told["changed"]:
         assert 0 <= one["p_value"] <= one["p_adjusted"] <= 0.05
-    check_shares(told, uniform=told["method"] == "uniform")
+    check_shares(told)
     for one in told["slices"]:
         check_shares(one)
     assert told["cost"]["calls"] == sum(one["calls"] for one in told["strata"])
@@ -160,8 +159,7 @@ def check_calls(calls, weights, sizes):
 
 def flags_of(name, folder, method):
     flags = ["--data", saved(worlds()[name], folder), *REPLAYED, "--method", method]
-    flags += ["--difficulty", "confidence", "--price", 0]
-    return flags if method == "uniform" else [*flags, "--by", "part"]
+    return [*flags, "--difficulty", "confidence", "--price", 0, "--by", "part"]
 
 
 @pytest.mark.parametrize(("name", "method"), everything(0, 1))
@@ -182,15 +180,10 @@ def test_every_number_of_a_degenerate_pool(name, method, tmp_path):
     assert told["labels"] == sorted(set(rows))
     assert sum(calls) == budget
     whole = oracle_pool(frame, stratum, rows)
-    if method == "uniform":
-        asked = asked_items(stratum * 0, [budget], seed)
-        reliance, direct = None, uniform_estimate(whole, asked)
-        unseen = 3 * direct.unseen[0] ** 2
-    else:
-        asked = asked_items(stratum, calls, seed)
-        reliance = shift_oracle.reliance(whole, asked) if method == "plus" else None
-        direct = shift_oracle.estimate(whole, asked, reliance or 0.0)
-        unseen = 3 * (direct.unseen**2).sum()
+    asked = asked_items(stratum, calls, seed)
+    reliance = shift_oracle.reliance(whole, asked) if method == "plus" else None
+    direct = shift_oracle.estimate(whole, asked, reliance or 0.0)
+    unseen = 3 * (direct.unseen**2).sum()
     if method == "masa":
         direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
     assert told.get("reliance") == (None if reliance is None else pytest.approx(reliance))
@@ -275,7 +268,7 @@ def test_a_budget_of_the_whole_pool_tells_it_exactly(name, method, tmp_path):
         assert one["changes"][0]["after"]["lo"] == pytest.approx(right, abs=1e-6)
 
 
-@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:3]), "uniform"])
+@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:])])
 def test_few_answers_that_agree_are_no_certainty(method, tmp_path):
     frame = worlds()["new always right"]
     flags = ["--data", saved(frame, tmp_path), *REPLAYED, "--method", method, "--budget", 6]
@@ -288,7 +281,7 @@ def test_few_answers_that_agree_are_no_certainty(method, tmp_path):
     assert not change["significant"]
 
 
-@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:3]), "uniform"])
+@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:])])
 def test_a_pool_of_one_item(method, tmp_path, capsys):
     one = made(1).assign(label=1, old=1, new=None)
     one["new"] = one["new"].astype("Int64")
@@ -306,7 +299,7 @@ def test_a_pool_of_one_item(method, tmp_path, capsys):
     assert {(each["budget"], each["q95_frobenius"]) for each in planned} == {(1, 0)}
 
 
-@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:3]), "uniform"])
+@pytest.mark.parametrize("method", ["plus", *map(slow, METHODS[1:])])
 def test_a_target_that_any_sample_reaches(method, tmp_path):
     # One class: nothing varies, and the rule still waits for what was not seen.
     one = made(400).assign(label=0, old=0, new=0)
