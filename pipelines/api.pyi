@@ -598,7 +598,7 @@ def shift(
     runner_option : Option of the engine. One or several.
     resume : Continue a stopped run without reading its pool again. Start it if there is none; do nothing if it has published its result. Answers in the ledger are always used.
     work_dir : Folder for unfinished work. By default OUTPUT/_work.
-    memory_budget : Memory that each worker may use while it reads the pool.
+    memory_budget : Memory that reading the pool may use for a chunk of it.
     chunk_rows : Maximum number of examples to read at a time.
     allow_http : Send keys over http:// to other machines, where others can read them.
     progress : print progress and notes on stderr

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.shift.strata import Strata
 
 
-class Calls(NamedTuple):
+class PlannedCalls(NamedTuple):
     """Calls to make: int64 [R, calls] each; a run makes none where ``part`` is −1.
 
     Attributes
@@ -49,7 +49,7 @@ class Calls(NamedTuple):
 class Allocator:
     """Allocates the calls of R runs of a method, and counts their answers.
 
-    What is queried depends on the strata, the limit and the answers so far only. Calls may be lost
+    What is queried depends on the strata, the limit and the answers so far only. PlannedCalls may be lost
     where R is 1.
 
     Parameters
@@ -107,11 +107,11 @@ class Allocator:
         """Whether every item of the pool was queried."""
         return int(self._taken[0].sum()) == int(self.strata.sizes.sum())
 
-    def next(self, size: int) -> Calls:
+    def next(self, size: int) -> PlannedCalls:
         """Return at most so many calls: fewer where answers decide on the others, 0 at the limit."""
         size = min(size, self.limit - self.paid)
         if self.method != "masa":
-            # Calls that are lost must not leave a stratum without an answer when all is spent.
+            # PlannedCalls that are lost must not leave a stratum without an answer when all is spent.
             size = min(size, self._short() or size)
         parts = self._take(size)
         if size > 0 and parts.shape[1] == 0:
@@ -124,9 +124,9 @@ class Allocator:
         stratum, half = np.divmod(made, self.parts)
         run, call = np.nonzero(parts >= 0)
         np.add.at(self._taken, (run, parts[run, call]), 1)
-        return Calls(parts, stratum, self.parts * rank + half)
+        return PlannedCalls(parts, stratum, self.parts * rank + half)
 
-    def add(self, calls: Calls, new: IntArray, old: IntArray | None = None) -> None:
+    def add(self, calls: PlannedCalls, new: IntArray, old: IntArray | None = None) -> None:
         """Count the answers to calls: classes, int64 [R, calls] each; negative ones are lost."""
         lost = (new < 0) & (calls.part >= 0)
         part = np.where(lost, -1, calls.part)
@@ -186,7 +186,8 @@ class Allocator:
 
     def _room(self) -> IntArray:
         """Return how many candidates of each part are left: int64 [parts]."""
-        return self._candidates - self._taken[0]
+        room: IntArray = self._candidates - self._taken[0]
+        return room
 
     def _short(self) -> int:
         """Return how many more answers an estimate needs at least, of candidates that are left."""

@@ -118,5 +118,6 @@ def simulate(
         for check in checks:
             while (calls := allocator.next(check - allocator.paid)).part.size:
                 at = np.where(calls.part >= 0, starts[calls.stratum] + calls.place, 0)
-                allocator.add(calls, *items.answers(run, np.take_along_axis(orders, at, axis=1)))
+                item = orders[np.arange(run.size)[:, None], at].astype(np.int64)
+                allocator.add(calls, *items.answers(run, item))
             yield Checked(check, slice(first, first + run.size), allocator.sample)

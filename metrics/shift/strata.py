@@ -79,10 +79,15 @@ class Strata:
         """C°, Pr(label = i, old prediction = j): float64 [L, P]."""
         return self.members @ (self.share[:, None] * self.old_shares)
 
+    @cached_property
+    def right_cells(self) -> FloatArray:
+        """1 for the cells of right predictions: float64 [L, P]."""
+        right: FloatArray = (self.right[:, None] == np.arange(self.shape[1])).astype(np.float64)
+        return right
+
     def accuracy(self, matrix: FloatArray) -> FloatArray:
         """Return the share of right predictions in matrices: float64 [...] of [..., L, P]."""
-        known = np.flatnonzero(self.right >= 0)
-        accuracy: FloatArray = matrix[..., known, self.right[known]].sum(axis=-1)
+        accuracy: FloatArray = (matrix * self.right_cells).sum(axis=(-2, -1))
         return accuracy
 
     @cached_property

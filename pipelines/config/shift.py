@@ -300,7 +300,7 @@ class ShiftConfig(DataConfig):
     memory_budget: Annotated[
         str,
         Option(
-            "Memory that each worker may use while it reads the pool.", "Engine", metavar="<size>"
+            "Memory that reading the pool may use for a chunk of it.", "Engine", metavar="<size>"
         ),
     ] = "512MB"
 

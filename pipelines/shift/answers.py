@@ -127,8 +127,8 @@ class LedgerAnswers:
 
     def _described(self, items: IntArray) -> list[Item]:
         keys = self.items.keys.take(items).to_pylist()
-        fields = self.items.fields
-        rows = python_rows(fields.take(items)) if fields.num_columns else [{}] * items.size
+        has_fields = self.items.fields.num_columns > 0
+        rows = python_rows(self.items.requested(items)) if has_fields else [{}] * items.size
         return [Item(key, row) for key, row in zip(keys, rows, strict=True)]
 
     def _code(self, answer: Answer | None) -> int:

@@ -295,8 +295,6 @@ def read_sliced_pool(
         signed=config.used_method == "plus",
         seed=config.seed,
         most=limit,
-        work=work,
-        engine=engine,
         extra_classes=labels,
     )
     return SlicedPool(pool, source, common, by, model)

@@ -30,7 +30,7 @@ def drawn_pool(random):
         edges=np.zeros(0),
         sizes=sizes,
         old=counts,
-        items=PoolItems(stratum, identity, keys, old, None, pa.table({}), None),
+        items=PoolItems(stratum, identity, keys, old, None, pa.table({}), np.zeros(0, int), None),
         starts=np.concatenate([[0], np.cumsum(sizes)]),
         fingerprint=0,
         slices=None,
