@@ -81,12 +81,9 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
 
     Parameters
     ----------
-    weights : float64 [S]
-        g_s ≥ 0.
-    sizes : int64 [S]
-        M_s, which no stratum is asked beyond.
-    calls : int
-        How many; fewer are returned where the pool has fewer items.
+    weights : float64 [S], g_s ≥ 0
+    sizes : int64 [S], M_s, which no stratum is asked beyond
+    calls : int, how many; fewer are returned where the pool has fewer items
 
     Returns
     -------

@@ -24,18 +24,14 @@ def churned(
 
     Parameters
     ----------
-    old : integers [items]
-        The old predictions.
-    label : int64 [items]
-        Row of each item.
-    shares : float64 [L, P]
-        Of the old predictions of each label.
+    old : integers [items], the old predictions
+    label : int64 [items], row of each item
+    shares : float64 [L, P], of the old predictions of each label
     churn : float or None
         Share of the items whose prediction changes, to another class in proportion to the label's
         old predictions. None: a whole new API, whose predictions are those of other items of the
         label, whatever the item's own was.
-    runs, seed : int
-        Each run has changes of its own.
+    runs, seed : int, each run has changes of its own
     """
     generator = np.random.default_rng([seed, 0x5F1])
     new = np.empty((runs, old.size), np.int16)

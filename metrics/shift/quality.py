@@ -27,8 +27,7 @@ class Quality:
     Attributes
     ----------
     calls : made
-    errors : float64 [R]
-        Frobenius error of Ĉ, of cells times their weights.
+    errors : float64 [R], Frobenius error of Ĉ, of cells times their weights
     accuracy_bias : mean of the estimated accuracy minus the true one
     accuracy_coverage : share of runs whose interval of the accuracy contains the true one
     cell_coverage : mean over the cells of the share of runs whose interval holds the true one; of

@@ -30,10 +30,8 @@ class Items:
 
     Attributes
     ----------
-    identity : uint64 [items]
-        Of which the order of the items within a stratum is a hash.
-    new : integers [items], or [R, items] where each run has answers of its own
-        The new predictions.
+    identity : uint64 [items], of which the order of the items within a stratum is a hash
+    new : integers [items], or [R, items] where each run has answers of its own, the new predictions
     old : integers [items] or None
     """
 
@@ -69,8 +67,7 @@ def item_order(seed: int, identity: NDArray[np.uint64], starts: IntArray) -> Int
     Parameters
     ----------
     identity : uint64 [items], ordered by stratum
-    starts : int64 [S + 1]
-        Where each stratum begins.
+    starts : int64 [S + 1], where each stratum begins
 
     Returns
     -------

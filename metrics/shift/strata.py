@@ -18,17 +18,13 @@ class Strata:
 
     Attributes
     ----------
-    row : int64 [S]
-        Label (row of the matrix) of each stratum.
-    sizes : int64 [S]
-        M_s, items of each stratum, at least 1.
+    row : int64 [S], label (row of the matrix) of each stratum
+    sizes : int64 [S], M_s, items of each stratum, at least 1
     shape : (L, P)
     old : int64 [S, P] or None
         How often the old predictions were each class, where they are known item by item.
-    right : int64 [L]
-        The prediction (column) that is right for each label; −1 where there is none.
-    weights : float64 [L, P] or None
-        W ≥ 0, what the error of each cell is multiplied by; None: 1.
+    right : int64 [L], the prediction (column) that is right for each label; −1 where there is none
+    weights : float64 [L, P] or None, W ≥ 0, what the error of each cell is multiplied by; None: 1
     """
 
     row: IntArray
@@ -115,21 +111,15 @@ class Sample:
 
     Attributes
     ----------
-    asked : int64 [R, S]
-        N_s, items of each stratum that were asked.
-    new : int64 [R, S, P]
-        H, how often the new prediction was each class.
-    old : int64 [R, S, P]
-        O, how often the old prediction was; 0 where these are not known.
-    both : int64 [R, S, P]
-        How often both were.
-    squares : int64 [R, S]
-        ‖H‖², the sum of the squares of the new predictions' counts.
+    asked : int64 [R, S], N_s, items of each stratum that were asked
+    new : int64 [R, S, P], H, how often the new prediction was each class
+    old : int64 [R, S, P], O, how often the old prediction was; 0 where these are not known
+    both : int64 [R, S, P], how often both were
+    squares : int64 [R, S], ‖H‖², the sum of the squares of the new predictions' counts
     products : float64 [R, S]
         Sum of the weight of the new prediction's cell times that of the old one's; 0 without
         ``weights``.
-    weights : float64 [S, P] or None
-        Weights of the cells that each stratum's answers fall into.
+    weights : float64 [S, P] or None, weights of the cells that each stratum's answers fall into
     halves : Sample of 2S strata or None
         The same counts for each half of each stratum (2s and 2s + 1), where answers decided how many
         items were asked (`slicebeam.metrics.shift.halves`).
@@ -165,10 +155,8 @@ class Sample:
 
         Parameters
         ----------
-        stratum : int64 [R, calls]
-            Where each was asked; a negative number is not a call.
-        new, old : int64 [R, calls]
-            The predictions.
+        stratum : int64 [R, calls], where each was asked; a negative number is not a call
+        new, old : int64 [R, calls], the predictions
         """
         runs, strata, predictions = self.new.shape
         made = stratum >= 0

@@ -21,7 +21,7 @@ from slicebeam.metrics.shift.estimates import (
     estimate,
     stratum_variances,
     summarise,
-    weighted_sum,
+    weighted_sum_errors,
 )
 from slicebeam.metrics.shift.stopping import error_bound
 from slicebeam.metrics.shift.strata import Sample
@@ -400,7 +400,7 @@ class ShiftResult:
                 float(strata.label_share @ end)
                 for end in (weights.min(axis=1), weights.max(axis=1))
             )
-            error = weighted_sum(strata, sample, weights, control=is_plus, starved=is_masa).error
+            error = weighted_sum_errors(strata, sample, weights, control=is_plus, starved=is_masa)
             change = ValueChange.of(
                 float((weights * old.matrix).sum()),
                 float((weights * self.whole.new).sum()),
