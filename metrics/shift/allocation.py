@@ -44,11 +44,6 @@ def static_weights(method: Method, strata: Strata) -> FloatArray:
     Σ_j W²_sj·Ō_sj(1 − Ō_sj) is the variance of the old predictions: strata in which they varied change
     more often, and the half that all share keeps the others from starving. u_s is the mean of the two
     largest W²_sj: 1 without weights, 0 where no cell counts.
-
-    Raises
-    ------
-    ValueError
-        The method has no weights, or needs old predictions that are not known.
     """
     unit = strata.pair_weight / 2
     if method == "proportional":
@@ -75,20 +70,10 @@ def optimal_calls(share: FloatArray, variance: FloatArray, calls: int) -> FloatA
 
 
 def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
-    """Return the strata of the first calls, in order: each is argmax g_s/N_s, without replacement.
+    """Return the strata of the first calls, in order: each is argmax g_s/N_s, within the sizes.
 
-    Before that every stratum is asked twice, or once where it has one item.
-
-    Parameters
-    ----------
-    weights : float64 [S], g_s ≥ 0
-    sizes : int64 [S], M_s, which no stratum is asked beyond
-    calls : int, how many; fewer are returned where the pool has fewer items
-
-    Returns
-    -------
-    int64 [min(calls, Σ M_s)]
-        It does not depend on any answer; a shorter order is the beginning of a longer one.
+    Before that every stratum is asked twice, or once where it has one item. It does not depend on any
+    answer: int64 [min(calls, Σ M_s)], of which a shorter one is the beginning.
     """
     draws = np.minimum(sizes, calls)
     stratum = np.repeat(np.arange(sizes.size), draws)
@@ -136,20 +121,10 @@ def greedy_order(
     limit: IntArray,
     calls: int,
 ) -> IntArray:
-    """Return the strata of the next calls, of which each is the one with the largest score.
+    """Return the strata of the next calls, each the one with the largest score: int64 [R, calls].
 
-    Parameters
-    ----------
-    score : returns the scores of (runs, strata) after so many calls of each
-    asked : int64 [R, S], calls so far
-    first : int64 [S], calls of each stratum before any score counts
-    limit : [S], calls beyond which a stratum is passed over
-    calls : how many
-
-    Returns
-    -------
-    int64 [R, calls]
-        −1 where all strata are at their limits.
+    ``score`` is of (runs, strata) after so many calls of each. Of each stratum ``first`` calls come before
+    any score counts, and beyond ``limit`` it is passed over: −1 where all are.
     """
     asked = asked.copy()
     runs = np.arange(asked.shape[0])

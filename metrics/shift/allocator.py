@@ -49,8 +49,8 @@ class PlannedCalls(NamedTuple):
 class Allocator:
     """Allocates the calls of R runs of a method, and counts their answers.
 
-    What is queried depends on the strata, the limit and the answers so far only. PlannedCalls may be lost
-    where R is 1.
+    What is queried depends on the strata, the limit and the answers so far only. Calls may be lost where
+    R is 1.
 
     Parameters
     ----------

@@ -152,14 +152,7 @@ def _counts(strata: Strata, sample: Sample) -> Counts:
 
 @dataclass(frozen=True)
 class Slices:
-    """G slices of the pool, whose items are queried with all others.
-
-    Attributes
-    ----------
-    share : float64 [G], of the pool
-    labels : float64 [G, L], shares of the labels within each slice
-    old : float64 [G, L, P] or None, old confusion matrix of each slice, which sums to 1
-    """
+    """G slices of the pool: their shares of it [G], of the labels in each [G, L], and old matrices [G, L, P]."""
 
     share: FloatArray
     labels: FloatArray

@@ -126,19 +126,9 @@ def _merged(calls: int, parts: Sequence[_Part]) -> Quality:
 
 
 def calls_for_target(found: Sequence[Quality], target: float, q: float = 0.95) -> float | None:
-    """Return the number of calls from which a share of the runs has at most an error.
+    """Return the calls from which a share q of the runs has at most an error; None if none has.
 
-    Parameters
-    ----------
-    found : of ascending numbers of calls
-    target : Frobenius error
-    q : the share
-
-    Returns
-    -------
-    float or None
-        Interpolated between two checks on logarithmic scales, on which the error is about straight;
-        None if it is larger at every one of them.
+    Interpolated between two checks on logarithmic scales, on which the error is about straight.
     """
     calls = np.array([each.calls for each in found], np.float64)
     errors = np.array([each.quantile(q) for each in found])

@@ -47,14 +47,7 @@ class Items:
 
 
 class Checked(NamedTuple):
-    """What some runs know after a number of calls.
-
-    Attributes
-    ----------
-    calls : made in each of them
-    runs : which of all they are
-    sample : what they counted
-    """
+    """What some runs know after a number of calls; ``runs`` says which of all they are."""
 
     calls: int
     runs: slice
@@ -62,17 +55,10 @@ class Checked(NamedTuple):
 
 
 def item_order(seed: int, identity: NDArray[np.uint64], starts: IntArray) -> IntArray:
-    """Return the order of queries in each stratum, by a hash of seed and identity.
+    """Return the order of queries in each stratum, by a hash of seed and identity: int64 [items].
 
-    Parameters
-    ----------
-    identity : uint64 [items], ordered by stratum
-    starts : int64 [S + 1], where each stratum begins
-
-    Returns
-    -------
-    int64 [items]
-        Positions; those of a stratum stay within its bounds.
+    Items are ordered by stratum, each of which begins at one of ``starts`` [S + 1]; their positions in the
+    order stay within its bounds.
     """
     hashes = hash64(seed, 0, identity)
     order = np.empty(identity.size, np.int64)

@@ -58,13 +58,7 @@ class Strata:
 
     @cached_property
     def old_shares(self) -> FloatArray:
-        """Ō_s, shares of the old predictions within each stratum: float64 [S, P].
-
-        Raises
-        ------
-        ValueError
-            The old predictions are not known.
-        """
+        """Ō_s, shares of the old predictions within each stratum: float64 [S, P]."""
         if self.old is None:
             raise ValueError("the old predictions are not known for each item")
         shares: FloatArray = self.old / self.sizes[:, None]
@@ -151,13 +145,7 @@ class Sample:
         return calls
 
     def add(self, stratum: IntArray, new: IntArray, old: IntArray | None = None) -> None:
-        """Count answers.
-
-        Parameters
-        ----------
-        stratum : int64 [R, calls], where each was asked; a negative number is not a call
-        new, old : int64 [R, calls], the predictions
-        """
+        """Count answers: strata, new and old predictions, int64 [R, calls]; a negative stratum is not a call."""
         runs, strata, predictions = self.new.shape
         made = stratum >= 0
         place = (np.arange(runs)[:, None] * strata + stratum)[made]

@@ -41,13 +41,7 @@ class CallBudget:
     currency: str | None = None
 
     def calls(self, price: float | None, currency: str | None) -> int:
-        """Return how many calls it buys.
-
-        Raises
-        ------
-        InputError
-            It is money, and there is no price in its currency.
-        """
+        """Return how many calls it buys."""
         if self.currency is None:
             return int(self.amount)
         if price is None:
@@ -431,11 +425,5 @@ class ShiftConfig(DataConfig):
 
 
 def shift_config(options: dict[str, Any]) -> ShiftConfig:
-    """Return the validated configuration of a shift.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
+    """Return the validated configuration of a shift."""
     return validated(ShiftConfig, options)

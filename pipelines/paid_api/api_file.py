@@ -72,14 +72,7 @@ class ApiFile(RequestFields):
 
     @classmethod
     def read(cls, path: str, environment: Mapping[str, str]) -> ApiFile:
-        """Return the description in a YAML file, local, or at ``gs://`` or ``s3://``.
-
-        Raises
-        ------
-        InputError
-            The file is missing or unreadable, a key is unknown or its value wrong, or an
-            environment variable is not set.
-        """
+        """Return the description in a YAML file, local, or at ``gs://`` or ``s3://``."""
         return cls.of(*_content(path), path, environment)
 
     @classmethod

@@ -51,9 +51,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class HttpApi:
     """An API that answers over HTTP; a context, in which its connections stay open.
 
-    Parameters
-    ----------
-    is_class : whether what `ApiFile.class_of` returns is a class that is known
+    ``is_class`` says whether what `ApiFile.class_of` returns is a class that is known.
     """
 
     def __init__(self, api: ApiFile, is_class: Callable[[Any], bool] = lambda _: True) -> None:
@@ -117,25 +115,11 @@ class HttpApi:
         most_calls: int | None = None,
         on_answer: Callable[[Answer], None] | None = None,
     ) -> None:
-        """Buy the answers to items that the ledger has none of, in their order.
+        """Buy the answers to items that the ledger has none of, in their order, each key once.
 
-        It returns when each has one, or is lost for good, or the budget is spent.
-
-        Parameters
-        ----------
-        items : those of a key that occurred before are left out
-        most_calls : the budget of the ledger as a whole, earlier runs too; None for any number
-        on_answer : called after each new answer, once it is durable
-
-        Raises
-        ------
-        InputError
-            The API refuses the requests, none of the first answers gives a class, or an item lacks
-            a column. What is answered by then is in the ledger.
-        EngineError
-            An item got no answer despite all retries, or the ledger can't be written.
-        KeyboardInterrupt
-            The run was interrupted; calls in flight got some seconds to be answered.
+        It returns when each has one, or is lost for good, or the budget is spent: ``most_calls`` is that of the
+        ledger as a whole, earlier runs too. ``on_answer`` gets each new answer once it is durable. Interrupted,
+        it gives the calls in flight some seconds.
         """
         api = self.api
         if ledger.count_lost != (api.lost_calls == "count"):
@@ -327,13 +311,7 @@ class _Purchase:
             self.on_answer(self.ledger.answers[item.key])
 
     def _check_first(self) -> int:
-        """Return how many more calls may be in vain.
-
-        Raises
-        ------
-        InputError
-            None of the first answers gives a class.
-        """
+        """Return how many more calls may be in vain; refuse first answers of which none gives a class."""
         number = self.api.stop_after
         first = list(islice(self.ledger.answers.values(), number))
         if self._proven or any(map(self.http.has_class, first)):

@@ -93,20 +93,10 @@ class Ledger:
         count_lost: bool = False,
         redact: Callable[[str], str] = str,
     ) -> Ledger:
-        """Return the ledger of a folder, which is made where it is not there.
+        """Return the ledger of a folder, which is made where it is not there; it belongs to one identity.
 
-        Parameters
-        ----------
-        identity : what its answers are answers to: the API, the data
-        count_lost : whether a call with an unknown outcome counts as paid
-        redact : removes secrets from a text
-
-        Raises
-        ------
-        InputError
-            It is the ledger of something else, or not a folder.
-        EngineError
-            Another run has it, it is damaged, or storage fails.
+        ``count_lost`` says whether a call with an unknown outcome counts as paid; ``redact`` removes secrets
+        from a text.
         """
         if folder.is_file():
             raise OptionError(f"--ledger {folder} is a file; name a folder")
@@ -176,12 +166,7 @@ class Ledger:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def reread(self, extract: Callable[[str], tuple[Any, str | None]]) -> int:
-        """Read the kept bodies by the file's present rules; return how many give another answer.
-
-        Parameters
-        ----------
-        extract : returns the answer in a body and None, or None and what is wrong
-        """
+        """Read the kept bodies by the file's present rules; return how many give another answer."""
         mended = 0
         for key, body in self._bodies.items():
             value, problem = extract(body)
@@ -196,12 +181,9 @@ class Ledger:
         await self._record(self._sent(key))
 
     async def answered(self, answer: Answer, body: str = "", *, mendable: bool = True) -> None:
-        """Record the answer to a call.
+        """Record the answer to a call, and the beginning of a body without a class.
 
-        Parameters
-        ----------
-        body : of an answer without a class, of which the beginning is kept
-        mendable : whether another ``answer`` path may find an answer in the body
+        ``mendable``: another ``answer`` path may find an answer in the body.
         """
         await self._record(self._answered(answer, body, mendable=mendable))
 

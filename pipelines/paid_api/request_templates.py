@@ -93,14 +93,7 @@ class Request:
 class RequestTemplates:
     """The templates of an API's requests; they may hold secrets, and are never shown.
 
-    Attributes
-    ----------
-    values : of the environment variables in them, in their order; no defaults, which are no secrets
-
-    Raises
-    ------
-    InputError
-        What the file says makes no request, or a variable is not set.
+    ``values`` are those of the environment variables in them; defaults are not secrets.
     """
 
     def __init__(self, api: RequestFields, path: str, environment: Mapping[str, str]) -> None:

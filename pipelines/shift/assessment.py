@@ -28,13 +28,7 @@ Stopped = Literal["budget", "target_error", "pool"]
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop querying items.
-
-    Attributes
-    ----------
-    calls : budget; None for no limit
-    target_error : of the Frobenius norm; None for none
-    """
+    """When to stop querying items: a budget, and an error of the Frobenius norm; None for no limit."""
 
     calls: int | None
     target_error: float | None
@@ -91,22 +85,10 @@ def assess(
     on_calls: Callable[[int], None] = lambda _: None,
     weights: FloatArray | None = None,
 ) -> Assessment:
-    """Ask items of a pool until it is enough.
+    """Ask items of a pool until it is enough; ``weights`` are of the cells, as in `Strata`.
 
     Which items are queried depends on the pool and earlier answers only, so that a run which is begun
-    again queries the same ones.
-
-    Parameters
-    ----------
-    on_calls : called with the number of answers after each batch
-    weights : of the cells, as in `Strata`
-
-    Raises
-    ------
-    InputError
-        The budget is too small for an estimate.
-    EngineError
-        So many calls were lost that there is no estimate.
+    again queries the same ones. ``on_calls`` gets the number of answers after each batch.
     """
     strata = strata_of(pool, weights)
     check_budget(strata, method, stopping.calls)

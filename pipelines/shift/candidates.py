@@ -45,13 +45,8 @@ def smallest(
 class PoolCandidates:
     """The candidates of tables that come one after another: those of one table of all rows.
 
-    Memory: at most about twice the candidates, and a table. A table has ``cell`` (int32), ``hash``
-    (uint64), ``row`` (int64), and anything else.
-
-    Parameters
-    ----------
-    most : of a cell; None for all rows
-    cells : number of cells that the strata are among
+    Memory: at most about twice the candidates, and a table. A table has ``cell`` (int32, of so many cells),
+    ``hash`` (uint64), ``row`` (int64), and anything else; ``most`` of a cell are kept, None for all.
     """
 
     def __init__(self, most: int | None, cells: int) -> None:

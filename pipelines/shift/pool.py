@@ -200,12 +200,6 @@ def read_pool(
     signed : whether a difficulty counts as negative where the old prediction is wrong
     most : candidates of a stratum; None for all examples
     extra_classes : classes that an answer may have although no column of the pool does
-
-    Raises
-    ------
-    InputError
-        The pool is empty, a label or an old prediction is missing, a column has too many classes or
-        none, predictions never equal a label, or two candidates have the same id.
     """
     if source.rows == 0:
         raise InputError("the pool has no examples; give --data with labelled examples")
@@ -439,14 +433,7 @@ def _counted(counts: NumberCounts) -> tuple[IntArray, IntArray]:
 def all_classes(
     columns: PoolColumns, known: Mapping[Role, pa.Array], extra_classes: Sequence[Any]
 ) -> list[Any]:
-    """Return all classes, sorted, after checking that predictions speak of those of the label.
-
-    Raises
-    ------
-    InputError
-        Predictions never equal a label, the classes are too many together, or an extra one is of
-        another kind.
-    """
+    """Return all classes, sorted, after checking that predictions speak of those of the label."""
     found = {role: set(array.to_pylist()) for role, array in known.items()}
     labels = found["label"]
     for role, name in columns.class_columns.items():
@@ -549,15 +536,7 @@ def _refuse_repeated(
 def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMembership:
     """Return the values of a column as slices: a predicate each, sorted, and one for missing ones.
 
-    Parameters
-    ----------
-    source : the examples with this column
-    column : of text, booleans, numbers, dates or times; of a list each element is a value
-
-    Raises
-    ------
-    InputError
-        There is no such column, its values cannot be compared, or they are too many.
+    Of a list each element is a value; a column of many values is refused.
     """
     kind = source.column_type(column, "--by")
     if reason := unsupported(kind):

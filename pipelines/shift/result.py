@@ -212,12 +212,7 @@ class Bill(NamedTuple):
 
 @dataclass(frozen=True)
 class ShiftResult:
-    """The result of an assessment.
-
-    Attributes
-    ----------
-    predicates : of the slices, in their order
-    """
+    """The result of an assessment; ``predicates`` are those of the slices, in their order."""
 
     config: ShiftConfig
     pool: LabelledPool

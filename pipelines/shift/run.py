@@ -19,13 +19,7 @@ from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
-from slicebeam.pipelines.shift.answers import (
-    NO_RESULT,
-    Classes,
-    LedgerAnswers,
-    RecordedAnswers,
-    api_answers,
-)
+from slicebeam.pipelines.shift.answers import NO_RESULT, Classes, LedgerAnswers, RecordedAnswers
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.focus import focus_weights, higher_is_better
 from slicebeam.pipelines.shift.old_matrix import old_of_document, old_of_pool, read_old
@@ -37,8 +31,11 @@ from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.paid_api.api_file import ApiFile
+    from slicebeam.pipelines.paid_api.calls import Item
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.observer import Observer
     from slicebeam.pipelines.run.paths import RunPaths
@@ -65,15 +62,7 @@ def run_shift(
     resume: bool = False,
     fail_on: str | None = None,
 ) -> PublishedShift:
-    """Ask as few items as it takes, and publish how the confusion matrix shifted.
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong, or the API refuses the requests.
-    EngineError
-        The engine, the API or the storage failed; every answer is in the ledger.
-    """
+    """Ask as few items as it takes, and publish how the confusion matrix shifted."""
     with removing_new_folders(config):
         return _run_shift(config, engine, observer, resume=resume, fail_on=fail_on)
 
@@ -174,13 +163,7 @@ def _price(config: ShiftConfig, api: ApiFile | None) -> tuple[float | None, str 
 
 @dataclass(frozen=True)
 class SlicedPool:
-    """The pool, and how it was read.
-
-    Attributes
-    ----------
-    class_type : in which classes are compared
-    by : slices for which the shift is wanted too
-    """
+    """The pool, the type in which its classes are compared, and the slices that are wanted too."""
 
     pool: LabelledPool
     source: Source
@@ -201,10 +184,8 @@ def read_sliced_pool(
 ) -> SlicedPool:
     """Read the pool with the columns that the options name.
 
-    Parameters
-    ----------
-    limit : items of a stratum that may be queried; None for all
-    old_document : the document of --old-matrix, whose classes are classes of the pool
+    Of each stratum ``limit`` items may be queried, None for all. The classes of the document of --old-matrix
+    are classes of the pool.
     """
     wanted = None
     if config.changelist is not None:
@@ -326,7 +307,12 @@ class _Asking:
         identity = self._identity()
         if api is not None:
             bought = buying(api, folder, identity, lambda value: classes.code(value) != NO_RESULT)
-            return api_answers(items, classes, *stack.enter_context(bought), self._one)
+            ledger, http = stack.enter_context(bought)
+
+            def buy(wanted: Sequence[Item], most_calls: int | None) -> None:
+                http.buy(wanted, ledger, most_calls, lambda _: self._one())
+
+            return LedgerAnswers(items, classes, ledger, buy, api.class_of)
         from slicebeam.pipelines.shift.model_answers import ModelCalls
 
         ledger = stack.enter_context(Ledger.open(folder, identity))
