@@ -1,10 +1,6 @@
 """``slicebeam shift``: every number against a direct computation, and what it is told and tells."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import jsonschema
 import numpy as np
@@ -360,22 +356,3 @@ def test_the_same_document_however_it_is_read(frame, tmp_path):
         del content["dataset"]["uri"], content["changelist_id"]
         documents[name] = json.dumps(content)
     assert {name for name, text in documents.items() if text != documents["plain"]} == set()
-
-
-@pytest.mark.slow
-def test_the_same_document_after_being_killed(tmp_path):
-    pool = saved(made(3000), tmp_path)
-    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--budget", 500]
-    flags += ["--chunk-rows", 100]
-    shift(tmp_path / "undisturbed", *flags)
-    arguments = ["shift", "--quiet", "--output", str(tmp_path / "out"), *map(str, flags)]
-    program = "from slicebeam.pipelines.cli import main; main()"
-    running = subprocess.Popen([sys.executable, "-c", program, *arguments])
-    while not (tmp_path / "out" / "_work").exists():
-        assert running.poll() is None
-        time.sleep(0.001)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    assert not (tmp_path / "out" / "changelist.json").exists()
-    assert run([*arguments, "--resume"]) == 0
-    assert timeless(tmp_path / "out") == timeless(tmp_path / "undisturbed")

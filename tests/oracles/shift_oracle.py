@@ -3,9 +3,12 @@
 import itertools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
+from slicebeam.metrics.shift.simulation import Items
 from slicebeam.metrics.shift.strata import Sample, Strata
 
 
@@ -48,6 +51,11 @@ class Pool:
             right=np.array(self.right, np.int64),
             old=counts if old else None,
         )
+
+    def random_items(self):
+        """The items by random identities."""
+        identity = np.random.default_rng(0).integers(0, 2**64, len(self.items), dtype=np.uint64)
+        return Items(identity, np.array(self.new), np.array(self.old))
 
     def matrix(self, predictions):
         found = np.zeros(self.shape)
@@ -255,3 +263,77 @@ class AlgorithmOne:
             change = 1 - self.H[s][answer] / (n - 1) - self.uncertainty[s]
             self.uncertainty[s] = max(0.0, self.uncertainty[s] + 2 / n * change)
         self.H[s][answer] += 1
+
+
+@dataclass
+class DirectSlice:
+    matrix: np.ndarray
+    variance: np.ndarray
+    unseen: np.ndarray
+    accuracy: float
+    accuracy_variance: float
+
+
+def slice_estimate(pool, asked, group, lam):
+    """The estimate of a slice, by a ratio within each label; `group` has its items."""
+    M, q = len(pool.items), len(group) / len(pool.items)
+    matrix, V, unseen = np.zeros(pool.shape), np.zeros(pool.shape), np.zeros(pool.shape[0])
+    accuracy = accuracy_variance = 0.0
+    strata = by_stratum(pool, asked)
+    p = [size / M for size in pool.sizes]
+    for i, j in np.ndindex(*pool.shape):
+        mine = [s for s, row in enumerate(pool.rows) if row == i]
+        above = below = 0.0
+        for s in mine:
+            for item in strata[s]:
+                if item in group:
+                    above += p[s] / len(strata[s]) * difference(pool, item, j, lam)
+                    below += p[s] / len(strata[s])
+        ratio = above / below if below else 0.0
+        old = sum(pool.label(k) == i and pool.old[k] == j for k in group) / len(group)
+        share = sum(pool.label(k) == i for k in group) / len(group)
+        matrix[i, j] = share * ratio + (lam if below else 1.0) * old
+        for s in mine:
+            n = len(strata[s])
+            w = p[s] ** 2 * (1 - n / pool.sizes[s]) / n
+            residual = [(k in group) * (difference(pool, k, j, lam) - ratio) for k in strata[s]]
+            V[i, j] += w * variance(residual) / q**2
+            if j == 0 and share > 0:
+                unseen[i] += w / sum(p[t] for t in mine) / q
+        if j == pool.right[i]:
+            accuracy += matrix[i, j]
+            accuracy_variance += V[i, j]
+    return DirectSlice(matrix, V, unseen, accuracy, accuracy_variance)
+
+
+def difference(pool, item, j, lam):
+    return (pool.new[item] == j) - lam * (pool.old[item] == j)
+
+
+DATA = Path(__file__).parents[2] / "examples" / "prediction_apis"
+
+
+def recorded(name, new, old=None, *, signed=False, rows=None):
+    """Recorded answers in strata of label and confidence, as they are cut for ``plus`` or MASA."""
+    table = pq.read_table(DATA / f"{name}.parquet")
+    if rows is not None:
+        table = table.take(np.random.default_rng(3).choice(table.num_rows, rows, replace=False))
+    label, after = (table.column(c).to_numpy().astype(int) for c in ("label", f"prediction_{new}"))
+    value = table.column("confidence_open_source").to_numpy().astype(np.float64)
+    before = None if old is None else table.column(f"prediction_{old}").to_numpy().astype(int)
+    if signed:
+        value = np.where(before == label, value, -value)
+    edges = np.unique(np.quantile(value, (1 / 3, 2 / 3)))
+    labels, row = np.unique(label, return_inverse=True)
+    code = 4 * row + np.searchsorted(edges, value, side="right")
+    codes, stratum = np.unique(code, return_inverse=True)
+    order = np.argsort(stratum, kind="stable")
+    classes = int(max(label.max(), after.max(), 0 if before is None else before.max())) + 1
+    counts = None
+    if before is not None:
+        counts = np.zeros((codes.size, classes), np.int64)
+        np.add.at(counts, (stratum, before), 1)
+        before = before[order]
+    shape = (labels.size, classes)
+    strata = Strata(codes // 4, np.bincount(stratum), shape, labels, counts)
+    return strata, Items(order.astype(np.uint64), after[order], before)

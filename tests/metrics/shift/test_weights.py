@@ -16,7 +16,7 @@ from slicebeam.metrics.shift.estimates import (
 )
 from slicebeam.metrics.shift.halves import adapted_weights
 from slicebeam.metrics.shift.quality import qualities, true_matrices
-from slicebeam.metrics.shift.simulation import Items, simulate
+from slicebeam.metrics.shift.simulation import simulate
 from slicebeam.metrics.shift.stopping import error_bound
 from slicebeam.metrics.shift.strata import Sample
 from tests.metrics.shift.test_halves import sampled
@@ -227,9 +227,7 @@ def test_where_no_cell_counts_nothing_is_asked_beyond_what_an_estimate_needs():
     weights = np.zeros(pool.shape)
     weights[1, 2] = 1
     strata = replace(pool.strata(), weights=weights)
-    items = Items(
-        np.arange(len(pool.items), dtype=np.uint64), np.array(pool.new), np.array(pool.old)
-    )
+    items = pool.random_items()
     relevant = np.array(pool.rows) == 1
     calls = int(np.minimum(pool.sizes, 2).sum()) + 12
     assert strata.sizes[relevant].sum() >= 14
@@ -253,9 +251,7 @@ def test_the_optimum_is_in_proportion_to_share_times_deviation():
 
 def test_the_error_of_a_study_is_weighted():
     _, pool, strata, weights = weighted_pool(2, largest=60)
-    items = Items(
-        np.arange(len(pool.items), dtype=np.uint64), np.array(pool.new), np.array(pool.old)
-    )
+    items = pool.random_items()
     (found,) = qualities(strata, items, "proportional", [60], 4, 0)
     (checked,) = simulate(strata, items, "proportional", [60], 4, 0)
     off = estimate(strata, checked.sample, control=False).matrix - true_matrices(strata, items)
