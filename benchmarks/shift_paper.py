@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from paper_tables import markdown_table
-from shift import BUDGETS, TARGET, Real, read, steps
+from shift import BUDGETS, TARGET, Real, read, steps, uniformly, with_replacement
 
 from slicebeam.metrics.shift.allocation import smallest_budget
-from slicebeam.metrics.shift.quality import Quality, calls_for_target, qualities
+from slicebeam.metrics.shift.quality import Quality, calls_for_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,12 +79,12 @@ def measured(real: Real, design: Design, checks: Sequence[int], runs: int) -> di
     """Return the quality of a design by calls, without those that are too few for its strata."""
     strata, items = real.cut(bins=design.bins)
     least = 2 if design.method == "uniform" else smallest_budget(strata)
-    found = qualities(
-        *(strata, items, design.method, [calls for calls in checks if calls >= least], runs, 1),
-        replacement=True,
-        batch=1,
-        weights=np.ones(strata.count) if design.equal else None,
-    )
+    checks = [calls for calls in checks if calls >= least]
+    if design.method == "uniform":
+        found = uniformly(strata, items, checks, runs)
+    else:
+        weights = np.ones(strata.count) if design.equal else None
+        found = with_replacement(strata, items, design.method, checks, runs, weights)
     return {each.calls: each for each in found}
 
 

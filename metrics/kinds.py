@@ -13,7 +13,7 @@ Tail = Literal["upper", "lower", "both"]
 Test = Literal["auto", "bootstrap-rows", "paper"]
 Correction: TypeAlias = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
 # How the items of a shift are chosen.
-Method = Literal["plus", "masa", "proportional", "uniform"]
+Method = Literal["plus", "masa", "proportional"]
 
 COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)

@@ -540,7 +540,7 @@ def shift(
     seed: int = 0,
     difficulty: str | None = None,
     bins: int = 3,
-    method: Literal["plus", "masa", "proportional", "uniform"] | None = None,
+    method: Literal["plus", "masa", "proportional"] | None = None,
     focus: str | None = None,
     price: float | None = None,
     by: str | None = None,
@@ -581,7 +581,7 @@ def shift(
     seed : Random seed for drawing items.
     difficulty : Column of confidence values, from the old API or a cheap model. Its quantile bins are strata.
     bins : Number of quantile bins of `difficulty`.
-    method : plus: sample most where most changed, with the old predictions as a control variate. masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size. uniform: all items alike. By default plus with `old_prediction`, else proportional.
+    method : plus: sample most where most changed, with the old predictions as a control variate. masa: sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size. By default plus with `old_prediction`, else proportional.
     focus : What counts: accuracy (the right predictions), one cell LABEL:PREDICTION, or a table of the columns label, prediction and weight. Calls go where its error is largest; `target_error` and `fail_on` judge it alone. By default all cells alike.
     price : Price of a call, in the currency of the `api` file or of `budget`, otherwise USD. By default 'price' of the `api` file.
     by : Column whose values are slices, to report the shift of each too.
@@ -592,7 +592,7 @@ def shift(
     runner_option : Option of the engine. One or several.
     resume : Continue a stopped run without reading its pool again. Start it if there is none; do nothing if it has published its result. Answers in the ledger are always used.
     work_dir : Folder for unfinished work. By default OUTPUT/_work.
-    memory_budget : Memory that each worker may use while it reads the pool.
+    memory_budget : Memory that reading the pool may use for a chunk of it.
     chunk_rows : Maximum number of examples to read at a time.
     allow_http : Send keys over http:// to other machines, where others can read them.
     progress : print progress and notes on stderr

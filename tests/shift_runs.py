@@ -1,9 +1,12 @@
 """Pools for the tests of ``slicebeam shift``, its runs in this process, and what they published."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
+import pytest
+from scipy import stats
 
 from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.cli import run
@@ -11,6 +14,9 @@ from tests.oracles import shift_oracle
 
 ROLES = ("--label", "label", "--old-prediction", "old")
 REPLAYED = (*ROLES, "--replay-prediction", "new")
+METHODS = ("plus", "masa", "proportional")
+Z = stats.norm.isf(0.025)
+NEAR = {"rel": 1e-9, "abs": 1e-9}
 
 
 def made(rows=600, seed=1, labels=3, churn=0.15):
@@ -109,3 +115,82 @@ def within_shares(estimate, share):
     for row, before in enumerate(estimate.sum(axis=1)):
         cut[row] *= min(1, before / cut[row].sum())
     return cut
+
+
+def bound_of(direct):
+    """The stopping rule's bound, as it is documented."""
+    z = stats.norm.ppf(0.95)
+    spread = 2 * (direct.variance**2).sum()
+    degrees = max(0.5, direct.loss**2 / spread) if spread else 0.5
+    scale = direct.loss + z * direct.loss_error + z**2 * direct.loss_unseen
+    return float(np.sqrt(scale * stats.chi2.ppf(0.95, degrees) / degrees))
+
+
+def check_every_number(found, frame, method, difficulty, seed):
+    """Hold the numbers of a document against a direct computation from the items that were asked."""
+    stratum, rows = stratified(frame, difficulty, 3, signed=method == "plus")
+    told, change = found["shift"], found["global"][0]
+    calls = [one["calls"] for one in told["strata"]]
+    assert [one["label"] for one in told["strata"]] == rows
+    sizes = stratum.value_counts(sort=False).sort_index().tolist()
+    assert [one["size"] for one in told["strata"]] == sizes
+    assert told["labels"] == sorted(set(rows))
+    assert sum(calls) == told["cost"]["calls"]
+    whole, asked = oracle_pool(frame, stratum, rows), asked_items(stratum, calls, seed)
+    reliance = shift_oracle.reliance(whole, asked) if method == "plus" else None
+    direct = shift_oracle.estimate(whole, asked, reliance or 0.0)
+    unseen = 3 * (direct.unseen**2).sum()
+    if method == "masa":
+        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
+    assert told.get("reliance") == (None if reliance is None else pytest.approx(reliance))
+    none = int(sum(whole.new[item] == whole.shape[1] - 1 for item in asked))
+    assert told["cost"]["no_result"] == none
+    assert (None in told["predictions"]) == (none > 0)
+    width = len(told["predictions"])
+    old = matrix(frame, "old", told)
+    share = old.sum(axis=1, keepdims=True)
+    new = within_shares(direct.matrix, share)
+    errors = np.sqrt(direct.variance + 3 * direct.unseen[:, None] ** 2)
+    moved = new - np.pad(old, ((0, 0), (0, whole.shape[1] - width)))
+    assert told["old_matrix"] == [pytest.approx(row, **NEAR) for row in old.tolist()]
+    assert told["new_matrix"] == [pytest.approx(row, **NEAR) for row in new[:, :width].tolist()]
+    assert told["new_errors"] == [pytest.approx(row, abs=1e-7) for row in errors[:, :width]]
+    assert told["shift"] == [pytest.approx(row, **NEAR) for row in moved[:, :width].tolist()]
+    low = np.maximum((moved - Z * errors)[:, :width], -old)
+    high = np.minimum((moved + Z * errors)[:, :width], share - old)
+    assert told["shift_lo"] == [pytest.approx(row, abs=1e-7) for row in low.tolist()]
+    assert told["shift_hi"] == [pytest.approx(row, abs=1e-7) for row in high.tolist()]
+    # The cells of "no result" are among those that are corrected for.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.norm.sf(np.where(np.abs(moved) < 1e-9, 0, np.abs(moved) / errors))
+    q = stats.false_discovery_control(p.ravel()).reshape(p.shape)
+    changed = {
+        (one["label"], one.get("prediction")): (one["p_value"], one["p_adjusted"])
+        for one in told["changed"]
+    }
+    assert changed == {
+        (told["labels"][i], told["predictions"][j]): pytest.approx((p[i, j], q[i, j]), rel=1e-6)
+        for i, j in np.argwhere(q <= 0.05)
+    }
+    for one in told["changed"]:
+        i, j = told["labels"].index(one["label"]), told["predictions"].index(one.get("prediction"))
+        assert one["shift"]["value"] == told["shift"][i][j]
+    was = (frame["label"] == frame["old"]).mean()
+    variance = direct.accuracy_variance if direct.accuracy_variance > 1e-12 else unseen
+    half = Z * math.sqrt(variance)
+    now = min(max(direct.accuracy, 0), 1)
+    after, delta = change["after"], change["delta"]
+    assert (change["before"]["value"], after["value"]) == pytest.approx((was, now))
+    bounds = (max(direct.accuracy - half, 0), min(direct.accuracy + half, 1))
+    assert (after["lo"], after["hi"]) == pytest.approx(bounds, **NEAR)
+    assert delta["value"] == pytest.approx(now - was, **NEAR)
+    bounds = (max(now - was - half, -was), min(now - was + half, 1 - was))
+    assert (delta["lo"], delta["hi"]) == pytest.approx(bounds, **NEAR)
+    if abs(now - was) < 1e-9 or variance == 0:
+        assert change["p_value"] == (1 if abs(now - was) < 1e-9 else 0)
+    else:
+        expected = 2 * stats.norm.sf(abs(now - was) / math.sqrt(variance))
+        assert change["p_value"] == pytest.approx(expected, rel=1e-6)
+    assert change["significant"] == (change["p_value"] <= 0.05)
+    assert told["frobenius_bound"] == pytest.approx(bound_of(direct), rel=1e-6, abs=1e-9)
+    return stratum, calls

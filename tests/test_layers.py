@@ -44,7 +44,6 @@ ORDER = (
     "transforms/count",
     "transforms/encoders",
     "transforms/discovery",
-    "transforms/shift",
     "transforms/tfma",
     "transforms",
     "runner_configs",

@@ -9,8 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.strata import Sample, Strata
@@ -46,11 +44,6 @@ def static_weights(method: Method, strata: Strata) -> FloatArray:
     Σ_j W²_sj·Ō_sj(1 − Ō_sj) is the variance of the old predictions: strata in which they varied change
     more often, and the half that all share keeps the others from starving. u_s is the mean of the two
     largest W²_sj: 1 without weights, 0 where no cell counts.
-
-    Raises
-    ------
-    ValueError
-        The method has no weights, or needs old predictions that are not known.
     """
     unit = strata.pair_weight / 2
     if method == "proportional":
@@ -77,23 +70,10 @@ def optimal_calls(share: FloatArray, variance: FloatArray, calls: int) -> FloatA
 
 
 def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
-    """Return the strata of the first calls, in order: each is argmax g_s/N_s, without replacement.
+    """Return the strata of the first calls, in order: each is argmax g_s/N_s, within the sizes.
 
-    Before that every stratum is asked twice, or once where it has one item.
-
-    Parameters
-    ----------
-    weights : float64 [S]
-        g_s ≥ 0.
-    sizes : int64 [S]
-        M_s, which no stratum is asked beyond.
-    calls : int
-        How many; fewer are returned where the pool has fewer items.
-
-    Returns
-    -------
-    int64 [min(calls, Σ M_s)]
-        It does not depend on any answer; a shorter order is the beginning of a longer one.
+    Before that every stratum is asked twice, or once where it has one item. It does not depend on any
+    answer: int64 [min(calls, Σ M_s)], of which a shorter one is the beginning.
     """
     draws = np.minimum(sizes, calls)
     stratum = np.repeat(np.arange(sizes.size), draws)
@@ -105,24 +85,14 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
     return stratum[order[:calls]]
 
 
-def masa_order(
-    strata: Strata, sample: Sample, calls: int, *, replacement: bool = False
-) -> IntArray:
+def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     """Return the strata of the next calls by MASA's rule (Algorithm 1): int64 [R, calls].
 
     Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
     σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch the answers are not known yet: N_s is counted
     up, σ̂_s stays. With weights σ̂²_s is Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is
-    multiplied by √u_s, of `static_weights`.
-
-    Parameters
-    ----------
-    strata, sample : the pool and what was counted
-    calls : int
-        1 is the published algorithm.
-    replacement : bool
-        Whether an item may be asked again; else a stratum that is used up is passed over, and −1 is
-        returned where all are.
+    multiplied by √u_s, of `static_weights`. A stratum that is used up is passed over, and −1 is
+    returned where all are. One call at a time is the published algorithm.
     """
     share, sizes = strata.share, strata.sizes
     known = np.maximum(sample.asked.astype(np.float64), 1)
@@ -134,7 +104,6 @@ def masa_order(
     variance = squares / np.maximum(sample.asked - 1, 1)
     spread = np.sqrt(np.maximum(np.where(sample.asked > 1, variance, 0), 0))
     unit = np.sqrt(strata.pair_weight / 2)
-    limit = np.broadcast_to(np.inf if replacement else sizes, sizes.shape)
 
     def score(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
         counted = np.maximum(count, 1)
@@ -142,30 +111,20 @@ def masa_order(
         with_bonus: FloatArray = share[at[1]] / counted * (spread[at[0], at[1]] + bonus)
         return with_bonus
 
-    return greedy_order(score, sample.asked, np.minimum(sizes, _AT_FIRST), limit, calls)
+    return greedy_order(score, sample.asked, np.minimum(sizes, _AT_FIRST), sizes, calls)
 
 
 def greedy_order(
     score: Callable[[tuple[IntArray, IntArray], IntArray], FloatArray],
     asked: IntArray,
     first: IntArray,
-    limit: NDArray[np.number],
+    limit: IntArray,
     calls: int,
 ) -> IntArray:
-    """Return the strata of the next calls, of which each is the one with the largest score.
+    """Return the strata of the next calls, each the one with the largest score: int64 [R, calls].
 
-    Parameters
-    ----------
-    score : returns the scores of (runs, strata) after so many calls of each
-    asked : int64 [R, S], calls so far
-    first : int64 [S], calls of each stratum before any score counts
-    limit : [S], calls beyond which a stratum is passed over
-    calls : how many
-
-    Returns
-    -------
-    int64 [R, calls]
-        −1 where all strata are at their limits.
+    ``score`` is of (runs, strata) after so many calls of each. Of each stratum ``first`` calls come before
+    any score counts, and beyond ``limit`` it is passed over: −1 where all are.
     """
     asked = asked.copy()
     runs = np.arange(asked.shape[0])

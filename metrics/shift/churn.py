@@ -20,22 +20,11 @@ def churned(
     runs: int,
     seed: int,
 ) -> NDArray[np.int16]:
-    """Return new predictions as an update would make them: int16 [R, items].
+    """Return new predictions as an update would make them: int16 [R, items]; each run has its own changes.
 
-    Parameters
-    ----------
-    old : integers [items]
-        The old predictions.
-    label : int64 [items]
-        Row of each item.
-    shares : float64 [L, P]
-        Of the old predictions of each label.
-    churn : float or None
-        Share of the items whose prediction changes, to another class in proportion to the label's
-        old predictions. None: a whole new API, whose predictions are those of other items of the
-        label, whatever the item's own was.
-    runs, seed : int
-        Each run has changes of its own.
+    Of the items, of labels ``label``, the share ``churn`` changes its old prediction to another class, in
+    proportion to the label's ``shares`` [L, P] of the old ones. None: a whole new API, whose predictions are
+    those of other items of the label, whatever the item's own was.
     """
     generator = np.random.default_rng([seed, 0x5F1])
     new = np.empty((runs, old.size), np.int16)

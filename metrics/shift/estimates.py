@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from slicebeam.metrics.shift.halves import counts_of, differences
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.kinds import Method
     from slicebeam.metrics.shift.halves import Counts
     from slicebeam.metrics.shift.strata import Sample, Strata
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-12
 # What one item that was not seen could add to a cell, as the rule of three has it.
 _UNSEEN = 3.0
-# Answers that the share of right ones of a label counts for in each of its strata.
+# Prior weight, in answers, of a label's accuracy within each of its strata.
 _LABEL_ANSWERS = 4
-# A variance is none that is so small a part of what was not seen.
+# Variances below this fraction of the unseen term are rounding noise.
 _NO_VARIANCE = 1e-6
 
 
@@ -31,28 +32,20 @@ class MatrixEstimate:
 
     Attributes
     ----------
-    matrix : float64 [R, L, P]
-        Ĉ, Pr(label = i, new prediction = j).
-    variance : float64 [R, L, P]
-        V, of each cell.
+    matrix : float64 [R, L, P], Ĉ, Pr(label = i, new prediction = j)
+    variance : float64 [R, L, P], V, of each cell
     unseen : float64 [R, L]
         c_i = Σ_{s∈i} w_s/p_i, by which a cell's interval is widened: its sample variance may be 0 by
         chance.
-    label_share : float64 [R, L]
-        p_i, which no cell of the row exceeds.
+    label_share : float64 [R, L], p_i, which no cell of the row exceeds
     accuracy, accuracy_variance : float64 [R]
     accuracy_unseen : float64 [R]
         √Σ_i c_i², by which its interval is widened where its variance is 0.
-    reliance : float64 [R]
-        λ, how much the old predictions told: 0 nothing, 1 all.
-    loss : float64 [R]
-        T, the expected squared Frobenius error, of cells times their weights.
-    loss_error : float64 [R]
-        Standard error of T.
-    loss_unseen : float64 [R]
-        e₁, what unseen changes could add to T.
-    loss_spread : float64 [R]
-        2ΣW⁴V², about the variance of the squared error.
+    reliance : float64 [R], λ, the control-variate coefficient of the old predictions, 0 to 1
+    loss : float64 [R], T, the expected squared Frobenius error, of cells times their weights
+    loss_error : float64 [R], standard error of T
+    loss_unseen : float64 [R], e₁, what unseen changes could add to T
+    loss_spread : float64 [R], 2ΣW⁴V², about the variance of the squared error
     """
 
     matrix: FloatArray
@@ -96,12 +89,8 @@ class MatrixEstimate:
         """Return √V of the accuracy, √3·accuracy_unseen where V is 0: float64 [R].
 
         A few answers that agree within every stratum would else be taken for certainty. To widen
-        all intervals, as those of cells, would let those of small changes cover nearly always.
-
-        Parameters
-        ----------
-        widened : bool
-            Return √(V + 3·accuracy_unseen²), as for slices, which may have few answers or none.
+        all intervals, as those of cells, would let those of small changes cover nearly always:
+        ``widened``, √(V + 3·accuracy_unseen²), is for slices, which may have few answers or none.
         """
         unseen = _UNSEEN * np.square(self.accuracy_unseen)
         if widened:
@@ -113,20 +102,10 @@ class MatrixEstimate:
 
 
 def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
-    """Return two-sided p-values that a cell did not change, as its interval has it.
+    """Return two-sided p-values that a cell did not change, as its interval has it, of any shape.
 
-    Parameters
-    ----------
-    shift : float64, any shape
-        ΔĈ.
-    errors : float64, the same shape
-        Of `MatrixEstimate.cell_errors`.
-
-    Returns
-    -------
-    float64 of that shape
-        2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 where ΔĈ is 0 except for rounding, as where every item was asked and
-        none changed.
+    2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 where ΔĈ is 0 except for rounding, as where every item was asked and none
+    changed.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.abs(shift) / errors
@@ -139,8 +118,7 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
 
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old) with w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1) and
     τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), all sums over classes weighted by W², which minimises the
-    estimated loss. 0 where the old predictions
-    are not known, or do not vary within any stratum.
+    estimated loss. 0 where the old predictions are not known, or do not vary within any stratum.
     """
     if strata.old is None:
         return np.zeros(sample.asked.shape[0])
@@ -156,21 +134,15 @@ def _reliance(strata: Strata, counts: Counts) -> FloatArray:
         (counts.both * cells).sum(axis=2) - (counts.new * old * cells).sum(axis=2) / asked
     ) / degrees
     variance = ((old * cells).sum(axis=2) - (np.square(old) * cells).sum(axis=2) / asked) / degrees
-    told = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
-    spread = np.where(asked > 1, weights * variance, 0).sum(axis=1)
-    ratio = np.divide(told, spread, out=np.zeros_like(told), where=spread > 0)
+    above = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
+    below = np.where(asked > 1, weights * variance, 0).sum(axis=1)
+    ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
     clipped: FloatArray = np.clip(ratio, 0, 1)
     return clipped
 
 
 def _counts(strata: Strata, sample: Sample) -> Counts:
-    """Return the inputs of the estimate.
-
-    Raises
-    ------
-    ValueError
-        A stratum was not asked at all.
-    """
+    """Return the inputs of the estimate; refuse a stratum that was not asked at all."""
     if (sample.asked == 0).any():
         raise ValueError(
             "a stratum has no queried item; query at least smallest_budget(strata) items"
@@ -180,17 +152,7 @@ def _counts(strata: Strata, sample: Sample) -> Counts:
 
 @dataclass(frozen=True)
 class Slices:
-    """G slices of the pool, whose items are queried with all others.
-
-    Attributes
-    ----------
-    share : float64 [G]
-        Of the pool.
-    labels : float64 [G, L]
-        Shares of the labels within each slice.
-    old : float64 [G, L, P] or None
-        Old confusion matrix of each slice, which sums to 1.
-    """
+    """G slices of the pool: their shares of it [G], of the labels in each [G, L], and old matrices [G, L, P]."""
 
     share: FloatArray
     labels: FloatArray
@@ -198,12 +160,7 @@ class Slices:
 
 
 def estimate(
-    strata: Strata,
-    sample: Sample,
-    *,
-    control: bool = True,
-    replacement: bool = False,
-    slices: Slices | None = None,
+    strata: Strata, sample: Sample, *, control: bool = True, slices: Slices | None = None
 ) -> MatrixEstimate:
     """Return the new confusion matrix, its variances, and the inputs of the stopping rule.
 
@@ -215,19 +172,9 @@ def estimate(
     that was seen adds to T, on average over the pool, with m_s = `Strata.pair_weight` (2 without
     weights).
 
-    Parameters
-    ----------
-    strata, sample : the pool, and what was counted of it
-    control : bool
-        Whether the old predictions are used, where they are known; else λ = 0.
-    replacement : bool
-        Whether items were drawn with replacement, so that there is no finite population correction.
-    slices : Slices, optional
-        The matrices of these are estimated instead: `sample` then has N_s of the whole pool and, in
-        place of runs, the counts of each slice's items alone. See Notes.
+    Without ``control`` λ = 0. Of ``slices`` `sample` has N_s of the whole pool and, in place of runs,
+    the counts of each slice's items alone.
 
-    Notes
-    -----
     Assumes that within a stratum the items are a simple random sample whose size does not depend on
     the answers (so not of MASA, whose estimate is biased where a stratum without an error is
     starved). λ is estimated from the sample, which biases Ĉ by O(1/N).
@@ -239,11 +186,6 @@ def estimate(
     x_j = 1[new = j] − λ·1[old = j] and q_g the share of the slice. A label of which no item of the
     slice was asked is taken as unchanged; the widening by c then covers it. Of the whole pool this is
     the estimate above.
-
-    Raises
-    ------
-    ValueError
-        A stratum was not asked at all.
     """
     counts = _counts(strata, sample)
     asked = counts.asked
@@ -265,10 +207,9 @@ def estimate(
     matrix = ratio * slices.labels[:, :, None]
     if slices.old is not None:
         matrix += np.where(seen[:, :, None] > 0, factor, 1.0) * slices.old
-    if not replacement:
-        left = 1 - asked / strata.sizes
-        # All of a stratum's items in two halves sum to its size except for rounding.
-        weights = weights * np.where(left > _ROUNDING, left, 0)
+    left = 1 - asked / strata.sizes
+    # All of a stratum's items in two halves sum to its size except for rounding.
+    weights = weights * np.where(left > _ROUNDING, left, 0)
     centre = ratio[:, strata.row]
     members = inside[:, :, None]
     spread = _sample_variance(
@@ -277,14 +218,14 @@ def estimate(
         asked[:, :, None],
     )
     part = slices.share
-    # Of a label that no item of a slice has, nothing is unknown.
+    # Labels absent from a slice add no uncertainty.
     unseen = (slices.labels > 0) * (weights @ strata.members.T / strata.label_share / part[:, None])
     weights = weights / np.square(part)[:, None]
     variance = np.einsum("ls,rsp->rlp", strata.members, weights[:, :, None] * spread)
     total = (spread * strata.squared_weights).sum(axis=2)
     weighted = variance if strata.weights is None else variance * np.square(strata.weights)
-    right = _right(strata)
-    # One cell of a label is right, but of a whole matrix in one row several are.
+    right = strata.right_cells[strata.row]
+    # At most one cell of a label is right.
     mean = (centre * right).sum(axis=2)
     of_right = _sample_variance(
         ((squares - 2 * mean[:, :, None] * counted) * right).sum(axis=2) + np.square(mean) * inside,
@@ -292,28 +233,32 @@ def estimate(
         asked,
     )
     return MatrixEstimate(
-        matrix,
-        variance,
-        unseen,
-        np.broadcast_to(slices.labels, unseen.shape),
-        (matrix * _right_cells(strata)).sum(axis=(1, 2)),
-        (weights * of_right).sum(axis=1),
-        np.sqrt(np.square(unseen).sum(axis=1)),
-        used,
-        (weights * total).sum(axis=1),
-        np.sqrt((strata.pair_weight * np.square(weights) * total / asked).sum(axis=1)),
-        (strata.pair_weight * strata.share * weights / asked).sum(axis=1),
-        2 * np.square(weighted).sum(axis=(1, 2)),
+        matrix=matrix,
+        variance=variance,
+        unseen=unseen,
+        label_share=np.broadcast_to(slices.labels, unseen.shape),
+        accuracy=strata.accuracy(matrix),
+        accuracy_variance=(weights * of_right).sum(axis=1),
+        accuracy_unseen=np.sqrt(np.square(unseen).sum(axis=1)),
+        reliance=used,
+        loss=(weights * total).sum(axis=1),
+        loss_error=np.sqrt((strata.pair_weight * np.square(weights) * total / asked).sum(axis=1)),
+        loss_unseen=(strata.pair_weight * strata.share * weights / asked).sum(axis=1),
+        loss_spread=2 * np.square(weighted).sum(axis=(1, 2)),
     )
 
 
+def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
+    """Return the estimate of a method; the error of MASA's accuracy covers its bias."""
+    found = estimate(strata, sample, control=method == "plus")
+    if method != "masa":
+        return found
+    variance = starved_variance(strata, sample, found.accuracy_unseen)
+    return replace(found, accuracy_variance=variance)
+
+
 def starved_variance(
-    strata: Strata,
-    sample: Sample,
-    unseen: FloatArray,
-    cells: FloatArray | None = None,
-    *,
-    replacement: bool = False,
+    strata: Strata, sample: Sample, unseen: FloatArray, cells: FloatArray | None = None
 ) -> FloatArray:
     """Return a mean squared error of a sum of cells that also covers MASA's bias: float64 [R].
 
@@ -324,24 +269,16 @@ def starved_variance(
     x_s/N_s), what the accuracy would change by if each stratum had four more answers like those of
     its label.
 
-    Parameters
-    ----------
-    unseen : float64 [R]
-        u, as `MatrixEstimate.accuracy_unseen`.
-    cells : float64 [S, P], optional
-        How much each cell counts, 0 to 1; the right predictions if left out.
-
-    Notes
-    -----
-    An approximation: measured on recorded APIs (benchmarks/shift.py), 95 % intervals covered
-    in 0.92 to 1.00 of the runs, and without it in 0.31 to 0.94.
+    u is `MatrixEstimate.accuracy_unseen`; ``cells`` [S, P] say how much each counts, 0 to 1: the right
+    predictions if left out. An approximation: measured on recorded APIs (benchmarks/shift.py), 95 %
+    intervals covered in 0.92 to 1.00 of the runs, and without it in 0.31 to 0.94.
     """
-    cells = _right(strata) if cells is None else cells
+    cells = strata.right_cells[strata.row] if cells is None else cells
     # What never counts is known not to.
     judged = cells.any(axis=1)
     asked = sample.asked.astype(np.float64)
     hits = (sample.new * cells).sum(axis=2)
-    left = np.ones_like(asked) if replacement else np.maximum(1 - asked / strata.sizes, 0)
+    left = np.maximum(1 - asked / strata.sizes, 0)
     weights = np.where(judged, np.square(strata.share) / asked * left, 0)
     middle = (hits + 1) / (asked + 2)
     squares = (sample.new * np.square(cells)).sum(axis=2)
@@ -359,11 +296,7 @@ def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> Flo
     """Return σ̂², the variance of what the estimate sums in each stratum: float64 [R, S].
 
     Σ_j W²_sj·(sample variance of 1[new = j] − λ·1[old = j]), the paper's uncertainty score for λ = 0
-    without weights; NaN of fewer than two answers.
-
-    Parameters
-    ----------
-    factor : float64 [R], λ
+    without weights; NaN of fewer than two answers. ``factor`` is λ.
     """
     counts = counts_of(strata, sample)
     counted, squares = differences(counts, factor[:, None, None])
@@ -375,36 +308,14 @@ def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> Flo
     return known
 
 
-@dataclass(frozen=True)
-class WeightedSum:
-    """Σ W_ij·C_ij of R runs.
-
-    Attributes
-    ----------
-    value : float64 [R]
-    error : float64 [R]
-        √(V + 3u²) with u² = Σ_i (max_j W_ij·c_i)², as the cells are widened; of ``masa`` the root of
-        `starved_variance`.
-    """
-
-    value: FloatArray
-    error: FloatArray
-
-
-def weighted_sum(
+def weighted_sum_errors(
     strata: Strata, sample: Sample, weights: FloatArray, *, control: bool, starved: bool
-) -> WeightedSum:
-    """Return the sum of the cells times their weights, with its error.
+) -> FloatArray:
+    """Return the standard errors of Σ W_ij·C_ij, W of [L, P]: float64 [R].
 
-    Its variance is Σ_s w_s·(sample variance of W[new] − λ·W[old]): the cells of a label are correlated,
-    so that it is not a sum of theirs.
-
-    Parameters
-    ----------
-    sample : of ``Sample.empty(…, weights)``
-    weights : float64 [L, P]
-    control : whether the old predictions are used
-    starved : whether items were chosen by MASA's rule
+    √(V + 3u²) with V = Σ_s w_s·(sample variance of W[new] − λ·W[old]), since the cells of a label are
+    correlated, and u² = Σ_i (max_j W_ij·c_i)², as the cells are widened; of ``masa`` (``starved``) the root
+    of `starved_variance`. The sample is of ``Sample.empty(…, weights)``.
     """
     counts = _counts(strata, sample)
     asked = counts.asked
@@ -417,9 +328,6 @@ def weighted_sum(
     spread = _sample_variance(
         squares[0] - 2 * factor * counts.products + np.square(factor) * squares[1], mean, asked
     )
-    value = (strata.share * mean).sum(axis=1)
-    if strata.old is not None:
-        value += used * float((weights * strata.old_matrix).sum())
     left = 1 - asked / strata.sizes
     of_stratum = np.square(strata.share) / asked * np.where(left > _ROUNDING, left, 0)
     of_label = of_stratum @ strata.members.T / strata.label_share
@@ -427,37 +335,15 @@ def weighted_sum(
     if starved:
         largest = float(weights.max())
         scaled = starved_variance(strata, sample, unseen / largest, cells / largest)
-        return WeightedSum(value, largest * np.sqrt(scaled))
-    return WeightedSum(
-        value, np.sqrt((of_stratum * spread).sum(axis=1) + _UNSEEN * np.square(unseen))
-    )
+        return largest * np.sqrt(scaled)
+    errors: FloatArray = np.sqrt((of_stratum * spread).sum(axis=1) + _UNSEEN * np.square(unseen))
+    return errors
 
 
 def _whole(strata: Strata) -> Slices:
     """Return the pool as the one slice that all runs are about."""
     old = None if strata.old is None else strata.old_matrix[None]
     return Slices(np.ones(1), strata.label_share[None], old)
-
-
-def _right_cells(strata: Strata) -> FloatArray:
-    """Return 1 for the cells of right predictions: float64 [L, P]."""
-    cells = np.zeros(strata.shape)
-    # A stratum's label, which where the classes are cells of a matrix is the only one.
-    np.maximum.at(cells, strata.row, _right(strata))
-    return cells
-
-
-def _right(strata: Strata) -> FloatArray:
-    """Return 1 where a prediction is right in a stratum: float64 [S, P]."""
-    labels, predictions = strata.shape
-    if labels == 1:
-        # The cells of a whole matrix, several of which are right.
-        right = np.zeros(predictions)
-        right[strata.right[strata.right >= 0]] = 1
-        return np.broadcast_to(right, (strata.count, predictions))
-    of_label = strata.right[strata.row][:, None]
-    is_right: FloatArray = (of_label == np.arange(predictions)).astype(np.float64)
-    return is_right
 
 
 def _sample_variance(squares: FloatArray, mean: FloatArray, asked: FloatArray) -> FloatArray:

@@ -49,12 +49,7 @@ class Counts(NamedTuple):
 
 
 def differences(counts: Counts | Sample, factor: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the sums of 1[new = j] − λ·1[old = j], and of its square: float64 [R, S, P] each.
-
-    Parameters
-    ----------
-    factor : float64 [R, 1, 1], λ
-    """
+    """Return the sums of 1[new = j] − λ·1[old = j], and of its square: float64 [R, S, P] each; λ is [R, 1, 1]."""
     counted = counts.new - factor * counts.old
     squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
     return counted, squares
@@ -68,8 +63,7 @@ def half_sizes(sizes: IntArray) -> IntArray:
 def half_limits(sizes: IntArray, calls: int) -> IntArray:
     """Return the largest numbers of queries in the halves of strata: int64 [2S].
 
-    Their sizes, and half of all calls: no half is worth more, and of a large pool only so many items
-    of each stratum are at hand.
+    Their sizes, and half of all calls: no half is worth more.
     """
     most = half_sizes(np.array([calls]))
     return np.minimum(half_sizes(sizes), np.tile(most, sizes.size))
@@ -89,12 +83,7 @@ def next_look(strata: int, calls: int) -> int:
 
 
 def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
-    """Return the halves that the first calls ask by the static order of ``plus``: int64 [calls].
-
-    Parameters
-    ----------
-    sizes : int64 [S], which no stratum is asked beyond
-    """
+    """Return the halves that the first calls ask by the static order of ``plus``: int64 [calls]."""
     stratum = static_order(static_weights("plus", strata), sizes, calls)
     order = np.argsort(stratum, kind="stable")
     counts = np.bincount(stratum, minlength=strata.count)
@@ -107,15 +96,10 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
 
     g_s = p_s·√v_s, Neyman's optimum, where v_s is the sample variance of what the estimate sums,
-    1[new = j] − λ·1[old = j] over all j (times W²_j), in the other half, shrunk to what the static weights expect
-    of it as if 20 more answers had shown that: (½σ²_old,s + ½Σ p σ²_old) times the ratio of the two
+    1[new = j] − λ·1[old = j] over all j (times W²_j), in the other half, shrunk to what the static weights
+    expect of it as if 20 more answers had shown that: (½σ²_old,s + ½Σ p σ²_old) times the ratio of the two
     over all strata. From λ = 0.4 to 0.7 it is shrunk further, in the end wholly. The weights of the
     first halves sum to 1, and so do those of the second ones.
-
-    Parameters
-    ----------
-    halves : counts of the halves
-    reliance : float64 [R], λ of both together
     """
     runs, share = halves.asked.shape[0], strata.share
     asked = halves.asked.astype(np.float64)
@@ -148,14 +132,7 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
 
 
 def adapted_order(weights: FloatArray, halves: Sample, sizes: IntArray, calls: int) -> IntArray:
-    """Return the halves that the next calls ask: each is argmax g/N: int64 [R, calls].
-
-    Parameters
-    ----------
-    weights : float64 [R, 2S]
-    halves : counts so far
-    sizes : int64 [2S], which no half is asked beyond; −1 is returned where all are asked
-    """
+    """Return the halves that the next calls ask, each argmax g/N within the sizes, or −1: int64 [R, calls]."""
     return greedy_order(
         lambda at, count: weights[at[0], at[1]] / np.maximum(count, 1),
         halves.asked,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.shift.simulation import simulate, summarise
+from slicebeam.metrics.shift.estimates import summarise
+from slicebeam.metrics.shift.simulation import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +27,7 @@ class Quality:
     Attributes
     ----------
     calls : made
-    errors : float64 [R]
-        Frobenius error of Ĉ, of cells times their weights.
+    errors : float64 [R], Frobenius error of Ĉ, of cells times their weights
     accuracy_bias : mean of the estimated accuracy minus the true one
     accuracy_coverage : share of runs whose interval of the accuracy contains the true one
     cell_coverage : mean over the cells of the share of runs whose interval holds the true one; of
@@ -72,29 +72,18 @@ def qualities(
     seed: int,
     *,
     confidence: float = 0.95,
-    replacement: bool = False,
     batch: int | None = None,
     weights: FloatArray | None = None,
 ) -> list[Quality]:
-    """Return how good a method's estimates are after given numbers of calls, over R runs.
-
-    Parameters
-    ----------
-    As of `simulate`.
-    """
+    """Return how good a method's estimates are over R runs; parameters as of `simulate`."""
     truths = true_matrices(strata, items)
     occurs: BoolArray = np.asarray((truths > 0).any(axis=0))
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[_Part]] = {check: [] for check in checks}
-    course = simulate(
-        *(strata, items, method, checks, runs, seed),
-        replacement=replacement,
-        batch=batch,
-        weights=weights,
-    )
+    course = simulate(strata, items, method, checks, runs, seed, batch=batch, weights=weights)
     for checked in course:
-        found = summarise(method, strata, checked.sample, replacement=replacement)
+        found = summarise(method, strata, checked.sample)
         truth = truths if truths.shape[0] == 1 else truths[checked.runs]
         parts[checked.calls].append(_judged(strata, found, truth, occurs, confidence))
     return [_merged(calls, each) for calls, each in parts.items()]
@@ -114,7 +103,7 @@ def _judged(
 ) -> _Part:
     weights = 1.0 if strata.weights is None else strata.weights
     errors = np.sqrt(np.square(weights * (found.matrix - truth)).sum(axis=(1, 2)))
-    accuracy = _accuracy(strata, truth)
+    accuracy = strata.accuracy(truth)
     low, high = found.accuracies(confidence)
     cell_low, cell_high = found.cells(confidence)
     # Bounds that were clipped at a share differ from it by rounding.
@@ -130,12 +119,6 @@ def _judged(
     )
 
 
-def _accuracy(strata: Strata, matrices: FloatArray) -> FloatArray:
-    known = np.flatnonzero(strata.right >= 0)
-    right: FloatArray = matrices[:, known, strata.right[known]].sum(axis=1)
-    return right
-
-
 def _merged(calls: int, parts: Sequence[_Part]) -> Quality:
     whole = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     means = (float(column.mean()) for column in whole[1:])
@@ -143,19 +126,9 @@ def _merged(calls: int, parts: Sequence[_Part]) -> Quality:
 
 
 def calls_for_target(found: Sequence[Quality], target: float, q: float = 0.95) -> float | None:
-    """Return the number of calls from which a share of the runs has at most an error.
+    """Return the calls from which a share q of the runs has at most an error; None if none has.
 
-    Parameters
-    ----------
-    found : of ascending numbers of calls
-    target : Frobenius error
-    q : the share
-
-    Returns
-    -------
-    float or None
-        Interpolated between two checks on logarithmic scales, on which the error is about straight;
-        None if it is larger at every one of them.
+    Interpolated between two checks on logarithmic scales, on which the error is about straight.
     """
     calls = np.array([each.calls for each in found], np.float64)
     errors = np.array([each.quantile(q) for each in found])

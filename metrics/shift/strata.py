@@ -18,17 +18,13 @@ class Strata:
 
     Attributes
     ----------
-    row : int64 [S]
-        Label (row of the matrix) of each stratum.
-    sizes : int64 [S]
-        M_s, items of each stratum, at least 1.
+    row : int64 [S], label (row of the matrix) of each stratum
+    sizes : int64 [S], M_s, items of each stratum, at least 1
     shape : (L, P)
     old : int64 [S, P] or None
         How often the old predictions were each class, where they are known item by item.
-    right : int64 [L]
-        The prediction (column) that is right for each label; −1 where there is none.
-    weights : float64 [L, P] or None
-        W ≥ 0, what the error of each cell is multiplied by; None: 1.
+    right : int64 [L], the prediction (column) that is right for each label; −1 where there is none
+    weights : float64 [L, P] or None, W ≥ 0, what the error of each cell is multiplied by; None: 1
     """
 
     row: IntArray
@@ -62,13 +58,7 @@ class Strata:
 
     @cached_property
     def old_shares(self) -> FloatArray:
-        """Ō_s, shares of the old predictions within each stratum: float64 [S, P].
-
-        Raises
-        ------
-        ValueError
-            The old predictions are not known.
-        """
+        """Ō_s, shares of the old predictions within each stratum: float64 [S, P]."""
         if self.old is None:
             raise ValueError("the old predictions are not known for each item")
         shares: FloatArray = self.old / self.sizes[:, None]
@@ -78,6 +68,17 @@ class Strata:
     def old_matrix(self) -> FloatArray:
         """C°, Pr(label = i, old prediction = j): float64 [L, P]."""
         return self.members @ (self.share[:, None] * self.old_shares)
+
+    @cached_property
+    def right_cells(self) -> FloatArray:
+        """1 for the cells of right predictions: float64 [L, P]."""
+        right: FloatArray = (self.right[:, None] == np.arange(self.shape[1])).astype(np.float64)
+        return right
+
+    def accuracy(self, matrix: FloatArray) -> FloatArray:
+        """Return the share of right predictions in matrices: float64 [...] of [..., L, P]."""
+        accuracy: FloatArray = (matrix * self.right_cells).sum(axis=(-2, -1))
+        return accuracy
 
     @cached_property
     def squared_weights(self) -> FloatArray:
@@ -97,12 +98,6 @@ class Strata:
         pair: FloatArray = np.sort(self.squared_weights, axis=1)[:, -2:].sum(axis=1)
         return pair
 
-    def by_label(self) -> Strata:
-        """Return the same pool with one stratum a label."""
-        old = None if self.old is None else (self.members @ self.old).astype(np.int64)
-        sizes = (self.members @ self.sizes).astype(np.int64)
-        return Strata(np.arange(self.shape[0]), sizes, self.shape, self.right, old, self.weights)
-
 
 @dataclass
 class Sample:
@@ -110,21 +105,15 @@ class Sample:
 
     Attributes
     ----------
-    asked : int64 [R, S]
-        N_s, items of each stratum that were asked.
-    new : int64 [R, S, P]
-        H, how often the new prediction was each class.
-    old : int64 [R, S, P]
-        O, how often the old prediction was; 0 where these are not known.
-    both : int64 [R, S, P]
-        How often both were.
-    squares : int64 [R, S]
-        ‖H‖², the sum of the squares of the new predictions' counts.
+    asked : int64 [R, S], N_s, items of each stratum that were asked
+    new : int64 [R, S, P], H, how often the new prediction was each class
+    old : int64 [R, S, P], O, how often the old prediction was; 0 where these are not known
+    both : int64 [R, S, P], how often both were
+    squares : int64 [R, S], ‖H‖², the sum of the squares of the new predictions' counts
     products : float64 [R, S]
         Sum of the weight of the new prediction's cell times that of the old one's; 0 without
         ``weights``.
-    weights : float64 [S, P] or None
-        Weights of the cells that each stratum's answers fall into.
+    weights : float64 [S, P] or None, weights of the cells that each stratum's answers fall into
     halves : Sample of 2S strata or None
         The same counts for each half of each stratum (2s and 2s + 1), where answers decided how many
         items were asked (`slicebeam.metrics.shift.halves`).
@@ -144,16 +133,10 @@ class Sample:
         cls, runs: int, strata: int, predictions: int, weights: FloatArray | None = None
     ) -> Sample:
         """Return the counts before any query."""
-        cells = (runs, strata, predictions)
-        sample = cls._counted(
-            np.zeros((runs, strata), np.int64), *(np.zeros(cells, np.int64) for _ in range(3))
-        )
-        sample.weights = weights
-        return sample
-
-    @classmethod
-    def _counted(cls, asked: IntArray, new: IntArray, old: IntArray, both: IntArray) -> Sample:
-        return cls(asked, new, old, both, np.square(new).sum(axis=2), np.zeros(asked.shape))
+        asked, squares = (np.zeros((runs, strata), np.int64) for _ in range(2))
+        new, old, both = (np.zeros((runs, strata, predictions), np.int64) for _ in range(3))
+        products = np.zeros((runs, strata))
+        return cls(asked, new, old, both, squares, products, weights=weights)
 
     @property
     def calls(self) -> IntArray:
@@ -162,15 +145,7 @@ class Sample:
         return calls
 
     def add(self, stratum: IntArray, new: IntArray, old: IntArray | None = None) -> None:
-        """Count answers.
-
-        Parameters
-        ----------
-        stratum : int64 [R, calls]
-            Where each was asked; a negative number is not a call.
-        new, old : int64 [R, calls]
-            The predictions.
-        """
+        """Count answers: strata, new and old predictions, int64 [R, calls]; a negative stratum is not a call."""
         runs, strata, predictions = self.new.shape
         made = stratum >= 0
         place = (np.arange(runs)[:, None] * strata + stratum)[made]
@@ -190,41 +165,3 @@ class Sample:
                 row = stratum[made]
                 product = self.weights[row, answers] * self.weights[row, before]
                 np.add.at(self.products.reshape(-1), place, product)
-
-    def by_label(self, strata: Strata) -> Sample:
-        """Return the counts in one stratum a label."""
-        members = strata.members.astype(np.int64)
-        return Sample._counted(
-            self.asked @ members.T,
-            *(
-                np.einsum("ls,rsp->rlp", members, counts)
-                for counts in (self.new, self.old, self.both)
-            ),
-        )
-
-    def of_cells(self, strata: Strata) -> tuple[Strata, Sample]:
-        """Return the pool as a single stratum whose classes are the cells of the matrix.
-
-        This is how a sample that was drawn from the whole pool alike is summed up.
-        """
-        labels, predictions = strata.shape
-        runs = self.asked.shape[0]
-        grouped = self.by_label(strata)
-        counts = (
-            each.reshape(runs, 1, labels * predictions)
-            for each in (grouped.new, grouped.old, grouped.both)
-        )
-        whole = Sample._counted(grouped.asked.sum(axis=1, keepdims=True), *counts)
-        old = strata.by_label().old
-        right = np.where(strata.right >= 0, np.arange(labels) * predictions + strata.right, -1)
-        return (
-            Strata(
-                np.zeros(1, np.int64),
-                strata.sizes.sum(keepdims=True),
-                (1, labels * predictions),
-                right,
-                None if old is None else old.reshape(1, -1),
-                None if strata.weights is None else strata.weights.reshape(1, -1),
-            ),
-            whole,
-        )

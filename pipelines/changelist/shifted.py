@@ -98,7 +98,7 @@ class SliceShift(Part):
 class Shift(Part):
     """How the confusion matrix Pr(label = i, prediction = j) of an API changed."""
 
-    method: Literal["plus", "masa", "proportional", "uniform"]
+    method: Literal["plus", "masa", "proportional"]
     labels: tuple[Any, ...] = Field(description="of the rows of the matrices")
     predictions: tuple[Any, ...] = Field(
         description="of their columns; null is an answer that is not a class"

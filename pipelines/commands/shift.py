@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 def launch_shift(
     options: Mapping[str, Any], run_options: RunOptions, events: EventLog | None
 ) -> int:
-    """Run a shift, a plan of one or a measurement, show it, and return the exit code.
-
-    Parameters
-    ----------
-    options : of its configuration, other than defaults
-    events : where a scheduler reads what happens
-    """
+    """Run a shift, a plan of one or a measurement, show it, and return the exit code."""
     for name in ("explain", "single_job", "template", "dry_run"):
         if getattr(run_options, name):
             flag = "--" + name.replace("_", "-")
@@ -91,7 +85,7 @@ def _simulate(
         found = measure(config, engine, terminal, resume=run_options.resume)
         terminal.stop()
         if run_options.as_json:
-            print_json(found.to_json())
+            print_json(found._asdict())
         elif not run_options.quiet:
             show_measured(found)
         return
@@ -99,6 +93,6 @@ def _simulate(
     terminal.stop()
     price, currency = priced(config)
     if run_options.as_json:
-        print_json([one.to_json() for one in planned])
+        print_json([row._asdict() for row in planned])
     elif not run_options.quiet:
         show_plan(planned, None if price is None else currency, better_methods(planned))

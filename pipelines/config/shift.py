@@ -41,13 +41,7 @@ class CallBudget:
     currency: str | None = None
 
     def calls(self, price: float | None, currency: str | None) -> int:
-        """Return how many calls it buys.
-
-        Raises
-        ------
-        InputError
-            It is money, and there is no price in its currency.
-        """
+        """Return how many calls it buys."""
         if self.currency is None:
             return int(self.amount)
         if price is None:
@@ -188,7 +182,7 @@ class ShiftConfig(DataConfig):
         Option(
             "plus: sample most where most changed, with the old predictions as a control "
             "variate. masa: sample most where answers vary most (Chen et al., 2021; biased). "
-            "proportional: strata by size. uniform: all items alike.",
+            "proportional: strata by size.",
             "Budget",
             default="plus with --old-prediction, else proportional",
         ),
@@ -284,14 +278,6 @@ class ShiftConfig(DataConfig):
             in_python=False,
         ),
     ] = None
-    replacement: Annotated[
-        bool,
-        Option(
-            "Draw items with replacement, as in MASA's paper (with --repeat).",
-            "Budget",
-            in_python=False,
-        ),
-    ] = False
     example_id: Annotated[
         str | None,
         Option(
@@ -308,7 +294,7 @@ class ShiftConfig(DataConfig):
     memory_budget: Annotated[
         str,
         Option(
-            "Memory that each worker may use while it reads the pool.", "Engine", metavar="<size>"
+            "Memory that reading the pool may use for a chunk of it.", "Engine", metavar="<size>"
         ),
     ] = "512MB"
 
@@ -343,10 +329,6 @@ class ShiftConfig(DataConfig):
             name = "by" if self.by else "changelist"
             raise OptionError(
                 f"{flag(name)} compares slices with their own old matrices: give --old-prediction"
-            )
-        if (self.by or self.changelist) and self.used_method == "uniform":
-            raise OptionError(
-                "--method uniform says nothing about slices; choose plus, masa or proportional"
             )
         if self.by and self.changelist:
             raise OptionError("--by and --changelist both name slices; choose one")
@@ -393,7 +375,7 @@ class ShiftConfig(DataConfig):
                 raise OptionError(
                     "--plan simulates answers: leave --replay-prediction and --model out"
                 )
-            for name in ("replacement", "target_error", "ledger"):
+            for name in ("target_error", "ledger"):
                 if getattr(self, name):
                     raise OptionError(f"{flag(name)} has no effect on --plan; leave it out")
         elif self.repeat is not None and self.replay_prediction is None:
@@ -406,10 +388,6 @@ class ShiftConfig(DataConfig):
                     raise OptionError(
                         f"{flag(name)} has no effect on --plan and --repeat; leave it out"
                     )
-        elif self.replacement:
-            raise OptionError(
-                "--replacement, which may query an item twice, is for studies of a method: add --repeat"
-            )
         elif self.old_prediction is None and self.old_matrix is None:
             raise InputError(
                 "the old confusion matrix is missing: give --old-prediction, or --old-matrix, "
@@ -447,11 +425,5 @@ class ShiftConfig(DataConfig):
 
 
 def shift_config(options: dict[str, Any]) -> ShiftConfig:
-    """Return the validated configuration of a shift.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
+    """Return the validated configuration of a shift."""
     return validated(ShiftConfig, options)

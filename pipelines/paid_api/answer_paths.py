@@ -13,27 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _LARGEST = 2**63
-# Signs that an answer has at most. No class has a longer name: it is some text of the answer that the
-# path leads to. A text that a model writes is no class.
+# Characters of the name of a class at most: what is longer is some other text of the answer. A text that
+# a model writes is not a class.
 LONGEST_CLASS, LONGEST_TEXT = 1000, 1_000_000
 
 
 class AnswerPath:
-    """The place of the answer in a response body.
-
-    Attributes
-    ----------
-    longest : signs of a text that is an answer
-
-    Parameters
-    ----------
-    wrong : returns the error of a key of the file
-
-    Raises
-    ------
-    InputError
-        It is not an expression, or the library is missing.
-    """
+    """The place of the answer in a response body; ``longest`` characters are an answer at most."""
 
     def __init__(self, expression: str, wrong: Callable[[str, str], InputError]) -> None:
         try:
@@ -79,13 +65,7 @@ def classes_by_answer(
     written: Sequence[str],
     wrong: Callable[[str, str], InputError],
 ) -> dict[tuple[str, Any], Any]:
-    """Return the class by kind and value of the answer.
-
-    Parameters
-    ----------
-    written : the answers as in the file, where NO is not a boolean
-    wrong : returns the error of a key of the file
-    """
+    """Return the class by kind and value of the answer; ``written`` ones are not read as YAML."""
     if labels is None:
         return {}
     if not labels:

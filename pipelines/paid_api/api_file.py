@@ -6,11 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from slicebeam.metrics.errors import FileError, InputError, unknown_name
 from slicebeam.pipelines.paid_api.answer_paths import (
@@ -20,17 +19,15 @@ from slicebeam.pipelines.paid_api.answer_paths import (
     kind,
 )
 from slicebeam.pipelines.paid_api.calls import Item
-from slicebeam.pipelines.paid_api.request_templates import Request, TemplateReader, Templates
+from slicebeam.pipelines.paid_api.request_templates import Request, RequestFields, RequestTemplates
 from slicebeam.transforms.formats.strict_text import parse_yaml
 from slicebeam.transforms.secrets.redaction import hiding
 from slicebeam.transforms.storage.storage import storage_path
 
 _HIDDEN = "***"
 
-Scalar = str | bool | int | float
 
-
-class ApiFile(BaseModel):
+class ApiFile(RequestFields):
     """The description of a paid API; made by `read`.
 
     Attributes
@@ -49,13 +46,6 @@ class ApiFile(BaseModel):
     stop_after : this many first answers without a class end the run; 0 for never
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    url: str
-    method: Literal["GET", "POST", "PUT", "PATCH"] = "POST"
-    headers: dict[str, Scalar] = {}
-    params: dict[str, Scalar] = {}
-    json_body: Any = Field(default=None, alias="json")
     answer: str
     labels: dict[Any, Any] | None = None
     price: Annotated[float, Field(ge=0)] | None = None
@@ -65,11 +55,9 @@ class ApiFile(BaseModel):
     rate_limit: Annotated[float, Field(gt=0)] | None = None
     retries: Annotated[int, Field(ge=0, le=100)] = 5
     lost_calls: Literal["repeat", "count"] = "count"
-    idempotency_header: str | None = "Idempotency-Key"
     stop_after: Annotated[int, Field(ge=0)] = 20
 
-    _path: str = PrivateAttr("")
-    _templates: Templates = PrivateAttr()
+    _templates: RequestTemplates = PrivateAttr()
     _classes: dict[tuple[str, Any], Any] = PrivateAttr(default_factory=dict)
     _answer_path: AnswerPath = PrivateAttr()
     _secrets: tuple[str, ...] = PrivateAttr(())
@@ -84,19 +72,7 @@ class ApiFile(BaseModel):
 
     @classmethod
     def read(cls, path: str, environment: Mapping[str, str]) -> ApiFile:
-        """Return the description in a YAML file.
-
-        Parameters
-        ----------
-        path : local, or ``gs://`` or ``s3://``
-        environment : the variables that ``${NAME}`` stands for
-
-        Raises
-        ------
-        InputError
-            The file is missing or unreadable, a key is unknown or its value wrong, or an
-            environment variable is not set.
-        """
+        """Return the description in a YAML file, local, or at ``gs://`` or ``s3://``."""
         return cls.of(*_content(path), path, environment)
 
     @classmethod
@@ -107,25 +83,12 @@ class ApiFile(BaseModel):
         path: str,
         environment: Mapping[str, str],
     ) -> ApiFile:
-        """Return what the content of a file says.
-
-        Parameters
-        ----------
-        content : keys and values
-        node : as it is written; None for what was never written
-        path : stands for the file in errors
-        environment : as for `read`
-
-        Raises
-        ------
-        InputError
-            As for `read`.
-        """
+        """Return what the content of a file says; ``node`` is None for what was never written."""
         known = [field.alias or name for name, field in cls.model_fields.items()]
         for key in content:
             if key not in known:
                 raise InputError(f"{path}: {unknown_name('key', str(key), known)}")
-        context = _Context(TemplateReader(path, environment), _written_labels(node))
+        context = _Context(path, environment, _written_labels(node))
         try:
             return cls.model_validate(content, context=context)
         except ValidationError as error:
@@ -135,19 +98,18 @@ class ApiFile(BaseModel):
         """Make the templates of requests from the file."""
         if not isinstance(context, _Context):
             raise TypeError("an ApiFile is made by ApiFile.read")
-        reader = context.reader
-        self._path = reader.path
-        self._templates = reader.templates(self)
-        self._answer_path = AnswerPath(self.answer, reader.wrong)
-        self._classes = classes_by_answer(self.labels, context.written_labels, reader.wrong)
-        self._secrets = tuple(dict.fromkeys(filter(None, reader.values)))
+        self._templates = RequestTemplates(self, context.path, context.environment)
+        wrong = self._templates.wrong
+        self._answer_path = AnswerPath(self.answer, wrong)
+        self._classes = classes_by_answer(self.labels, context.written_labels, wrong)
+        self._secrets = tuple(dict.fromkeys(self._templates.values))
         # What the file itself spells out as an answer is not a secret.
         self._hidden = hiding({one for one in self._secrets if ("text", one) not in self._classes})
 
     @property
     def path(self) -> str:
         """The file."""
-        return self._path
+        return self._templates.path
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -172,13 +134,7 @@ class ApiFile(BaseModel):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def request(self, item: Item) -> Request:
-        """Return the request of an item.
-
-        Raises
-        ------
-        InputError
-            A column that it needs is missing, or holds what a request can't.
-        """
+        """Return the request of an item."""
         return self._templates.request(item)
 
     def take_texts(self) -> None:
@@ -201,11 +157,11 @@ class ApiFile(BaseModel):
         return text if self._hidden is None else self._hidden.sub(_HIDDEN, text)
 
 
-@dataclass(frozen=True)
-class _Context:
-    """What reads a file, and how the answers of its labels are written there."""
+class _Context(NamedTuple):
+    """Where a file is, and how the answers of its labels are written there."""
 
-    reader: TemplateReader
+    path: str
+    environment: Mapping[str, str]
     written_labels: list[str]
 
 

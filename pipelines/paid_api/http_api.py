@@ -51,9 +51,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class HttpApi:
     """An API that answers over HTTP; a context, in which its connections stay open.
 
-    Parameters
-    ----------
-    is_class : whether what `ApiFile.class_of` returns is a class that is known
+    ``is_class`` says whether what `ApiFile.class_of` returns is a class that is known.
     """
 
     def __init__(self, api: ApiFile, is_class: Callable[[Any], bool] = lambda _: True) -> None:
@@ -117,31 +115,17 @@ class HttpApi:
         most_calls: int | None = None,
         on_answer: Callable[[Answer], None] | None = None,
     ) -> None:
-        """Buy the answers to items that the ledger has none of, in their order.
+        """Buy the answers to items that the ledger has none of, in their order, each key once.
 
-        It returns when each has one, or is lost for good, or the budget is spent.
-
-        Parameters
-        ----------
-        items : those of a key that occurred before are left out
-        most_calls : the budget of the ledger as a whole, earlier runs too; None for any number
-        on_answer : called after each new answer, once it is durable
-
-        Raises
-        ------
-        InputError
-            The API refuses the requests, none of the first answers gives a class, or an item lacks
-            a column. What is answered by then is in the ledger.
-        EngineError
-            An item got no answer despite all retries, or the ledger can't be written.
-        KeyboardInterrupt
-            The run was interrupted; calls in flight got some seconds to be answered.
+        It returns when each has one, or is lost for good, or the budget is spent: ``most_calls`` is that of the
+        ledger as a whole, earlier runs too. ``on_answer`` gets each new answer once it is durable. Interrupted,
+        it gives the calls in flight some seconds.
         """
         api = self.api
         if ledger.count_lost != (api.lost_calls == "count"):
             raise ValueError(f"lost_calls is {api.lost_calls!r}, but the ledger counts otherwise")
         purchase = _Purchase(self, items, ledger, most_calls, on_answer)
-        if not purchase.is_needed:
+        if not purchase.items:
             return
         if self._loop is None:
             raise ValueError("calls are made inside of the context")
@@ -175,12 +159,7 @@ def _signals(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterat
 
 
 class _Purchase:
-    """One purchase: its workers, and what they share.
-
-    Parameters
-    ----------
-    others : as for `HttpApi.buy`
-    """
+    """One purchase: its tasks, and what they share; parameters as for `HttpApi.buy`."""
 
     def __init__(
         self,
@@ -190,91 +169,67 @@ class _Purchase:
         most_calls: int | None,
         on_answer: Callable[[Answer], None] | None,
     ) -> None:
-        api = http.api
-        self.http, self.api, self.ledger, self.on_answer = http, api, ledger, on_answer
-        self._has_class, self._pace = http.has_class, http.pace
-        lost = ledger.lost if ledger.count_lost else {}
+        self.http, self.api, self.ledger, self.on_answer = http, http.api, ledger, on_answer
+        known = {*ledger.answers, *(ledger.lost if ledger.count_lost else ())}
         wanted: dict[str, Item] = {}
         for item in items:
-            wanted.setdefault(item.key, item)
-        self._wanted = [
-            item for key, item in wanted.items() if key not in ledger.answers and key not in lost
-        ]
-        self._next = 0
-        # What is taken out of the budget before a call stays out, whatever becomes of it.
-        self._left = len(self._wanted) if most_calls is None else most_calls - ledger.calls
+            if item.key not in known:
+                wanted.setdefault(item.key, item)
+        # An item takes one call of the budget, whatever becomes of it: retries follow free failures only.
+        left = None if most_calls is None else max(most_calls - ledger.calls, 0)
+        self.items = list(wanted.values())[:left]
         self._answered = 0
+        self._shown = ""
+        self._reason: str | None = None
+        self._proven = self.api.stop_after == 0
         self._ended = asyncio.Event()
         self._failure: Exception | None = None
-        self._workers: list[asyncio.Task[None]] = []
-        self._working = 0
-        first = list(islice(ledger.answers.values(), api.stop_after))
-        # Until an answer gives a class, no more calls are made than may be in vain.
-        self._unproven = not any(self._has_class(answer) for answer in first) and api.stop_after > 0
-        self._in_vain = len(first)
-        self._shown = next((ledger.bodies.get(answer.key, "") for answer in first), "")
-        self._reason = first[-1].problem if first else None
-        self._may_go_on = asyncio.Event()
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is a call to make."""
-        return bool(self._wanted) and self._left > 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._in_vain = asyncio.Semaphore(0)
 
     def end(self) -> None:
-        """Make no further call; a second time, wait for none either."""
+        """Make no further call at a signal; cancel those in flight at the second one."""
         if self._ended.is_set():
-            for worker in self._workers:
-                worker.cancel()
+            self._cancel()
+        self._end(_GRACE)
+
+    def _end(self, grace: float) -> None:
+        """Make no further call, and cancel those in flight after some seconds."""
         self._ended.set()
-        self._may_go_on.set()
+        self._release(len(self._tasks))
+        asyncio.get_running_loop().call_later(grace, self._cancel)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     async def make(self) -> None:
         """Make the calls."""
-        self._check_first()
-        session = await self.http.session()
-        number = min(self.api.concurrency, len(self._wanted), self._left)
-        self._working = number
-        self._workers += [asyncio.create_task(self._work(session)) for _ in range(number)]
-        await self._all_ended()
+        session, pending = await self.http.session(), iter(self.items)
+        # Until an answer gives a class, no more calls are made than may be in vain.
+        self._release(self._check_first())
+
+        async def work() -> None:
+            try:
+                for item in pending:
+                    if not self._proven:
+                        await self._in_vain.acquire()
+                    if self._ended.is_set():
+                        return
+                    await self._buy(session, item)
+            except Exception as error:  # noqa: BLE001  (raised when the others have ended)
+                self._failure = self._failure or error
+                self._end(self.api.timeout)
+
+        number = min(self.api.concurrency, len(self.items))
+        self._tasks = [asyncio.create_task(work()) for _ in range(number)]
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._failure is not None:
             raise self._failure
 
-    async def _all_ended(self) -> None:
-        """Wait for the workers, which after a failure or a signal end with the call they are at."""
-        await self._ended.wait()
-        grace = _GRACE if self._failure is None else self.api.timeout
-        await asyncio.wait(self._workers, timeout=grace)
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
-
-    async def _work(self, session: aiohttp.ClientSession) -> None:
-        try:
-            while (item := await self._taken()) is not None:
-                await self._buy(session, item)
-        except Exception as error:  # noqa: BLE001  (raised when the others have ended)
-            self._failure = self._failure or error
-            self._ended.set()
-            self._may_go_on.set()
-        finally:
-            self._working -= 1
-            if not self._working:
-                self._ended.set()
-
-    async def _taken(self) -> Item | None:
-        """Return the next item, with its call taken out of the budget; None if there is none."""
-        while not self._ended.is_set() and self._next < len(self._wanted) and self._left > 0:
-            if not self._unproven or self._in_vain < self.api.stop_after:
-                self._in_vain += 1
-                self._left -= 1
-                self._next += 1
-                return self._wanted[self._next - 1]
-            self._may_go_on.clear()
-            await self._may_go_on.wait()
-        # Others may wait for what only those could tell that have ended.
-        self._may_go_on.set()
-        return None
+    def _release(self, calls: int) -> None:
+        for _ in range(calls):
+            self._in_vain.release()
 
     async def _buy(self, session: aiohttp.ClientSession, item: Item) -> None:
         """Ask until there is an answer, or nothing more to hope for."""
@@ -283,7 +238,7 @@ class _Purchase:
         if api.idempotency_header is not None:
             request.headers[api.idempotency_header] = ledger.idempotency_key(item.key)
         failures, progress = 0, self._answered
-        while await self._pace.turn(self._ended):
+        while await self.http.pace.turn(self._ended):
             await ledger.sent(item.key)
             wait = None
             try:
@@ -293,7 +248,7 @@ class _Purchase:
                     return
                 reason = f"HTTP {response.status}"
                 await ledger.failed(item.key, reason)
-                wait = self._pace.pause_as_requested(
+                wait = self.http.pace.pause_as_requested(
                     response,
                     f"{api.path}: {reason}: the API",
                     f"the answers so far are in {ledger.folder}",
@@ -308,7 +263,8 @@ class _Purchase:
                 reason = str(error)
                 ledger.lose(item.key)
                 if ledger.count_lost:
-                    self._give_up()
+                    # Another item takes its place among the first ones.
+                    self._in_vain.release()
                     return
             except asyncio.CancelledError:
                 ledger.lose(item.key)
@@ -344,34 +300,29 @@ class _Purchase:
             raise self._refused(response)
         value, problem = (None, f"HTTP {status}") if status >= 400 else api.answer_in(response.body)
         answer = Answer(item.key, value, problem)
-        has_class = self._has_class(answer)
+        has_class = self.http.has_class(answer)
         text = "" if has_class else response.body.decode("utf-8", "replace")
         await self.ledger.answered(answer, text, mendable=status < 300)
         self._answered += 1
-        if has_class:
-            self._unproven = False
-            self._may_go_on.set()
-        elif self._unproven:
+        if not self._proven:
             self._shown, self._reason = text, problem
             self._check_first()
         if self.on_answer is not None:
             self.on_answer(self.ledger.answers[item.key])
 
-    def _give_up(self) -> None:
-        """Let another item take the place of one that is lost."""
-        self._in_vain -= 1
-        self._may_go_on.set()
-
-    def _check_first(self) -> None:
-        """Raise if the first answers all give no class."""
+    def _check_first(self) -> int:
+        """Return how many more calls may be in vain; refuse first answers of which none gives a class."""
         number = self.api.stop_after
-        # Answers are in the ledger a moment before those who wait for them continue.
         first = list(islice(self.ledger.answers.values(), number))
-        if any(self._has_class(answer) for answer in first):
-            self._unproven = False
-            self._may_go_on.set()
-        if not self._unproven or len(first) < number:
-            return
+        if self._proven or any(map(self.http.has_class, first)):
+            self._proven = True
+            self._release(len(self._tasks))
+            return 0
+        if len(first) < number:
+            return number - len(first)
+        if not self._answered:
+            self._shown = next((self.ledger.bodies.get(answer.key, "") for answer in first), "")
+            self._reason = first[-1].problem
         none = "none of them is a class of the pool"
         if self.api.labels is not None and all(
             self.api.class_of(answer.value) is None for answer in first

@@ -1,32 +1,40 @@
 """The ledger of paid calls: what was sent and what was answered, so that nothing is paid twice.
 
-A folder of segments, one for each run that made calls, of lines of JSON. A record is durable before
-its call continues: a request leaves only after it is recorded as sent, and an answer counts only
-after it is recorded. Nothing is ever rewritten.
+A folder, on disk or in a bucket, of append-only segments of JSON lines, one segment per run. A request
+leaves only after its ``sent`` record is durable, and an answer counts only after its ``answered`` record is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
-from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+import os
+import re
+import zlib
+from collections import Counter, deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.paid_api.calls import Answer
-from slicebeam.pipelines.paid_api.ledger_segments import SEGMENT, line_of, new_segment, record_of
-from slicebeam.pipelines.paid_api.ledger_writer import Entry, LedgerWriter, of_ledger
 from slicebeam.pipelines.run.lock_files import lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
-from slicebeam.transforms.storage.storage import StoragePath, make_folder, storage_errors
+from slicebeam.transforms.storage.object_stores import VersionConflictError
+from slicebeam.transforms.storage.storage import (
+    ObjectPath,
+    StoragePath,
+    make_folder,
+    storage_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from typing_extensions import Self
 
@@ -34,59 +42,21 @@ _VERSION = 1
 # Characters of a body that are kept: what a user needs to see why there is no answer.
 _KEPT = 2000
 _READ_TOGETHER = 16
-
-
-@dataclass
-class _LedgerState:
-    """What the records say.
-
-    Attributes
-    ----------
-    answers : the first answer of each key, in the order of the records
-    bodies : of answers without a class, which another ``answer`` path may read
-    flying : calls whose outcome may still come, by key
-    lost : calls whose outcome never came, by key
-    """
-
-    answers: dict[str, Answer] = field(default_factory=dict)
-    bodies: dict[str, str] = field(default_factory=dict)
-    flying: Counter[str] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)
-
-    def add(self, record: Mapping[str, Any]) -> None:
-        kind, key = record["kind"], record["key"]
-        if kind == "sent":
-            self.flying[key] += 1
-            return
-        self._land(key)
-        if kind == "answered" and key not in self.answers:
-            self.answers[key] = Answer(key, record.get("value"), record.get("problem"))
-            if "body" in record:
-                self.bodies[key] = record["body"]
-
-    def _land(self, key: str) -> None:
-        self.flying[key] -= 1
-        if self.flying[key] <= 0:
-            del self.flying[key]
-
-    def lose(self, key: str) -> None:
-        if self.flying[key] > 0:
-            self._land(key)
-            self.lost[key] += 1
-
-    def lose_all(self) -> None:
-        self.lost.update(self.flying)
-        self.flying.clear()
+# Number of the segment, and in object storage of the group of records.
+_SEGMENT = re.compile(r"segment-(\d{6})(?:-(\d{8}))?\.jsonl")
+_CRC = b',"crc":'
+# Made once: an encoder costs more than a record.
+_ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Ledger:
-    """What was sent to a paid API and what it answered; made by `open`.
-
-    A context, which at its end waits for what is being written and lets others have the folder.
+    """What was sent to a paid API and what it answered; a context manager, made by `open`.
 
     Attributes
     ----------
     count_lost : whether calls without an outcome count as paid
+    answers : the first answer of each key, in the order in which they were recorded
+    bodies : of answers without a class, which another ``answer`` path may read
     """
 
     def __init__(
@@ -100,8 +70,19 @@ class Ledger:
     ) -> None:
         self.folder, self.count_lost = folder, count_lost
         self._identity, self._redact, self._lock = dict(identity), redact, lock
-        self._state = _LedgerState()
-        self._writer: LedgerWriter | None = None
+        self._answers: dict[str, Answer] = {}
+        self._bodies: dict[str, str] = {}
+        # Calls whose outcome may still come, and those whose outcome never came, by key.
+        self._flying: Counter[str] = Counter()
+        self._lost: Counter[str] = Counter()
+        self.answers, self.bodies = MappingProxyType(self._answers), MappingProxyType(self._bodies)
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._failure = ""
+        # What begins a new segment, once.
+        self._head = b""
+        self._segment: _FileSegment | _ObjectSegment
+        # Its one thread writes all waiting records together: a thousand records cost one write.
+        self._writer: ThreadPoolExecutor | None = None
 
     @classmethod
     def open(
@@ -112,20 +93,10 @@ class Ledger:
         count_lost: bool = False,
         redact: Callable[[str], str] = str,
     ) -> Ledger:
-        """Return the ledger of a folder, which is made where it is not there.
+        """Return the ledger of a folder, which is made where it is not there; it belongs to one identity.
 
-        Parameters
-        ----------
-        identity : what its answers are answers to: the API, the data
-        count_lost : whether a call with an unknown outcome counts as paid
-        redact : removes secrets from a text
-
-        Raises
-        ------
-        InputError
-            It is the ledger of something else, or no folder.
-        EngineError
-            Another run has it, it is damaged, or storage fails.
+        ``count_lost`` says whether a call with an unknown outcome counts as paid; ``redact`` removes secrets
+        from a text.
         """
         if folder.is_file():
             raise OptionError(f"--ledger {folder} is a file; name a folder")
@@ -135,13 +106,18 @@ class Ledger:
         try:
             lock.acquire()
         except EngineError as error:
-            raise of_ledger(error) from error
+            raise _as_ledger_error(error) from error
         try:
             ledger = cls(folder, identity, count_lost=count_lost, redact=redact, lock=lock)
             number, after = ledger._read()
-            kept = {"kind": "ledger", "version": _VERSION, "identity": ledger._identity}
-            head = line_of({**kept, "created_at": _now(), "after": after})
-            ledger._writer = LedgerWriter(new_segment(folder, number), head, lock)
+            head = {"kind": "ledger", "version": _VERSION, "identity": ledger._identity}
+            ledger._head = _line({**head, "created_at": _now(), "after": after})
+            ledger._segment = (
+                _ObjectSegment(folder, number)
+                if isinstance(folder, ObjectPath)
+                else _FileSegment(folder, number)
+            )
+            ledger._writer = ThreadPoolExecutor(1)
         except BaseException:
             lock.release()
             raise
@@ -160,37 +136,29 @@ class Ledger:
 
     def close(self) -> None:
         """Wait for pending writes, and release the folder."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-            self._lock.release()
-
-    @property
-    def answers(self) -> Mapping[str, Answer]:
-        """The answers by key, in the order in which they were noted."""
-        return MappingProxyType(self._state.answers)
+        if self._writer is None:
+            return
+        if not self._failure:
+            self._writer.submit(self._write_waiting)
+        self._writer.shutdown()
+        self._writer = None
+        self._segment.close()
+        self._lock.release()
 
     @property
     def lost(self) -> Mapping[str, int]:
         """How often each key was sent without an outcome, of those that have no answer."""
-        state = self._state
-        return {key: times for key, times in state.lost.items() if key not in state.answers}
+        return {key: times for key, times in self._lost.items() if key not in self._answers}
 
     @property
     def calls(self) -> int:
         """Calls that count: the answers, and where they count the lost ones."""
-        lost = sum(self._state.lost.values()) if self.count_lost else 0
-        return len(self._state.answers) + lost
+        return len(self._answers) + (self._lost.total() if self.count_lost else 0)
 
     @property
     def unaccounted(self) -> int:
         """Calls without an outcome that do not count, though they may have been charged."""
-        return 0 if self.count_lost else sum(self._state.lost.values())
-
-    @property
-    def bodies(self) -> Mapping[str, str]:
-        """What is kept of the bodies of answers without a class, by key."""
-        return MappingProxyType(self._state.bodies)
+        return 0 if self.count_lost else self._lost.total()
 
     def idempotency_key(self, key: str) -> str:
         """Return the idempotency key of an item's call, the same in every run."""
@@ -198,56 +166,48 @@ class Ledger:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def reread(self, extract: Callable[[str], tuple[Any, str | None]]) -> int:
-        """Read the kept bodies again, and return how many of them now give another answer.
-
-        Nothing is written: the next run reads them again, by what its file says then.
-
-        Parameters
-        ----------
-        extract : returns the answer in a body and None, or None and what is wrong
-        """
+        """Read the kept bodies by the file's present rules; return how many give another answer."""
         mended = 0
-        for key, body in self._state.bodies.items():
+        for key, body in self._bodies.items():
             value, problem = extract(body)
-            mine = Answer(key, self._clean(value), None)
-            if problem is None and mine != self._state.answers[key]:
-                self._state.answers[key] = mine
+            answer = Answer(key, self._clean(value), None)
+            if problem is None and answer != self._answers[key]:
+                self._answers[key] = answer
                 mended += 1
         return mended
 
     async def sent(self, key: str) -> None:
-        """Note that a request is about to leave."""
-        await self._settled([self._sent(key)])
+        """Record that a request is about to leave."""
+        await self._record(self._sent(key))
 
     async def answered(self, answer: Answer, body: str = "", *, mendable: bool = True) -> None:
-        """Note the answer to a call.
+        """Record the answer to a call, and the beginning of a body without a class.
 
-        Parameters
-        ----------
-        body : of an answer without a class, to be kept as far as there is room
-        mendable : whether another ``answer`` path may find an answer in the body
+        ``mendable``: another ``answer`` path may find an answer in the body.
         """
-        await self._settled([self._answered(answer, body, mendable=mendable)])
+        await self._record(self._answered(answer, body, mendable=mendable))
 
     async def failed(self, key: str, reason: str) -> None:
-        """Note that a call that was sent certainly cost nothing."""
+        """Record that a call that was sent certainly cost nothing."""
         reason = self._redact(reason)[:_KEPT]
-        await self._settled([{"kind": "failed", "key": key, "at": _now(), "reason": reason}])
+        await self._record({"kind": "failed", "key": key, "at": _now(), "reason": reason})
 
     def lose(self, key: str) -> None:
-        """Take it that the outcome of a call that was sent will never come."""
-        self._state.lose(key)
+        """Mark a sent call as lost: its outcome will never come."""
+        if self._flying[key] > 0:
+            self._flying[key] -= 1
+            self._lost[key] += 1
 
     def sent_all(self, keys: Sequence[str]) -> None:
-        """Note that requests are about to leave, all at once."""
-        self._settle([self._sent(key) for key in keys])
+        """Record that requests are about to leave, all at once."""
+        self._record_all([self._sent(key) for key in keys])
 
     def answered_all(self, answers: Sequence[Answer]) -> None:
-        """Note answers, all at once."""
-        self._settle([self._answered(answer, "", mendable=True) for answer in answers])
+        """Record answers, all at once."""
+        self._record_all([self._answered(answer, "", mendable=True) for answer in answers])
 
     def _sent(self, key: str) -> dict[str, Any]:
-        if key in self._state.answers:
+        if key in self._answers:
             raise ValueError(f"item {key!r} already has an answer and is not paid twice")
         return {"kind": "sent", "key": key, "at": _now()}
 
@@ -264,46 +224,96 @@ class Ledger:
     def _clean(self, value: Any) -> Any:
         return self._redact(value) if isinstance(value, str) else value
 
-    async def _settled(self, records: list[dict[str, Any]]) -> None:
-        future = asyncio.get_running_loop().create_future()
-        self._begin(records, future)
-        await future
+    async def _record(self, record: dict[str, Any]) -> None:
+        writer = self._open_writer()
+        self._waiting.append(record)
+        await asyncio.wrap_future(writer.submit(self._write_waiting))
 
-    def _settle(self, records: list[dict[str, Any]]) -> None:
+    def _record_all(self, records: list[dict[str, Any]]) -> None:
+        writer = self._open_writer()
+        self._waiting += records
         if records:
-            future: Future[None] = Future()
-            self._begin(records, future)
-            future.result()
+            writer.submit(self._write_waiting).result()
 
-    def _begin(
-        self, records: list[dict[str, Any]], future: asyncio.Future[None] | Future[None]
-    ) -> None:
-        def apply() -> None:
-            for record in records:
-                self._state.add(record)
-
+    def _open_writer(self) -> ThreadPoolExecutor:
         if self._writer is None:
             raise EngineError(f"the ledger {self.folder} is closed")
-        self._writer.put(Entry([line_of(record) for record in records], apply, future))
+        return self._writer
+
+    def _write_waiting(self) -> None:
+        """Write all waiting records; those of an earlier call may have been among them."""
+        if self._failure:
+            # After a write that failed nothing is written: the file may end in half a line.
+            raise EngineError(self._failure)
+        records = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not records:
+            return
+        try:
+            self._lock.check()
+            self._segment.write(self._head + b"".join(map(_line, records)))
+        except EngineError as error:
+            self._failure = str(_as_ledger_error(error))
+            raise EngineError(self._failure) from error
+        except Exception as error:
+            self._failure = f"the ledger can't be written: {type(error).__name__}: {error}"
+            raise EngineError(self._failure) from error
+        self._head = b""
+        for record in records:
+            self._apply(record)
+
+    def _apply(self, record: Mapping[str, Any]) -> None:
+        kind, key = record["kind"], record["key"]
+        if kind == "sent":
+            self._flying[key] += 1
+        elif self._flying[key] > 0:
+            self._flying[key] -= 1
+        if kind == "answered" and key not in self._answers:
+            self._answers[key] = Answer(key, record.get("value"), record.get("problem"))
+            if "body" in record:
+                self._bodies[key] = record["body"]
 
     def _read(self) -> tuple[int, str]:
-        """Read all segments, and return the number of the next one and the name of the last."""
+        """Read all segments; return the number of the next one and the name of the last file."""
         with storage_errors(self.folder, "read"):
             found = sorted(
                 (int(name[1]), int(name[2] or 0), path)
                 for path in self.folder.iterdir()
-                if (name := SEGMENT.fullmatch(path.name))
+                if (name := _SEGMENT.fullmatch(path.name))
             )
             with ThreadPoolExecutor(_READ_TOGETHER) as threads:
-                texts = list(threads.map(lambda one: one[2].read_bytes(), found))
-        before, last = (0, 0), ""
-        for (segment, group, path), text in zip(found, texts, strict=True):
-            if (segment, group) not in ((before[0], before[1] + 1), (before[0] + 1, min(group, 1))):
+                texts = list(threads.map(lambda file: file[2].read_bytes(), found))
+        segment, group, last = 0, 0, ""
+        for (number, part, path), text in zip(found, texts, strict=True):
+            if (number, part) not in ((segment, group + 1), (segment + 1, min(part, 1))):
                 raise self._missing(path)
-            self._read_segment(path, text, last if group <= 1 else None)
-            before, last = (segment, group), path.name
-        self._state.lose_all()
-        return before[0] + 1, last
+            self._read_file(path, text, last if part <= 1 else None)
+            segment, group, last = number, part, path.name
+        self._lose_flying()
+        return segment + 1, last
+
+    def _read_file(self, path: StoragePath, text: bytes, after: str | None) -> None:
+        """Read a file; ``after`` names the file before it, where it begins a segment."""
+        # A line without its end was not yet durable, and nothing followed from it.
+        for number, line in enumerate(text.split(b"\n")[:-1], 1):
+            body, mark, crc = line.rpartition(_CRC)
+            if not mark or crc != b"%d}" % zlib.crc32(body):
+                raise EngineError(
+                    f"{path}, line {number} is damaged: its content has changed; restore the "
+                    "file, or choose another --ledger"
+                )
+            record = json.loads(body + b"}")
+            if number == 1 and after is not None:
+                self._check_head(path, record)
+                if record["after"] != after:
+                    raise self._missing(path)
+                # What was sent by runs that have ended has no outcome any more.
+                self._lose_flying()
+            elif record["kind"] != "ledger":
+                self._apply(record)
+
+    def _lose_flying(self) -> None:
+        self._lost += self._flying
+        self._flying.clear()
 
     def _missing(self, path: StoragePath) -> EngineError:
         return EngineError(
@@ -311,27 +321,7 @@ class Ledger:
             "it records what was paid, or choose another --ledger"
         )
 
-    def _read_segment(self, path: StoragePath, text: bytes, after: str | None) -> None:
-        """Read a file of a segment; for its first one, ``after`` names the records before it."""
-        lines = text.split(b"\n")
-        # A line that was not written to its end was not yet durable, and nothing followed from it.
-        for number, line in enumerate(lines[:-1], 1):
-            record = record_of(line)
-            if record is None:
-                raise EngineError(
-                    f"{path}, line {number} is damaged: its content has changed; restore the "
-                    "file, or choose another --ledger"
-                )
-            if number == 1 and after is not None:
-                self._check_identity(path, record)
-                if record["after"] != after:
-                    raise self._missing(path)
-                # What was sent by runs that have ended has no outcome any more.
-                self._state.lose_all()
-            elif record["kind"] != "ledger":
-                self._state.add(record)
-
-    def _check_identity(self, path: StoragePath, record: Mapping[str, Any]) -> None:
+    def _check_head(self, path: StoragePath, record: Mapping[str, Any]) -> None:
         if record["kind"] != "ledger" or record.get("version") != _VERSION:
             raise InputError(
                 f"{path} was written by another version; choose another --ledger folder"
@@ -344,6 +334,69 @@ class Ledger:
                     f"{_difference(name, self._identity.get(name), before.get(name))}; choose "
                     "another --ledger folder"
                 )
+
+
+class _FileSegment:
+    """A file that only grows; it is made when there is something to write."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.path = folder / f"segment-{number:06d}.jsonl"
+        self._file: int | None = None
+
+    def write(self, data: bytes) -> None:
+        with storage_errors(self.path, "write"):
+            if self._file is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+                self._file = os.open(self.path, flags, 0o666)
+                folder = os.open(self.path.parent, os.O_RDONLY)
+                # Some file systems can't sync a folder, and keep names anyway.
+                with suppress(OSError):
+                    os.fsync(folder)
+                os.close(folder)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+
+class _ObjectSegment:
+    """One object for each group of records, because objects do not grow."""
+
+    def __init__(self, folder: ObjectPath, number: int) -> None:
+        self._folder, self._number, self._written = folder, number, 0
+
+    def write(self, data: bytes) -> None:
+        path = self._folder / f"segment-{self._number:06d}-{self._written + 1:08d}.jsonl"
+        try:
+            path.store.write(path.bucket, path.key, io.BytesIO(data), is_new=True)
+        except VersionConflictError as error:
+            # It may be what a lost answer to this very request wrote.
+            if path.read_bytes() != data:
+                raise EngineError(
+                    f"another run also writes to {self._folder}; wait for it, or choose another "
+                    "--ledger"
+                ) from error
+        self._written += 1
+
+    def close(self) -> None:
+        pass
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    """Return a record as a line of JSON that ends with the CRC-32 of what is before it."""
+    text = _ENCODE(record).encode()[:-1]
+    return b"%s%s%d}\n" % (text, _CRC, zlib.crc32(text))
+
+
+def _as_ledger_error(error: EngineError) -> EngineError:
+    """Return an error of the lock or of storage with the ledger's own option in it."""
+    text = str(error).replace("another --output or --work-dir", "another --ledger")
+    text = text.replace("run again without --resume", "choose another --ledger")
+    return EngineError(text.replace("--work-dir", "--ledger"))
 
 
 def _difference(name: str, now: str | None, before: str | None) -> str:

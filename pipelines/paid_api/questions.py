@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def read_api(path: str, option: str) -> ApiFile:
-    """Return the API of a file that ``option`` names.
-
-    Raises
-    ------
-    InputError
-        The file is wrong.
-    """
+    """Return the API of a file that ``option`` names."""
     try:
         return ApiFile.read(path, os.environ)
     except InputError as error:
@@ -38,10 +32,7 @@ def buying(
 ) -> Iterator[tuple[Ledger, HttpApi]]:
     """Open the ledger of a folder, read again by the file's rules, and what buys answers for it.
 
-    Parameters
-    ----------
-    identity : of the requests that the ledger answers
-    is_answer : whether a value that the API returns is one
+    ``is_answer`` says whether a value that the API returns is one.
     """
     from slicebeam.pipelines.paid_api.http_api import HttpApi
     from slicebeam.pipelines.paid_api.ledger import Ledger

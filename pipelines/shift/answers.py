@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.paid_api.calls import Answer
-    from slicebeam.pipelines.paid_api.http_api import HttpApi
     from slicebeam.pipelines.paid_api.ledger import Ledger
     from slicebeam.pipelines.shift.pool import PoolItems
 
@@ -33,10 +32,8 @@ class AnswerSource(Protocol):
     def codes(self, items: IntArray, most_calls: int | None) -> IntArray:
         """Return the code of the class of each item's answer, `NO_RESULT` or `LOST`.
 
-        Parameters
-        ----------
-        items : int64 [calls] positions among the candidates
-        most_calls : calls that may still be paid, of items queried before too
+        Items are positions among the candidates; of ``most_calls`` that may still be paid some may
+        be of items queried before.
         """
 
 
@@ -52,13 +49,7 @@ class RecordedAnswers:
 
 
 class Classes:
-    """Converts an answer to its class.
-
-    Parameters
-    ----------
-    classes : of the pool; the position of one is its code
-    class_type : Arrow type text in which classes are compared
-    """
+    """Converts an answer to the code of its class, compared in an Arrow type."""
 
     def __init__(self, classes: Sequence[Any], class_type: str) -> None:
         self._codes = {value: code for code, value in enumerate(classes)}
@@ -127,8 +118,8 @@ class LedgerAnswers:
 
     def _described(self, items: IntArray) -> list[Item]:
         keys = self.items.keys.take(items).to_pylist()
-        fields = self.items.fields
-        rows = python_rows(fields.take(items)) if fields.num_columns else [{}] * items.size
+        has_fields = self.items.fields.num_columns > 0
+        rows = python_rows(self.items.requested(items)) if has_fields else [{}] * items.size
         return [Item(key, row) for key, row in zip(keys, rows, strict=True)]
 
     def _code(self, answer: Answer | None) -> int:
@@ -137,14 +128,3 @@ class LedgerAnswers:
         if answer.problem is not None:
             return NO_RESULT
         return self.classes.code(self.class_of(answer.value))
-
-
-def api_answers(
-    items: PoolItems, classes: Classes, ledger: Ledger, http: HttpApi, on_answer: Callable[[], None]
-) -> LedgerAnswers:
-    """Return the answers of an API."""
-
-    def buy(wanted: Sequence[Item], most_calls: int | None) -> None:
-        http.buy(wanted, ledger, most_calls, lambda _: on_answer())
-
-    return LedgerAnswers(items, classes, ledger, buy, http.api.class_of)

@@ -24,13 +24,7 @@ _LEAST, _MOST = 1e-6, 1e6
 
 
 def focus_weights(focus: str | None, pool: LabelledPool) -> FloatArray | None:
-    """Return the weights of the cells: float64 [L, P], with the column "no result"; None for none.
-
-    Raises
-    ------
-    InputError
-        A class is unknown, a cell is ambiguous, or a table of weights is wrong.
-    """
+    """Return the weights of the cells: float64 [L, P], with the column "no result"; None for none."""
     if focus is None:
         return None
     weights = np.zeros((pool.labels.size, len(pool.classes) + 1))

@@ -43,14 +43,7 @@ _ASKED = ".asked"
 
 @dataclass(frozen=True)
 class AnsweringModel:
-    """The model, and the columns that it reads.
-
-    Attributes
-    ----------
-    columns : that it reads; empty for all
-    handler : makes the Beam model handler, whose examples are dictionaries
-    content : hash of a file's content; None for a function
-    """
+    """The model, and the columns that it reads, empty for all; ``content`` is the hash of its file, if any."""
 
     name: str
     columns: tuple[str, ...]
@@ -83,19 +76,7 @@ class _FileHandler(ModelHandler):
 
 
 def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> AnsweringModel:
-    """Return the model that ``--model`` names.
-
-    Parameters
-    ----------
-    name : file of a scikit-learn model, or ``module:factory`` of a function that returns a model
-        handler of Beam's, remote ones too
-    features : its columns, if the model does not name them
-
-    Raises
-    ------
-    InputError
-        There is no such model, or it needs a column that is not there.
-    """
+    """Return the model that ``--model`` names: a scikit-learn file, or ``module:factory`` of a handler of Beam's."""
     _, colon, factory = name.partition(":")
     if colon and "://" not in name:
         handler = _factory(name, factory)
@@ -148,13 +129,7 @@ def _factory(name: str, factory: str) -> Callable[[], Any]:
 
 @dataclass
 class ModelCalls:
-    """Asks a model for batches of items, one job each.
-
-    Attributes
-    ----------
-    work : keeps the answers of a job until they are in the ledger
-    identity : of the requests that the ledger answers
-    """
+    """Asks a model for batches of items, one job each; the work folder keeps answers until the ledger has them."""
 
     model: AnsweringModel
     ledger: Ledger

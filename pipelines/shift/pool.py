@@ -1,52 +1,107 @@
-"""The pool of `slicebeam shift`: labelled data as strata, counts and candidates."""
+"""The pool of `slicebeam shift`: labelled data as strata, counts and candidates, in two passes."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.randomness import hash64, splitmix64
+from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.shift.candidates import PoolCandidates
+from slicebeam.pipelines.shift.difficulties import (
+    DifficultyCounts,
+    difficulties,
+    difficulty_bins,
+    quantile_edges,
+)
 from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.conditions import SliceMembership
-from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
+from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES, classes
+from slicebeam.transforms.encode.extract_slice_keys import id_hashes
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.sources import read_split
-from slicebeam.transforms.encode.value_counts import unsupported
-from slicebeam.transforms.shift.difficulty_bins import quantile_edges
-from slicebeam.transforms.shift.learn_pool import LearnPool, PoolColumns, PoolValues
-from slicebeam.transforms.shift.pool_candidates import narrow, ordered
-from slicebeam.transforms.shift.stratify_pool import FIELD, PoolCounts, Stratification, StratifyPool
-from slicebeam.transforms.storage.arrow_files import open_arrow
-from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.encode.value_counts import NumberCounts, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.pipelines.run.engine import Cost, Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+    from slicebeam.transforms.encode.sources import Chunk, Source
 
-__all__ = ["LabelledPool", "PoolColumns", "PoolItems", "PoolSlices", "by_values", "read_pool"]
+Role = Literal["label", "old", "recorded"]
 
-VALUES, ITEMS = "pool-values", "pool-items"
-# CPU time of reading a value and of counting or coding it, measured on ten million examples.
-_SECONDS_PER_VALUE = 6e-8
-# A group of splits is what a worker takes at a time, and leaves candidates of each stratum.
-_GROUPS_PER_WORKER = 4
-_MOST_SPLITS = 64
+# The Arrow types in which classes are compared.
+_CLASS_TYPES = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64()}
+# Cells of a table that a chunk is counted in; in more of them, they are sorted.
+_DENSE_CELLS = 1 << 18
+# Bytes of counts, before equal ones are summed.
+_COUNT_BYTES = 1 << 26
 # Entries of the confusion matrices of all slices together.
 _MOST_ENTRIES = 1 << 24
 _SHOWN = 5
+
+
+@dataclass(frozen=True)
+class PoolColumns:
+    """The columns of a pool that are read.
+
+    Attributes
+    ----------
+    old_prediction : the old API's predictions, None if unknown
+    difficulty : numbers, such as a confidence; a value may be missing
+    recorded : recorded answers of the new API; a missing one is "no result"
+    example_id : identifies an example; None for its position in the data
+    fields : what requests are made of, read of the candidates only
+    by : slices for which the shift is wanted too
+    class_type : Arrow type in which classes are compared, of `extract_predictions.class_type`
+    """
+
+    label: str
+    old_prediction: str | None
+    difficulty: str | None
+    recorded: str | None
+    example_id: str | None
+    fields: tuple[str, ...]
+    by: SliceMembership | None
+    class_type: str
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """The type of classes."""
+        return _CLASS_TYPES[self.class_type]
+
+    @property
+    def class_columns(self) -> dict[Role, str]:
+        """The columns of classes, by role."""
+        named: tuple[tuple[Role, str | None], ...] = (
+            ("label", self.label),
+            ("old", self.old_prediction),
+            ("recorded", self.recorded),
+        )
+        return {role: column for role, column in named if column is not None}
+
+    def learned(self) -> list[str]:
+        """Return the columns that the first pass reads."""
+        return _different([*self.class_columns.values(), self.difficulty])
+
+    def counted(self) -> list[str]:
+        """Return the columns that the second pass reads."""
+        sliced = self.by.columns if self.by is not None else ()
+        return _different([*self.learned(), self.example_id, *sliced])
+
+
+def _different(names: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 @dataclass(frozen=True)
@@ -60,7 +115,8 @@ class PoolItems:
     keys : string [n] the id, or ``#17`` for the example at position 17, counted from 0
     old : int32 [n] code of the old API's prediction, None if unknown
     recorded : int32 [n] code of the recorded answer, −1 for "no result", None without such a column
-    fields : the columns that requests are made of, in the types of the source
+    fields : the columns that requests are made of, ordered by their rows in the data
+    place : int64 [n] where in ``fields`` each is; empty without such columns
     slices : codes of the slices that each is in, None if no slices were given
     """
 
@@ -70,7 +126,12 @@ class PoolItems:
     old: NDArray[np.int32] | None
     recorded: NDArray[np.int32] | None
     fields: pa.Table
+    place: IntArray
     slices: Ragged | None
+
+    def requested(self, items: IntArray) -> pa.Table:
+        """Return the columns that the requests of some items are made of."""
+        return self.fields.take(pa.array(self.place[items]))
 
 
 @dataclass(frozen=True)
@@ -129,143 +190,250 @@ def read_pool(
     signed: bool,
     seed: int,
     most: int | None,
-    work: WorkFolder,
-    engine: Engine,
     extra_classes: Sequence[Any] = (),
 ) -> LabelledPool:
-    """Read a pool in two passes; one that an earlier process of the run finished is not repeated.
+    """Read a pool in two passes, in memory of its strata and candidates.
 
     Parameters
     ----------
-    columns : what is read; they must exist
     signed : whether a difficulty counts as negative where the old prediction is wrong
     most : candidates of a stratum; None for all examples
-    work : gets the folders ``pool-values`` and ``pool-items``
-    engine : runs the passes
     extra_classes : classes that an answer may have although no column of the pool does
-
-    Raises
-    ------
-    InputError
-        The pool is empty, a label or an old prediction is missing, a column has too many classes or
-        is none of its kind, predictions never equal a label, or two candidates have the same id.
-    EngineError
-        The engine or the storage failed.
     """
     if source.rows == 0:
         raise InputError("the pool has no examples; give --data with labelled examples")
-    if bins < 1:
-        raise InputError(f"{bins} bins of the difficulty: give at least 1")
-    if signed and columns.old_prediction is None:
+    signed = signed and columns.difficulty is not None
+    known, edges = _learned(columns, source, bins, signed=signed)
+    classes = all_classes(columns, known, extra_classes)
+    counts = _Counts(columns, tuple(classes), edges, seed, most, signed=signed)
+    for chunk in _chunks(source, columns.counted()):
+        counts.add(chunk)
+    return counts.pool(source)
+
+
+def _chunks(source: Source, columns: Sequence[str]) -> Iterator[Chunk]:
+    for split in source.splits:
+        yield from read_split(source, split, columns)
+
+
+def _learned(
+    columns: PoolColumns, source: Source, bins: int, *, signed: bool
+) -> tuple[dict[Role, pa.Array], FloatArray]:
+    """Return the classes of each column, and the edges of the bins."""
+    known = dict.fromkeys(columns.class_columns, pa.array([], columns.arrow_type))
+    counts = DifficultyCounts()
+    for chunk in _chunks(source, columns.learned()):
+        values = {role: _class_values(chunk, columns, role)[0] for role in known}
+        for role, array in values.items():
+            known[role] = pa.concat_arrays([known[role], array.unique()]).unique()
+            _check_classes(known[role], columns, role)
+        if columns.difficulty is not None:
+            wrong = None
+            if signed:
+                unequal = pc.not_equal(values["label"], values["old"])
+                wrong = unequal.to_numpy(zero_copy_only=False)
+            difficulty = _signed(chunk, columns.difficulty, wrong)
+            counts.add(difficulty[~np.isnan(difficulty)])
+    return known, quantile_edges(*counts.counted(), bins)
+
+
+def _class_values(
+    chunk: Chunk, columns: PoolColumns, role: Role
+) -> tuple[pa.Array, BoolArray | None]:
+    """Return the classes that a column holds, and in which rows they are; None for in all.
+
+    Only recorded answers may be missing.
+    """
+    name = columns.class_columns[role]
+    array = chunk.table.column(name).combine_chunks()
+    present = None
+    if role == "recorded":
+        array = _decoded(array)
+        missing = missing_mask(array)
+        if missing is not None:
+            present = ~missing
+            array = array.filter(pa.array(present))
+    values = classes(array, columns.class_type, name, chunk)
+    # Adding zero makes -0.0 the 0.0 that it equals.
+    return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values, present
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
+
+
+def _check_classes(known: pa.Array, columns: PoolColumns, role: Role) -> None:
+    """Refuse classes that are too many, or fractions."""
+    name = columns.class_columns[role]
+    what = f"label {name!r}" if role == "label" else f"prediction {name!r}"
+    if len(known) > MOST_CLASSES:
         raise InputError(
-            "a signed difficulty separates right from wrong old predictions, but there is no "
-            "column of old predictions; name one, or leave the sign out"
+            f"{what} has more than {MOST_CLASSES:,} distinct values: it is not a class; a shift needs "
+            "classes"
         )
-    digest = hashlib.sha256(
-        repr((asdict(columns), bins, signed, seed, most, tuple(extra_classes))).encode()
-    ).hexdigest()
-    reading = _PoolPasses(source, work, engine, digest)
-    plan = reading.learned(columns, bins, signed, seed, most, extra_classes)
-    return reading.stratified(plan)
+    if pa.types.is_floating(known.type):
+        for value in known.to_pylist():
+            if not value.is_integer():
+                raise InputError(
+                    f"{what} holds fractions ({value!r}): it is not a class; a shift needs classes"
+                )
 
 
-@dataclass(frozen=True)
-class _PoolPasses:
-    """The two passes of a run.
+def _signed(chunk: Chunk, name: str, wrong: BoolArray | None) -> FloatArray:
+    """Return the difficulties [rows] of a chunk, negative where the old prediction is wrong."""
+    values = difficulties(chunk.table.column(name), name, chunk)
+    return values if wrong is None else np.where(wrong, -values, values)
 
-    Attributes
-    ----------
-    digest : of the options; findings of an earlier process are used where it is the same
+
+class _Counts:
+    """The second pass: counts of cells (label, bin of the difficulty), and their candidates.
+
+    PoolCandidates are the examples whose ids have the smallest hashes: a simple random sample.
     """
 
-    source: Source
-    work: WorkFolder
-    engine: Engine
-    digest: str
-
-    @property
-    def _groups(self) -> int:
-        splits = len(self.source.splits)
-        return max(_GROUPS_PER_WORKER * self.engine.workers, -(-splits // _MOST_SPLITS))
-
-    def learned(
+    def __init__(
         self,
         columns: PoolColumns,
-        bins: int,
-        signed: bool,
+        classes: tuple[Any, ...],
+        edges: FloatArray,
         seed: int,
         most: int | None,
-        extra_classes: Sequence[Any],
-    ) -> Stratification:
-        """Return how the pool is divided, from the first pass."""
-        is_signed = signed and columns.difficulty is not None
-        folder = self.work.folder(VALUES)
+        *,
+        signed: bool,
+    ) -> None:
+        self.columns, self.classes, self.edges, self.seed = columns, classes, edges, seed
+        self.signed = signed
+        # Cells of a label: one for each bin, and the first for a missing difficulty.
+        self.width = edges.size + 2
+        self.old_classes = len(classes) if columns.old_prediction is not None else 1
+        self.rows = self.fingerprint = 0
+        self.strata, self.slices = NumberCounts(pa.int64()), NumberCounts(pa.int64())
+        self.candidates = PoolCandidates(most, len(classes) * self.width)
+        self._value_set = pa.array(classes, columns.arrow_type)
+        # 64 bits of each class, from its value: other classes next to it change nothing.
+        digests = [hashlib.sha256(json.dumps(value).encode()).digest() for value in classes]
+        words = [int.from_bytes(digest[:8], "big") for digest in digests]
+        self._class_hashes = np.array(words, np.uint64)
 
-        def found(_: Cost) -> dict[str, Any]:
-            values = PoolValues(columns, signed=is_signed)
-            for path in matching(folder, "*.arrow"):
-                values.merge(open_arrow(path).read_all())
-            self._check_rows(values.rows, VALUES)
-            edges = quantile_edges(*values.difficulties.counted(), bins)
-            return {"classes": all_classes(values, extra_classes), "edges": edges.tolist()}
+    def add(self, chunk: Chunk) -> None:
+        """Count the rows of a chunk."""
+        columns, rows = self.columns, chunk.table.num_rows
+        label = self._codes(chunk, "label")
+        old = None if columns.old_prediction is None else self._codes(chunk, "old")
+        bins = np.zeros(rows, np.int64)
+        if columns.difficulty is not None:
+            wrong = label != old if self.signed else None
+            bins = difficulty_bins(_signed(chunk, columns.difficulty, wrong), self.edges)
+        cell = label * self.width + bins + 1
+        position = np.arange(chunk.start_row, chunk.start_row + rows)
+        identity = position.astype(np.uint64)
+        if columns.example_id is not None:
+            ids = chunk.table.column(columns.example_id).combine_chunks()
+            identity = id_hashes(ids, chunk)
+        state = splitmix64(splitmix64(identity) ^ self._class_hashes[label])
+        if old is not None:
+            state = splitmix64(state ^ self._class_hashes[old])
+        self.rows += rows
+        self.fingerprint = (self.fingerprint + int(state.sum(dtype=np.uint64))) % 2**64
+        by_old = np.zeros(rows, np.int64) if old is None else old
+        cells = len(self.classes) * self.width * self.old_classes
+        _add(self.strata, cell * self.old_classes + by_old, cells)
+        known: dict[str, Any] = {
+            "cell": cell.astype(np.int32),
+            "hash": hash64(self.seed, 0, identity),
+            "row": position,
+            "identity": identity,
+        }
+        if old is not None:
+            known["old"] = old.astype(np.int32)
+        if columns.recorded is not None:
+            known["recorded"] = self._codes(chunk, "recorded").astype(np.int32)
+        if columns.by is not None:
+            held = columns.by.codes(chunk.table)
+            of_row = np.repeat(np.arange(rows), np.diff(held.offsets))
+            packed = (held.codes * len(self.classes) + label[of_row]) * self.old_classes
+            cells = columns.by.size * len(self.classes) * self.old_classes
+            _add(self.slices, packed + by_old[of_row], cells)
+            lists = (held.offsets.astype(np.int32), held.codes.astype(np.int32))
+            known["slices"] = pa.ListArray.from_arrays(*map(pa.array, lists))
+        if columns.example_id is not None:
+            known["key"] = pc.cast(_decoded(ids), pa.large_string())
+        self.candidates.add(pa.table(known))
 
-        passing = LearnPool(self.source, columns, is_signed, self._groups, folder)
-        facts = self._run(VALUES, passing, len(columns.learned()), found)
-        return Stratification(
-            columns, tuple(facts["classes"]), tuple(facts["edges"]), is_signed, seed, most
+    def _codes(self, chunk: Chunk, role: Role) -> IntArray:
+        """Return the class of each row [rows], −1 for a missing recorded answer."""
+        values, present = _class_values(chunk, self.columns, role)
+        places = pc.index_in(values, value_set=self._value_set)
+        if places.null_count:
+            name = self.columns.class_columns[role]
+            raise ColumnError(f"column {name!r} of {chunk.origin} changed while it was read")
+        codes: IntArray = places.to_numpy().astype(np.int64)
+        if present is None:
+            return codes
+        everywhere = np.full(chunk.table.num_rows, -1, np.int64)
+        everywhere[present] = codes
+        return everywhere
+
+    def pool(self, source: Source) -> LabelledPool:
+        """Return the pool; refuse candidates with the same id."""
+        columns, classes = self.columns, len(self.classes)
+        packed, number = _counted(self.strata)
+        cell, old = np.divmod(packed, self.old_classes)
+        cells, at = np.unique(cell, return_inverse=True)
+        by_old = np.zeros((cells.size, self.old_classes), np.int64)
+        by_old[at, old] = number
+        label, slot = np.divmod(cells, self.width)
+        labels = np.unique(label)
+        known = columns.old_prediction is not None
+        table = self.candidates.smallest()
+        stratum = np.searchsorted(cells, table.column("cell").to_numpy())
+        slices = None
+        if columns.by is not None:
+            packed, number = _counted(self.slices)
+            of_slices = np.zeros(columns.by.size * classes * self.old_classes, np.int64)
+            of_slices[packed] = number
+            of_slices = of_slices.reshape(columns.by.size, classes, self.old_classes)[:, labels]
+            by_label = of_slices.sum(axis=2)
+            slices = PoolSlices(by_label.sum(axis=1), by_label, of_slices if known else None)
+        return LabelledPool(
+            self.rows,
+            self.classes,
+            labels,
+            np.searchsorted(labels, label),
+            slot - 1,
+            self.edges,
+            by_old.sum(axis=1),
+            by_old if known else None,
+            _items(columns, stratum, table, source),
+            np.searchsorted(stratum, np.arange(cells.size + 1)),
+            self.fingerprint,
+            slices,
         )
 
-    def stratified(self, plan: Stratification) -> LabelledPool:
-        """Return the pool."""
-        folder = self.work.folder(ITEMS)
-        passing = StratifyPool(self.source, plan, self._groups, folder)
-        self._run(ITEMS, passing, len(plan.columns.read()), lambda _: {})
-        counts = PoolCounts()
-        for path in matching(folder, "*-counts.arrow"):
-            counts.merge(open_arrow(path).read_all())
-        self._check_rows(counts.rows, ITEMS)
-        tables = [open_arrow(path).read_all() for path in matching(folder, "*-items.arrow")]
-        candidates = ordered(pa.concat_tables(tables), plan.most)
-        return pool_of(plan, counts, candidates, self.source.schema)
 
-    def _run(
-        self,
-        name: str,
-        passing: LearnPool | StratifyPool,
-        columns: int,
-        facts: Callable[[Cost], dict[str, Any]],
-    ) -> dict[str, Any]:
-        return run_stage(
-            self.work,
-            self.engine,
-            name,
-            lambda pipeline: pipeline | name >> passing,
-            passing.is_written,
-            seconds=self.source.rows * columns * _SECONDS_PER_VALUE,
-            plan=self.digest,
-            reads_data=True,
-            facts=facts,
-        )
-
-    def _check_rows(self, rows: int, name: str) -> None:
-        if rows != self.source.rows:
-            raise EngineError(
-                f"{self.work.path_of(name)} covers {rows:,} of {self.source.rows:,} examples: a file is "
-                "missing; run again without --resume"
-            )
+def _add(counts: NumberCounts, packed: IntArray, cells: int) -> None:
+    """Count packed codes in [0, cells)."""
+    if cells <= _DENSE_CELLS:
+        dense = np.bincount(packed, minlength=cells)
+        held = np.flatnonzero(dense)
+        counts.add(pa.array(held), dense[held])
+    else:
+        counts.add(pa.array(packed))
+        if counts.nbytes > _COUNT_BYTES:
+            counts.compact()
 
 
-def all_classes(values: PoolValues, extra_classes: Sequence[Any]) -> list[Any]:
-    """Return all classes, sorted, after checking that predictions speak of those of the label.
+def _counted(counts: NumberCounts) -> tuple[IntArray, IntArray]:
+    counts.compact()
+    packed, number = counts.counted()
+    return packed.to_numpy(), number
 
-    Raises
-    ------
-    InputError
-        Predictions never equal a label, the classes are too many together, or an extra one is of
-        another kind.
-    """
-    columns = values.columns
-    found = {role: set(array.to_pylist()) for role, array in values.classes.items()}
+
+def all_classes(
+    columns: PoolColumns, known: Mapping[Role, pa.Array], extra_classes: Sequence[Any]
+) -> list[Any]:
+    """Return all classes, sorted, after checking that predictions speak of those of the label."""
+    found = {role: set(array.to_pylist()) for role, array in known.items()}
     labels = found["label"]
     for role, name in columns.class_columns.items():
         if found[role] and not found[role] & labels:
@@ -312,64 +480,7 @@ def _as_class(value: Any, columns: PoolColumns) -> Any:
     )
 
 
-def pool_of(
-    plan: Stratification, counts: PoolCounts, table: pa.Table, schema: pa.Schema
-) -> LabelledPool:
-    """Return the pool from the results of the second pass.
-
-    Parameters
-    ----------
-    table : the candidates as `slicebeam.transforms.shift.stratify_pool.stratify_chunk` has them, ordered
-    schema : of the source, in whose types the fields are returned
-
-    Raises
-    ------
-    InputError
-        Two candidates have the same id.
-    """
-    columns, classes = plan.columns, len(plan.classes)
-    packed, number = _counted(counts.strata)
-    cell, old = np.divmod(packed, plan.old_classes)
-    cells, at = np.unique(cell, return_inverse=True)
-    by_old = np.zeros((cells.size, plan.old_classes), np.int64)
-    by_old[at, old] = number
-    label, slot = np.divmod(cells, plan.width)
-    labels = np.unique(label)
-    known = columns.old_prediction is not None
-    stratum = np.searchsorted(cells, table.column("cell").to_numpy())
-    slices = None
-    if columns.by is not None:
-        packed, number = _counted(counts.slices)
-        of_slices = np.zeros(columns.by.size * classes * plan.old_classes, np.int64)
-        of_slices[packed] = number
-        of_slices = of_slices.reshape(columns.by.size, classes, plan.old_classes)[:, labels]
-        by_label = of_slices.sum(axis=2)
-        slices = PoolSlices(by_label.sum(axis=1), by_label, of_slices if known else None)
-    return LabelledPool(
-        counts.rows,
-        plan.classes,
-        labels,
-        np.searchsorted(labels, label),
-        slot - 1,
-        np.array(plan.edges, np.float64),
-        by_old.sum(axis=1),
-        by_old if known else None,
-        _items(columns, stratum, table, schema),
-        np.searchsorted(stratum, np.arange(cells.size + 1)),
-        counts.fingerprint,
-        slices,
-    )
-
-
-def _counted(counts: Any) -> tuple[IntArray, IntArray]:
-    counts.compact()
-    packed, number = counts.counted()
-    return packed.to_numpy(), number
-
-
-def _items(
-    columns: PoolColumns, stratum: IntArray, table: pa.Table, schema: pa.Schema
-) -> PoolItems:
+def _items(columns: PoolColumns, stratum: IntArray, table: pa.Table, source: Source) -> PoolItems:
     row = table.column("row").to_numpy()
     identity = table.column("identity").to_numpy()
     if columns.example_id is None:
@@ -383,21 +494,23 @@ def _items(
         return table.column(name).to_numpy() if name in table.column_names else None
 
     slices = None
-    if "slices" in table.column_names:
+    if columns.by is not None:
         lists = table.column("slices").combine_chunks()
         lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
         flat = pc.list_flatten(lists).to_numpy().astype(np.int64)
         slices = Ragged(np.concatenate([[0], np.cumsum(lengths)]), flat)
-    fields = {
-        name: narrow(table.column(FIELD + name), schema.field(name).type) for name in columns.fields
-    }
+    fields, place = pa.table({}), np.zeros(0, np.int64)
+    if columns.fields:
+        rows, place = np.unique(row, return_inverse=True)
+        fields = read_rows(source, rows, columns.fields)
     return PoolItems(
         stratum.astype(np.int32),
         identity,
         keys,
         codes("old"),
         codes("recorded"),
-        pa.table(fields),
+        fields,
+        place,
         slices,
     )
 
@@ -422,15 +535,7 @@ def _refuse_repeated(
 def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMembership:
     """Return the values of a column as slices: a predicate each, sorted, and one for missing ones.
 
-    Parameters
-    ----------
-    source : the examples with this column
-    column : of text, booleans, numbers, dates or times; of a list each element is a value
-
-    Raises
-    ------
-    InputError
-        There is no such column, its values cannot be compared, or they are too many.
+    Of a list each element is a value; a column of many values is refused.
     """
     kind = source.column_type(column, "--by")
     if reason := unsupported(kind):

@@ -19,34 +19,27 @@ from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
-from slicebeam.pipelines.shift.answers import (
-    NO_RESULT,
-    Classes,
-    LedgerAnswers,
-    RecordedAnswers,
-    api_answers,
-)
+from slicebeam.pipelines.shift.answers import NO_RESULT, Classes, LedgerAnswers, RecordedAnswers
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
-from slicebeam.pipelines.shift.document import Bill, build, money
-from slicebeam.pipelines.shift.findings import find, find_slices, old_of_document, old_of_pool
 from slicebeam.pipelines.shift.focus import focus_weights, higher_is_better
-from slicebeam.pipelines.shift.old_document import read_old
+from slicebeam.pipelines.shift.old_matrix import old_of_document, old_of_pool, read_old
 from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
+from slicebeam.pipelines.shift.result import Bill, ShiftResult, money
 from slicebeam.transforms.encode.extract_predictions import class_type
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.shift.strata import Strata
+    from collections.abc import Sequence
+
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.paid_api.api_file import ApiFile
-    from slicebeam.pipelines.paid_api.ledger import Ledger
+    from slicebeam.pipelines.paid_api.calls import Item
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.observer import Observer
     from slicebeam.pipelines.run.paths import RunPaths
     from slicebeam.pipelines.shift.answers import AnswerSource
-    from slicebeam.pipelines.shift.findings import Old
     from slicebeam.pipelines.shift.pool import LabelledPool
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.sources import Source
@@ -69,15 +62,7 @@ def run_shift(
     resume: bool = False,
     fail_on: str | None = None,
 ) -> PublishedShift:
-    """Ask as few items as it takes, and publish how the confusion matrix shifted.
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong, or the API refuses the requests.
-    EngineError
-        The engine, the API or the storage failed; every answer is in the ledger.
-    """
+    """Ask as few items as it takes, and publish how the confusion matrix shifted."""
     with removing_new_folders(config):
         return _run_shift(config, engine, observer, resume=resume, fail_on=fail_on)
 
@@ -107,38 +92,28 @@ def _run_shift(
         _check_gate(fail_on, weights is None or higher_is_better(weights, strata))
         check_budget(strata, config.used_method, limit)
         # What is wrong with it is said before anything is paid.
-        old = _old(config, strata, pool, old_document)
+        old = (
+            old_of_pool(strata)
+            if old_document is None
+            else old_of_document(strata, pool, old_document, config.old_matrix or "")
+        )
         asking = _Asking(config, sliced, api, places, work, engine)
-        answers, ledger = asking.open(stack)
+        answers = asking.open(stack)
         stopping = Stopping(limit, config.target_error, config.confidence)
         observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
-        assessed = assess(
-            pool, config.used_method, answers, stopping, config.seed, asking.count, weights
-        )
+        assessed = assess(pool, config.used_method, answers, stopping, asking.count, weights)
         observer.stage(Stage("describing the results"))
-        found = find(assessed, config.used_method, old, config.confidence, config.focus)
-        bought = answers if isinstance(answers, LedgerAnswers) else None
-        bill = Bill(
-            limit,
-            price,
-            currency,
-            0 if bought is None else bought.replayed,
-            0 if ledger is None else ledger.unaccounted,
-            config.replay_prediction or config.api or config.model or "",
-            () if bought is None else bought.without_class(assessed.items),
-            () if api is None or api.labels is None else found.classes_never_seen(pool),
-        )
-        changelist = build(
-            config,
-            pool,
-            assessed,
-            found,
-            find_slices(assessed, pool, config.used_method, config.confidence),
-            () if sliced.by is None else sliced.by.predicates,
-            bill,
-            engine.name,
-            old.warnings,
-        )
+        bill = Bill(limit, price, currency)
+        if isinstance(answers, LedgerAnswers):
+            bill = bill._replace(
+                replayed=answers.replayed,
+                unaccounted=answers.ledger.unaccounted,
+                without_class=answers.without_class(assessed.items),
+                maps_answers=api is not None and api.labels is not None,
+            )
+        predicates = () if sliced.by is None else sliced.by.predicates
+        result = ShiftResult(config, pool, assessed, old, bill, predicates)
+        changelist = result.to_changelist(engine.name)
         changelist = with_gate(changelist, gate_of(changelist, fail_on))
         with files_to_publish(document, (), before, writer()) as files:
             changelist = with_run(naming_files(changelist, files), work.run)
@@ -186,23 +161,9 @@ def _price(config: ShiftConfig, api: ApiFile | None) -> tuple[float | None, str 
     return (None, None) if api is None or api.price is None else (api.price, api.currency)
 
 
-def _old(
-    config: ShiftConfig, strata: Strata, pool: LabelledPool, old_document: ShiftChangeList | None
-) -> Old:
-    if old_document is None:
-        return old_of_pool(strata)
-    return old_of_document(strata, pool, old_document, config.old_matrix or "")
-
-
 @dataclass(frozen=True)
 class SlicedPool:
-    """The pool, and how it was read.
-
-    Attributes
-    ----------
-    class_type : in which classes are compared
-    by : slices for which the shift is wanted too
-    """
+    """The pool, the type in which its classes are compared, and the slices that are wanted too."""
 
     pool: LabelledPool
     source: Source
@@ -223,10 +184,8 @@ def read_sliced_pool(
 ) -> SlicedPool:
     """Read the pool with the columns that the options name.
 
-    Parameters
-    ----------
-    limit : items of a stratum that may be queried; None for all
-    old_document : the document of --old-matrix, whose classes are classes of the pool
+    Of each stratum ``limit`` items may be queried, None for all. The classes of the document of --old-matrix
+    are classes of the pool.
     """
     wanted = None
     if config.changelist is not None:
@@ -297,8 +256,6 @@ def read_sliced_pool(
         signed=config.used_method == "plus",
         seed=config.seed,
         most=limit,
-        work=work,
-        engine=engine,
         extra_classes=labels,
     )
     return SlicedPool(pool, source, common, by, model)
@@ -332,12 +289,13 @@ class _Asking:
         """Return the answers so far."""
         return self.answered + self._bought
 
-    def open(self, stack: ExitStack) -> tuple[AnswerSource, Ledger | None]:
-        """Return what answers, and the ledger that the stack closes."""
+    def open(self, stack: ExitStack) -> AnswerSource:
+        """Return what answers; the stack closes it."""
         items = self.sliced.pool.items
         if items.recorded is not None:
-            return RecordedAnswers(items.recorded), None
+            return RecordedAnswers(items.recorded)
         from slicebeam.pipelines.paid_api.ledger import Ledger
+        from slicebeam.pipelines.paid_api.questions import buying
 
         config, api = self.config, self.api
         folder = (
@@ -347,25 +305,19 @@ class _Asking:
         )
         classes = Classes(self.sliced.pool.classes, self.sliced.class_type)
         identity = self._identity()
-        ledger = stack.enter_context(
-            Ledger.open(
-                folder,
-                identity,
-                count_lost=api is not None and api.lost_calls == "count",
-                redact=str if api is None else api.redact,
-            )
-        )
         if api is not None:
-            from slicebeam.pipelines.paid_api.http_api import HttpApi
+            bought = buying(api, folder, identity, lambda value: classes.code(value) != NO_RESULT)
+            ledger, http = stack.enter_context(bought)
 
-            # What was paid may tell more by what the file says now.
-            ledger.reread(api.answer_in)
-            http = stack.enter_context(HttpApi(api, lambda value: classes.code(value) != NO_RESULT))
-            return api_answers(items, classes, ledger, http, self._one), ledger
+            def buy(wanted: Sequence[Item], most_calls: int | None) -> None:
+                http.buy(wanted, ledger, most_calls, lambda _: self._one())
+
+            return LedgerAnswers(items, classes, ledger, buy, api.class_of)
         from slicebeam.pipelines.shift.model_answers import ModelCalls
 
+        ledger = stack.enter_context(Ledger.open(folder, identity))
         calls = ModelCalls(self.sliced.model, ledger, self.work, self.engine, self._one, identity)
-        return LedgerAnswers(items, classes, ledger, calls.buy, lambda value: value), ledger
+        return LedgerAnswers(items, classes, ledger, calls.buy, lambda value: value)
 
     def _identity(self) -> dict[str, str]:
         """Return the identity of the ledger's answers."""

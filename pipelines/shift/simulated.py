@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
 from slicebeam.metrics.shift.churn import churned
 from slicebeam.metrics.shift.quality import calls_for_target, qualities
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.kinds import Method
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.observer import Observer
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 CHURNS: tuple[float | None, ...] = (0.02, 0.05, 0.10, None)
 _BUDGETS = (250, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 # Methods that a plan holds against each other.
-_PLANNED: tuple[Method, ...] = ("plus", "masa", "proportional", "uniform")
+_PLANNED: tuple[Method, ...] = ("plus", "masa", "proportional")
 _RUNS = 100
 # What counts as a smaller error: less may be chance of so many runs.
 _CLEARLY_LESS = 0.95
@@ -49,8 +48,7 @@ _DEFAULT_TARGET = 0.01
 _CHECKS = 60
 
 
-@dataclass(frozen=True)
-class MethodQuality:
+class MethodQuality(NamedTuple):
     """The quality of a method on recorded answers, over R runs, as ``--repeat --json`` prints it.
 
     Attributes
@@ -75,13 +73,8 @@ class MethodQuality:
     target_error: float
     calls_for_target: int | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
 
-
-@dataclass(frozen=True)
-class BudgetPlan:
+class BudgetPlan(NamedTuple):
     """The expected results of a budget.
 
     Attributes
@@ -100,10 +93,6 @@ class BudgetPlan:
     accuracy_width: float
     cell_width: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
-
 
 def measure(
     config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool
@@ -112,7 +101,7 @@ def measure(
     runs = config.repeat or 1
     (pool,) = _read(config, engine, observer, resume=resume, methods=[config.used_method])
     strata, items = _simulated(pool, config.focus)
-    budget = _budget(config, strata, priced(config)[0])
+    budget = _budget(config, strata)
     check_budget(strata, config.used_method, budget)
     observer.stage(Stage(f"running --method {config.used_method} {runs:,} times"))
     found = qualities(
@@ -123,7 +112,6 @@ def measure(
         runs,
         config.seed,
         confidence=config.confidence,
-        replacement=config.replacement,
     )
     last = found[-1]
     target = config.target_error or _DEFAULT_TARGET
@@ -150,15 +138,13 @@ def plan(
     runs = config.repeat or _RUNS
     methods = _PLANNED if config.method is None else (config.method,)
     # Of the methods, only plus has a signed difficulty.
-    ways: list[Method] = [
-        "plus" if signed else "masa" for signed in sorted({one == "plus" for one in methods})
-    ]
-    read = _read(config, engine, observer, resume=resume, methods=ways)
-    pools = dict(zip([way == "plus" for way in ways], read, strict=True))
+    read: dict[bool, Method] = {method == "plus": method for method in methods}
+    pools = _read(config, engine, observer, resume=resume, methods=list(read.values()))
+    by_sign = dict(zip(read, pools, strict=True))
     planned = []
     for method in methods:
-        strata, items = _simulated(pools[method == "plus"], config.focus)
-        budgets = _budgets(config, strata, method, price)
+        strata, items = _simulated(by_sign[method == "plus"], config.focus)
+        budgets = _budgets(config, strata, method)
         if items.old is None:
             raise TypeError("a plan without old predictions")
         label = np.repeat(strata.row, strata.sizes)
@@ -194,15 +180,8 @@ def plan(
     return planned
 
 
-@dataclass(frozen=True)
-class BetterMethod:
-    """A method with a smaller error than ``plus`` for the same calls.
-
-    Attributes
-    ----------
-    churn : of the plan; None for a whole new API
-    ratio : its error by that of plus, the geometric mean over the budgets
-    """
+class BetterMethod(NamedTuple):
+    """A method with a smaller error than ``plus``: their ratio, the geometric mean over the budgets."""
 
     churn: float | None
     method: Method
@@ -214,7 +193,7 @@ def better_methods(planned: Sequence[BudgetPlan]) -> list[BetterMethod]:
     errors: dict[tuple[float | None, Method], dict[int, float]] = {}
     for one in planned:
         errors.setdefault((one.churn, one.method), {})[one.budget] = one.q95_frobenius
-    found = []
+    better = []
     for churn in dict.fromkeys(one.churn for one in planned):
         ratios: dict[Method, float] = {}
         plus = errors.get((churn, "plus"), {})
@@ -225,8 +204,8 @@ def better_methods(planned: Sequence[BudgetPlan]) -> list[BetterMethod]:
                 ratios[method] = math.exp(sum(math.log(a / b) for a, b in both) / len(both))
         best = min(ratios, key=lambda method: ratios[method], default=None)
         if best is not None and ratios[best] <= _CLEARLY_LESS:
-            found.append(BetterMethod(churn, best, ratios[best]))
-    return found
+            better.append(BetterMethod(churn, best, ratios[best]))
+    return better
 
 
 def _read(
@@ -306,22 +285,17 @@ def _simulated(pool: LabelledPool, focus: str | None) -> tuple[Strata, Items]:
     return strata, Items(items.identity[kept], new, old)
 
 
-def _budget(config: ShiftConfig, strata: Strata, price: float | None) -> int:
+def _budget(config: ShiftConfig, strata: Strata) -> int:
     total = int(strata.sizes.sum())
     if config.budget is None:
         return total
-    calls = parse_budget(config.budget).calls(price, priced(config)[1])
-    return calls if config.replacement else min(calls, total)
+    return min(parse_budget(config.budget).calls(*priced(config)), total)
 
 
-def _budgets(
-    config: ShiftConfig, strata: Strata, method: Method, price: float | None
-) -> Sequence[int]:
+def _budgets(config: ShiftConfig, strata: Strata, method: Method) -> Sequence[int]:
     """Return the numbers of calls that a plan shows."""
-    total = int(strata.sizes.sum())
-    least = min(2, total) if method == "uniform" else smallest_budget(strata)
-    most = total if config.budget is None else _budget(config, strata, price)
-    budgets = [budget for budget in _BUDGETS if least <= budget < most]
+    most = _budget(config, strata)
+    budgets = [budget for budget in _BUDGETS if smallest_budget(strata) <= budget < most]
     if config.budget is not None or not budgets:
         budgets.append(most)
     check_budget(strata, method, budgets[-1])

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.parts import Estimate
-from slicebeam.pipelines.shift.document import money
+from slicebeam.pipelines.shift.result import money
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
 from slicebeam.pipelines.show.summary_json import gate_json
 from slicebeam.pipelines.show.terminal_text import json_line

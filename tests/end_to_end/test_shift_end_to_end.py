@@ -1,38 +1,28 @@
 """``slicebeam shift``: every number against a direct computation, and what it is told and tells."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import jsonschema
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
-from scipy import stats
 
 from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.cli import run
-from tests.oracles import shift_oracle
 from tests.running import refused
 from tests.shift_runs import (
+    METHODS,
     REPLAYED,
     ROLES,
-    asked_items,
+    Z,
+    check_every_number,
     document,
     made,
     matrix,
-    oracle_pool,
     saved,
     shift,
-    stratified,
     timeless,
 )
-
-METHODS = ("plus", "masa", "proportional", "uniform")
-Z = stats.norm.isf(0.025)
 
 
 @pytest.fixture(scope="module")
@@ -45,98 +35,15 @@ def pool(frame, tmp_path_factory):
     return saved(frame, tmp_path_factory.mktemp("pool"))
 
 
-def bound_of(direct):
-    """The stopping rule's bound, as it is documented."""
-    z = stats.norm.ppf(0.95)
-    spread = 2 * (direct.variance**2).sum()
-    degrees = max(0.5, direct.loss**2 / spread) if spread else 0.5
-    scale = direct.loss + z * direct.loss_error + z**2 * direct.loss_unseen
-    return float(np.sqrt(scale * stats.chi2.ppf(0.95, degrees) / degrees))
-
-
-def uniform_estimate(whole, asked):
-    labels, predictions = whole.shape
-    cells = [whole.label(item) * predictions + whole.new[item] for item in whole.items]
-    one = shift_oracle.Pool([0] * len(cells), cells, cells, [0], (1, labels * predictions), [0])
-    found = shift_oracle.estimate(one, asked, 0.0)
-    right = [float(whole.is_right(item, whole.new[item])) for item in asked]
-    found.accuracy = float(np.mean(right))
-    share = len(asked) / len(cells)
-    found.accuracy_variance = float(np.var(right, ddof=1)) * (1 - share) / len(asked)
-    found.matrix = found.matrix.reshape(whole.shape)
-    found.variance = found.variance.reshape(whole.shape)
-    found.unseen = np.repeat(found.unseen, labels)
-    return found
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_number_against_a_direct_computation(method, frame, pool, tmp_path):
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
     found = shift(tmp_path, *flags, "--budget", 90, "--price", 0.25, "--seed", 5)
-    told, change = found["shift"], found["global"][0]
-    stratum, rows = stratified(frame, "confidence", 3, signed=method == "plus")
-    calls = [one["calls"] for one in told["strata"]]
-    assert [one["label"] for one in told["strata"]] == rows
-    assert [one["size"] for one in told["strata"]] == stratum.value_counts(
-        sort=False
-    ).sort_index().tolist()
-    assert sum(calls) == told["cost"]["calls"] == 90
-    if method == "uniform":
-        hashed = asked_items(pd.Series(np.zeros(len(frame), int)), [90], 5)
-        assert calls == np.bincount(stratum[hashed], minlength=len(rows)).tolist()
-        asked = hashed
-    else:
-        asked = asked_items(stratum, calls, 5)
+    stratum, calls = check_every_number(found, frame, method, "confidence", 5)
     if method in ("plus", "proportional"):
         assert calls == direct_calls(frame, stratum, method, 90)
-    whole = oracle_pool(frame, stratum, rows)
-    reliance = shift_oracle.reliance(whole, asked) if method == "plus" else 0.0
-    assert told.get("reliance") == (pytest.approx(reliance) if method == "plus" else None)
-    if method == "uniform":
-        direct = uniform_estimate(whole, asked)
-    else:
-        direct = shift_oracle.estimate(whole, asked, reliance)
-    if method == "masa":
-        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
-    old = matrix(frame, "old", told)
-    share = old.sum(axis=1, keepdims=True)
-    # No answer was none, so that the last column is not told.
-    new = np.clip(direct.matrix[:, :-1], 0, share)
-    errors = np.sqrt(direct.variance + 3 * direct.unseen[:, None] ** 2)[:, :-1]
-    change_of = new - old
-    near = {"rel": 1e-9, "abs": 1e-12}
-    assert told["old_matrix"] == [pytest.approx(row, **near) for row in old.tolist()]
-    assert told["new_matrix"] == [pytest.approx(row, **near) for row in new.tolist()]
-    assert told["new_errors"] == [pytest.approx(row, **near) for row in errors.tolist()]
-    assert told["shift"] == [pytest.approx(row, **near) for row in change_of.tolist()]
-    low = np.maximum(change_of - Z * errors, -old)
-    high = np.minimum(change_of + Z * errors, share - old)
-    assert told["shift_lo"] == [pytest.approx(row, **near) for row in low.tolist()]
-    assert told["shift_hi"] == [pytest.approx(row, **near) for row in high.tolist()]
-    # The cells of "no result" did not change, and are among those that are corrected for.
-    p = np.ones((3, 4))
-    p[:, :-1] = 2 * stats.norm.sf(np.abs(change_of) / errors)
-    q = stats.false_discovery_control(p.ravel()).reshape(p.shape)
-    changed = {(one["label"], one["prediction"]): one for one in told["changed"]}
-    assert set(changed) == {(int(i), int(j)) for i, j in np.argwhere(q <= 0.05)}
-    for (i, j), one in changed.items():
-        assert (one["p_value"], one["p_adjusted"]) == pytest.approx((p[i, j], q[i, j]), rel=1e-6)
-        assert one["shift"]["value"] == pytest.approx(change_of[i, j])
-    was = (frame["label"] == frame["old"]).mean()
-    error = np.sqrt(direct.accuracy_variance)
-    moved = direct.accuracy - was
-    assert change["before"]["value"] == pytest.approx(was)
-    after, delta = change["after"], change["delta"]
-    assert (after["value"], after["lo"], after["hi"]) == pytest.approx(
-        (direct.accuracy, direct.accuracy - Z * error, min(1, direct.accuracy + Z * error))
-    )
-    assert (delta["value"], delta["lo"], delta["hi"]) == pytest.approx(
-        (moved, moved - Z * error, min(moved + Z * error, 1 - was))
-    )
-    assert change["p_value"] == pytest.approx(2 * stats.norm.sf(abs(moved) / error))
-    assert change["significant"] == (change["p_value"] <= 0.05)
-    assert told["frobenius_bound"] == pytest.approx(bound_of(direct))
-    assert (told["cost"]["price"], told["cost"]["spent"]) == (0.25, 22.5)
+    cost = found["shift"]["cost"]
+    assert (cost["calls"], cost["price"], cost["spent"]) == (90, 0.25, 22.5)
 
 
 def direct_calls(frame, stratum, method, budget):
@@ -154,24 +61,6 @@ def direct_calls(frame, stratum, method, budget):
         score[counts < np.minimum(2, sizes)] = np.inf
         counts[np.argmax(score)] += 1
     return counts.tolist()
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_whole_pool_tells_the_exact_matrices(method, frame, pool, tmp_path):
-    found = shift(tmp_path, "--data", pool, *REPLAYED, "--method", method, "--budget", 10_000)
-    told, change = found["shift"], found["global"][0]
-    old, new = matrix(frame, "old", told), matrix(frame, "new", told)
-    np.testing.assert_allclose(told["old_matrix"], old, atol=1e-12)
-    np.testing.assert_allclose(told["new_matrix"], new, atol=1e-12)
-    assert (told["stopped"], told["cost"]["calls"]) == ("pool", len(frame))
-    assert told["frobenius_bound"] == pytest.approx(0, abs=1e-9)
-    after = change["after"]
-    assert after["lo"] == pytest.approx(after["hi"], abs=1e-9)
-    assert after["value"] == pytest.approx((frame["label"] == frame["new"]).mean())
-    assert change["significant"]
-    really = {(int(i), int(j)) for i, j in np.argwhere(np.abs(new - old) > 1e-12)}
-    assert {(one["label"], one["prediction"]) for one in told["changed"]} == really
-    assert len(really) >= 6
 
 
 def test_a_pool_that_did_not_change_is_told_so(pool, tmp_path):
@@ -403,7 +292,7 @@ def test_plans_and_studies_need_no_output(pool, tmp_path, monkeypatch, capsys):
     # From a file too.
     file = described(tmp_path, data=pool, label="label", old_prediction="old", plan=True, budget=60)
     assert run(["run", file, "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 4 * 4
+    assert len(json.loads(capsys.readouterr().out)) == 3 * 4
 
 
 def test_a_plan_says_what_budgets_would_give(pool, tmp_path, capsys):
@@ -467,23 +356,3 @@ def test_the_same_document_however_it_is_read(frame, tmp_path):
         del content["dataset"]["uri"], content["changelist_id"]
         documents[name] = json.dumps(content)
     assert {name for name, text in documents.items() if text != documents["plain"]} == set()
-
-
-@pytest.mark.slow
-def test_the_same_document_after_being_killed(tmp_path):
-    pool = saved(made(3000), tmp_path)
-    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--budget", 500]
-    flags += ["--chunk-rows", 100]
-    shift(tmp_path / "undisturbed", *flags)
-    arguments = ["shift", "--quiet", "--output", str(tmp_path / "out"), *map(str, flags)]
-    program = "from slicebeam.pipelines.cli import main; main()"
-    running = subprocess.Popen([sys.executable, "-c", program, *arguments])
-    learned = tmp_path / "out" / "_work" / "stages" / "pool-values.json"
-    while not learned.exists():
-        assert running.poll() is None
-        time.sleep(0.001)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    assert not (tmp_path / "out" / "changelist.json").exists()
-    assert run([*arguments, "--resume"]) == 0
-    assert timeless(tmp_path / "out") == timeless(tmp_path / "undisturbed")

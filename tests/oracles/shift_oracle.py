@@ -3,9 +3,12 @@
 import itertools
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 
+from slicebeam.metrics.shift.simulation import Items
 from slicebeam.metrics.shift.strata import Sample, Strata
 
 
@@ -49,6 +52,11 @@ class Pool:
             old=counts if old else None,
         )
 
+    def random_items(self):
+        """The items by random identities."""
+        identity = np.random.default_rng(0).integers(0, 2**64, len(self.items), dtype=np.uint64)
+        return Items(identity, np.array(self.new), np.array(self.old))
+
     def matrix(self, predictions):
         found = np.zeros(self.shape)
         for item in self.items:
@@ -72,16 +80,13 @@ def random_pool(rng, *, labels=3, predictions=4, strata=6, largest=9, agreement=
     return Pool(stratum, old, new, rows, (labels, predictions), right)
 
 
-def random_asked(rng, pool, *, least=2, replacement=False):
+def random_asked(rng, pool, *, least=2):
     """Items that are asked: of each stratum at least `least`, or all that there are."""
     asked = []
     for s, size in enumerate(pool.sizes):
         members = [item for item in pool.items if pool.stratum[item] == s]
-        if replacement:
-            asked += rng.choice(members, int(rng.integers(least, 2 * size + least))).tolist()
-        else:
-            n = int(rng.integers(min(least, size), size + 1))
-            asked += rng.choice(members, n, replace=False).tolist()
+        n = int(rng.integers(min(least, size), size + 1))
+        asked += rng.choice(members, n, replace=False).tolist()
     return asked
 
 
@@ -165,7 +170,7 @@ class Direct:
     loss_unseen: float
 
 
-def estimate(pool, asked, lam, *, replacement=False):
+def estimate(pool, asked, lam):
     """The estimate and what belongs to it, from the indicator variables of the items asked."""
     L, P = pool.shape
     M = len(pool.items)
@@ -175,7 +180,7 @@ def estimate(pool, asked, lam, *, replacement=False):
     for s, items in enumerate(by_stratum(pool, asked)):
         i, size, n = pool.rows[s], pool.sizes[s], len(items)
         p = size / M
-        w = p**2 / n * (1.0 if replacement else 1 - n / size)
+        w = p**2 / n * (1 - n / size)
         members = [item for item in pool.items if pool.stratum[item] == s]
         tau = 0.0
         for j in range(P):
@@ -202,7 +207,7 @@ def estimate(pool, asked, lam, *, replacement=False):
     )
 
 
-def starved_variance(pool, asked, *, replacement=False):
+def starved_variance(pool, asked):
     """The squared error of MASA's accuracy: floors, the widening of the cells, and a bias."""
     M = len(pool.items)
     groups = by_stratum(pool, asked)
@@ -211,7 +216,7 @@ def starved_variance(pool, asked, *, replacement=False):
     unseen = [0.0] * pool.shape[0]
     for s, items in enumerate(groups):
         i, n, p = pool.rows[s], len(items), pool.sizes[s] / M
-        left = 1.0 if replacement else 1 - n / pool.sizes[s]
+        left = 1 - n / pool.sizes[s]
         unseen[i] += p**2 / n * left / (sum(pool.label(item) == i for item in pool.items) / M)
         if pool.right[i] < 0:
             continue
@@ -227,9 +232,8 @@ def starved_variance(pool, asked, *, replacement=False):
 class AlgorithmOne:
     """MASA as it was published, with its incremental rules, one stratum at a time."""
 
-    def __init__(self, pool, *, replacement):
+    def __init__(self, pool):
         self.sizes, self.total = pool.sizes, len(pool.items)
-        self.replacement = replacement
         strata, P = len(pool.rows), pool.shape[1]
         self.N = [0] * strata
         self.uncertainty = [0.0] * strata
@@ -242,7 +246,7 @@ class AlgorithmOne:
         first = [s for s, n in enumerate(N) if n < min(2, self.sizes[s])]
         if first:
             return first
-        left = [s for s, n in enumerate(N) if self.replacement or n < self.sizes[s]]
+        left = [s for s, n in enumerate(N) if n < self.sizes[s]]
         score = {
             s: self.sizes[s] / self.total / N[s] * (math.sqrt(self.uncertainty[s]) + N[s] ** -0.25)
             for s in left
@@ -259,3 +263,77 @@ class AlgorithmOne:
             change = 1 - self.H[s][answer] / (n - 1) - self.uncertainty[s]
             self.uncertainty[s] = max(0.0, self.uncertainty[s] + 2 / n * change)
         self.H[s][answer] += 1
+
+
+@dataclass
+class DirectSlice:
+    matrix: np.ndarray
+    variance: np.ndarray
+    unseen: np.ndarray
+    accuracy: float
+    accuracy_variance: float
+
+
+def slice_estimate(pool, asked, group, lam):
+    """The estimate of a slice, by a ratio within each label; `group` has its items."""
+    M, q = len(pool.items), len(group) / len(pool.items)
+    matrix, V, unseen = np.zeros(pool.shape), np.zeros(pool.shape), np.zeros(pool.shape[0])
+    accuracy = accuracy_variance = 0.0
+    strata = by_stratum(pool, asked)
+    p = [size / M for size in pool.sizes]
+    for i, j in np.ndindex(*pool.shape):
+        mine = [s for s, row in enumerate(pool.rows) if row == i]
+        above = below = 0.0
+        for s in mine:
+            for item in strata[s]:
+                if item in group:
+                    above += p[s] / len(strata[s]) * difference(pool, item, j, lam)
+                    below += p[s] / len(strata[s])
+        ratio = above / below if below else 0.0
+        old = sum(pool.label(k) == i and pool.old[k] == j for k in group) / len(group)
+        share = sum(pool.label(k) == i for k in group) / len(group)
+        matrix[i, j] = share * ratio + (lam if below else 1.0) * old
+        for s in mine:
+            n = len(strata[s])
+            w = p[s] ** 2 * (1 - n / pool.sizes[s]) / n
+            residual = [(k in group) * (difference(pool, k, j, lam) - ratio) for k in strata[s]]
+            V[i, j] += w * variance(residual) / q**2
+            if j == 0 and share > 0:
+                unseen[i] += w / sum(p[t] for t in mine) / q
+        if j == pool.right[i]:
+            accuracy += matrix[i, j]
+            accuracy_variance += V[i, j]
+    return DirectSlice(matrix, V, unseen, accuracy, accuracy_variance)
+
+
+def difference(pool, item, j, lam):
+    return (pool.new[item] == j) - lam * (pool.old[item] == j)
+
+
+DATA = Path(__file__).parents[2] / "examples" / "prediction_apis"
+
+
+def recorded(name, new, old=None, *, signed=False, rows=None):
+    """Recorded answers in strata of label and confidence, as they are cut for ``plus`` or MASA."""
+    table = pq.read_table(DATA / f"{name}.parquet")
+    if rows is not None:
+        table = table.take(np.random.default_rng(3).choice(table.num_rows, rows, replace=False))
+    label, after = (table.column(c).to_numpy().astype(int) for c in ("label", f"prediction_{new}"))
+    value = table.column("confidence_open_source").to_numpy().astype(np.float64)
+    before = None if old is None else table.column(f"prediction_{old}").to_numpy().astype(int)
+    if signed:
+        value = np.where(before == label, value, -value)
+    edges = np.unique(np.quantile(value, (1 / 3, 2 / 3)))
+    labels, row = np.unique(label, return_inverse=True)
+    code = 4 * row + np.searchsorted(edges, value, side="right")
+    codes, stratum = np.unique(code, return_inverse=True)
+    order = np.argsort(stratum, kind="stable")
+    classes = int(max(label.max(), after.max(), 0 if before is None else before.max())) + 1
+    counts = None
+    if before is not None:
+        counts = np.zeros((codes.size, classes), np.int64)
+        np.add.at(counts, (stratum, before), 1)
+        before = before[order]
+    shape = (labels.size, classes)
+    strata = Strata(codes // 4, np.bincount(stratum), shape, labels, counts)
+    return strata, Items(order.astype(np.uint64), after[order], before)

@@ -53,23 +53,10 @@ async def response_of(
     most_bytes: int,
     describe: Callable[[Exception], str],
 ) -> Response:
-    """Return what comes back of a call, of a body beyond measure the beginning.
+    """Return what comes back of a call, of a body of more than ``most_bytes`` the beginning.
 
-    Parameters
-    ----------
-    where : option or file that gives the address, for errors
-    timeout : seconds of the session, for errors
-    most_bytes : of the body, after which the connection is closed
-    describe : returns what may be shown of an error, without secrets
-
-    Raises
-    ------
-    NoConnectionError, UnknownOutcomeError
-        There is no answer.
-    InputError
-        No request can be made of the address.
-    EngineError
-        The client itself failed.
+    ``where`` names what gives the address, for errors, and ``describe`` what may be shown of one. It raises
+    NoConnectionError or UnknownOutcomeError where there is no answer.
     """
     import aiohttp
 
@@ -99,12 +86,7 @@ async def response_of(
 
 
 class Pace:
-    """Lets the calls of several tasks leave in order.
-
-    Parameters
-    ----------
-    rate_limit : calls a second; None for any number
-    """
+    """Lets the calls of several tasks leave in order, at most so many a second; None for any number."""
 
     def __init__(self, rate_limit: float | None = None) -> None:
         self.rate_limit = rate_limit
@@ -118,15 +100,7 @@ class Pace:
     def pause_as_requested(self, response: Response, who: str, kept: str) -> float | None:
         """Hold all calls for as long as a response asks; return the seconds, if any.
 
-        Parameters
-        ----------
-        who : the beginning of an error, such as ``api.yaml: HTTP 429: the API``
-        kept : ends an error, by what becomes of the answers so far
-
-        Raises
-        ------
-        EngineError
-            It asks for more than an hour.
+        More than an hour is an error, which ``who`` begins and ``kept`` ends.
         """
         seconds = retry_after(response.headers)
         if seconds is None:

@@ -40,18 +40,9 @@ def is_loopback(host: str | None) -> bool:
 
 
 def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = None) -> None:
-    """Refuse to send a key over ``http://`` to another machine.
+    """Refuse to send a key over ``http://`` to another machine, unless the user insists.
 
-    Parameters
-    ----------
-    where : the option or file that names the URL
-    key : what would be sent, for the message
-    allowed : whether the user allows it; None for the setting of this process
-
-    Raises
-    ------
-    InputError
-        The URL is of http, its host is not this machine, and the user does not insist.
+    ``where`` is the option or file of the URL; ``allowed`` None stands for the setting of this process.
     """
     parts = urlsplit(url)
     if parts.scheme.lower() != "http" or is_loopback(parts.hostname):

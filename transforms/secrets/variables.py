@@ -43,13 +43,7 @@ _pattern: re.Pattern[str] | None = None
 
 
 def value_of(match: re.Match[str], where: str, environment: Mapping[str, str] | None = None) -> str:
-    """Return the value for the groups ``name`` and ``default`` of a match.
-
-    Raises
-    ------
-    InputError
-        The variable is not set, or empty, and there is no default.
-    """
+    """Return the value for the groups ``name`` and ``default`` of a match."""
     value = (os.environ if environment is None else environment).get(match["name"])
     if not value:
         value = match["default"]
@@ -59,17 +53,7 @@ def value_of(match: re.Match[str], where: str, environment: Mapping[str, str] | 
 
 
 def resolved(value: Any, where: str) -> Any:
-    """Return an option's value with the values of its variables, in lists and mappings as well.
-
-    Parameters
-    ----------
-    where : the option, for an error
-
-    Raises
-    ------
-    InputError
-        A variable is not set.
-    """
+    """Return an option's value with the values of its variables, in lists and mappings as well."""
     if isinstance(value, dict):
         return {name: resolved(one, where) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -182,13 +166,7 @@ def remember_literals(options: Any, name: str = "") -> None:
 
 
 def check_place(variable: str, where: str) -> None:
-    """Refuse a variable in a path, which is written down as it is, where its name says secret.
-
-    Raises
-    ------
-    InputError
-        The variable's name is that of a secret.
-    """
+    """Refuse a variable in a path, which is written down as it is, where its name says secret."""
     if is_secret(variable):
         raise InputError(
             f"{where}: ${{{variable}}} has the name of a secret, and paths are written into the "

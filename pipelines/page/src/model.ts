@@ -162,7 +162,7 @@ export interface Shift {
   frobenius_bound: number;
   stopped: "budget" | "target_error" | "pool";
   old_from: "predictions" | "document";
-  method: "plus" | "masa" | "proportional" | "uniform";
+  method: "plus" | "masa" | "proportional";
   reliance?: number | null;
   focus?: Focus | null;
   strata: Stratum[];

@@ -2,10 +2,8 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.shift import halves as module
@@ -22,13 +20,11 @@ from slicebeam.metrics.shift.halves import (
     static_halves,
 )
 from slicebeam.metrics.shift.quality import qualities
-from slicebeam.metrics.shift.simulation import Items, item_order, simulate
+from slicebeam.metrics.shift.simulation import item_order, simulate
 from slicebeam.metrics.shift.strata import Sample, Strata
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-DATA = Path(__file__).parents[3] / "examples" / "prediction_apis"
 
 
 def halves_of(pool, asked, place):
@@ -217,14 +213,9 @@ def early(monkeypatch):
     monkeypatch.setattr(module, "_PRIOR_ANSWERS", 5)
 
 
-def items_of(pool):
-    identity = np.random.default_rng(0).integers(0, 2**64, len(pool.items), dtype=np.uint64)
-    return Items(identity, np.array(pool.new), np.array(pool.old))
-
-
 def test_the_estimate_is_unbiased_where_that_of_a_rule_by_its_own_answers_is_not(early):
     pool, runs = uneven_pool(), 3000
-    (checked,) = simulate(pool.strata(), items_of(pool), "plus", [160], runs, 1)
+    (checked,) = simulate(pool.strata(), pool.random_items(), "plus", [160], runs, 1)
     found = estimate(pool.strata(), checked.sample, control=False)
     truth = pool.accuracy(pool.new)
     error = found.accuracy.std() / runs**0.5
@@ -269,7 +260,7 @@ def swapped(pool, runs):
 
 def test_runs_side_by_side_are_each_run_by_itself(early):
     pool = uneven_pool()
-    strata, items = pool.strata(), items_of(pool)
+    strata, items = pool.strata(), pool.random_items()
     starts = pool.starts()
     checks = [30, 40, 65, 100, 170]
     for checked in simulate(strata, items, "plus", checks, 3, 5):
@@ -288,8 +279,6 @@ def test_runs_side_by_side_are_each_run_by_itself(early):
             for size in (40, 80, 10):
                 sample = oracle.sample_of(pool, [asked])
                 halves = halves_of(pool, asked, place)
-                if len(asked) > 40:
-                    sample.halves = halves
                 # At the first look the estimate is that of the halves too.
                 sample.halves = halves
                 weights = adapted_weights(strata, halves, reliance(strata, sample))
@@ -307,37 +296,9 @@ def test_runs_side_by_side_are_each_run_by_itself(early):
                 assert checked.sample.halves is None
 
 
-def real(name, new, old, confidence="open_source", bins=3):
-    """The pool of a new and an old API in the strata of `plus`, and in those of MASA."""
-    table = pq.read_table(DATA / f"{name}.parquet")
-    label, after, before = (
-        table.column(one).to_numpy().astype(np.int64)
-        for one in ("label", f"prediction_{new}", f"prediction_{old}")
-    )
-    sure = table.column(f"confidence_{confidence}").to_numpy().astype(np.float64)
-    classes = int(max(label.max(), after.max(), before.max())) + 1
-    labels = np.unique(label)
-    for value in (np.where(before == label, sure, -sure), sure):
-        edges = np.unique(np.quantile(value, np.arange(1, bins) / bins))
-        code = label * (bins + 1) + np.searchsorted(edges, value, side="right")
-        codes, stratum = np.unique(code, return_inverse=True)
-        order = np.argsort(stratum, kind="stable")
-        counts = np.zeros((codes.size, classes), np.int64)
-        np.add.at(counts, (stratum, before), 1)
-        yield (
-            Strata(
-                np.searchsorted(labels, codes // (bins + 1)),
-                np.bincount(stratum),
-                (labels.size, classes),
-                labels,
-                counts,
-            ),
-            Items(order.astype(np.uint64), after[order], before[order]),
-        )
-
-
 def test_a_whole_new_api_costs_no_more_than_by_masa():
-    plus, masa = real("digit", "google", "ibm")
+    plus = oracle.recorded("digit", "google", "ibm", signed=True)
+    masa = oracle.recorded("digit", "google", "ibm")
     (found,) = qualities(*plus, "plus", [1000], 250, 1)
     (other,) = qualities(*masa, "masa", [1000], 250, 1)
     # A static allocation errs by an eighth more.

@@ -16,26 +16,20 @@ from slicebeam.metrics.shift.allocation import (
     static_weights,
 )
 from slicebeam.metrics.shift.churn import churned
+from slicebeam.metrics.shift.estimates import summarise
 from slicebeam.metrics.shift.quality import Quality, calls_for_target, qualities, true_matrices
-from slicebeam.metrics.shift.simulation import Items, item_order, simulate, summarise, uniform_order
+from slicebeam.metrics.shift.simulation import Items, item_order, simulate
 from slicebeam.metrics.shift.stopping import error_bound
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
-METHODS = ("plus", "masa", "proportional", "uniform")
-
-
-def items_of(pool, *, seed=0):
-    identity = np.random.default_rng(seed).integers(0, 2**64, len(pool.items), dtype=np.uint64)
-    return Items(identity, np.array(pool.new), np.array(pool.old))
+METHODS = ("plus", "masa", "proportional")
 
 
 def items_asked(pool, items, method, seed, calls):
     """The items that an assessment with this seed asks, one after the other."""
     strata = pool.strata()
-    if method == "uniform":
-        return uniform_order(seed, items.identity)[:calls].tolist()
     order = item_order(seed, items.identity, pool.starts())
     waiting = [
         [item for item in order.tolist() if pool.stratum[item] == s] for s in range(strata.count)
@@ -59,7 +53,7 @@ def assert_same(sample, run, other, other_run):
 
 
 def assert_runs_are_assessments(pool, method, checks):
-    items = items_of(pool)
+    items = pool.random_items()
     found = list(simulate(pool.strata(), items, method, checks, 3, 50))
     assert [(each.calls, each.runs) for each in found] == [(c, slice(0, 3)) for c in checks]
     # Of what was counted at the last check: the counts go on being added to.
@@ -73,26 +67,20 @@ def assert_runs_are_assessments(pool, method, checks):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_is_what_an_assessment_with_its_seed_asks(method):
-    for seed in range(4):
-        pool = oracle.random_pool(np.random.default_rng(seed), largest=60, strata=7)
-        assert_runs_are_assessments(pool, method, [min(90, len(pool.items))])
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_looking_at_a_run_in_between_does_not_change_it(method):
+def test_a_run_is_what_an_assessment_with_its_seed_asks_wherever_one_looks(method):
     for seed in range(4):
         pool = oracle.random_pool(np.random.default_rng(seed), largest=60, strata=7)
         least = smallest_budget(pool.strata())
+        assert_runs_are_assessments(pool, method, [min(90, len(pool.items))])
         assert_runs_are_assessments(pool, method, [least, least + 9, 41, len(pool.items)])
 
 
 def test_a_batch_of_one_is_the_published_algorithm():
     pool = oracle.random_pool(np.random.default_rng(8), largest=60, strata=7)
-    items, strata = items_of(pool), pool.strata()
+    items, strata = pool.random_items(), pool.strata()
     order = item_order(4, items.identity, pool.starts())
     waiting = [[k for k in order.tolist() if pool.stratum[k] == s] for s in range(7)]
-    slow, asked = oracle.AlgorithmOne(pool, replacement=False), []
+    slow, asked = oracle.AlgorithmOne(pool), []
     while len(asked) < 100:
         s = slow.best([0] * 7)[0]
         item = waiting[s].pop(0)
@@ -114,7 +102,7 @@ def traced_pool(sizes=(1, 3, 40, 40, 7, 20)):
     M = len(stratum)
     rows = [0, 0, 0, 1, 1, 2]
     pool = oracle.Pool(stratum, [k % 3 for k in range(M)], list(range(M)), rows, (3, M), [0, 1, 2])
-    return Traced(pool, items_of(pool), pool.starts())
+    return Traced(pool, pool.random_items(), pool.starts())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -133,13 +121,9 @@ def test_only_items_of_the_stratum_are_asked_and_none_twice(method):
 
 
 def test_equal_weights_draw_the_same_number_of_each_stratum():
-    pool, items, _ = traced_pool()
-    course = simulate(
-        *(pool.strata(), items, "proportional", [60, 121], 3, 1),
-        replacement=True,
-        weights=np.ones(6),
-    )
-    for checked in course:
+    pool, items, _ = traced_pool((30, 25, 40, 40, 27, 20))
+    weights = np.ones(6)
+    for checked in simulate(pool.strata(), items, "proportional", [60, 121], 3, 1, weights=weights):
         least, more = divmod(checked.calls, 6)
         np.testing.assert_array_equal(
             np.sort(checked.sample.asked), np.tile(least + (np.arange(6) >= 6 - more), (3, 1))
@@ -149,7 +133,7 @@ def test_equal_weights_draw_the_same_number_of_each_stratum():
 @pytest.mark.slow
 def test_every_item_is_asked_as_often_as_others_of_its_stratum():
     pool, items, starts = traced_pool()
-    for method in ("plus", "uniform", "masa"):
+    for method in ("plus", "masa"):
         (checked,) = simulate(pool.strata(), items, method, [40], 2000, 0)
         asked = checked.sample.new.sum(axis=(0, 1))
         for s in (2, 3, 5):
@@ -159,36 +143,9 @@ def test_every_item_is_asked_as_often_as_others_of_its_stratum():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_with_replacement_items_are_drawn_alike_and_independently(method):
-    pool, items, starts = traced_pool()
-    (checked,) = simulate(pool.strata(), items, method, [200], 300, 7, replacement=True)
-    new = checked.sample.new
-    np.testing.assert_array_equal(checked.sample.calls, 200)
-    assert new.max() > 1
-    for s in range(6):
-        inside = new[:, s, starts[s] : starts[s + 1]]
-        np.testing.assert_array_equal(inside.sum(axis=1), checked.sample.asked[:, s])
-        if s > 0:
-            assert stats.chisquare(inside.sum(axis=0)).pvalue > 1e-4
-    # Multinomial counts: over- or underdispersed ones would show draws that depend on each other.
-    table = new[:, 2, starts[2] : starts[3]]
-    expected = table.sum(axis=1, keepdims=True) / 40
-    statistic = (np.square(table - expected) / expected).sum()
-    assert 1e-4 < stats.chi2.sf(statistic, 300 * 39) < 1 - 1e-4
-    # Two strata of one size do not draw the same places.
-    if method != "masa":
-        twin = new[:, 3, starts[3] : starts[4]]
-        together = np.corrcoef(
-            (table - expected).ravel(), (twin - twin.mean(axis=1, keepdims=True)).ravel()
-        )
-        assert abs(together[0, 1]) < 0.05
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("replacement", [False, True])
-def test_how_many_runs_go_together_changes_nothing(method, replacement, monkeypatch):
+def test_how_many_runs_go_together_changes_nothing(method, monkeypatch):
     pool = oracle.random_pool(np.random.default_rng(11), largest=60, strata=7)
-    items = items_of(pool)
+    items = pool.random_items()
     generator = np.random.default_rng(0)
     own = generator.integers(0, 4, (10, len(pool.items)))
     items = replace(items, new=own)
@@ -196,9 +153,7 @@ def test_how_many_runs_go_together_changes_nothing(method, replacement, monkeypa
 
     def all_runs():
         found = {}
-        for checked in simulate(
-            pool.strata(), items, method, checks, 10, 5, replacement=replacement
-        ):
+        for checked in simulate(pool.strata(), items, method, checks, 10, 5):
             for place, run in enumerate(range(10)[checked.runs]):
                 found[checked.calls, run] = checked.sample.new[place].copy()
         return found
@@ -207,7 +162,7 @@ def test_how_many_runs_go_together_changes_nothing(method, replacement, monkeypa
     blocks = []
     for most in (1, 3 * len(pool.items), 4 * len(pool.items) + 7):
         monkeypatch.setattr(simulation, "_MOST_NUMBERS", most)
-        parts = list(simulate(pool.strata(), items, method, checks, 10, 5, replacement=replacement))
+        parts = list(simulate(pool.strata(), items, method, checks, 10, 5))
         blocks.append(len({each.runs.start for each in parts}))
         some = all_runs()
         assert some.keys() == whole.keys()
@@ -233,13 +188,10 @@ def test_item_order_is_a_permutation_within_each_stratum_that_others_do_not_chan
     for begin, end in pairwise(starts):
         np.testing.assert_array_equal(np.sort(order[begin:end]), np.arange(begin, end))
     assert not np.array_equal(order, item_order(4, identity, starts))
-    np.testing.assert_array_equal(np.sort(uniform_order(3, identity)), np.arange(48))
     # Without one item the others stay in their order.
     without = np.delete(identity, 20)
     fewer = item_order(3, without, np.array([0, 5, 6, 35, 47]))
     np.testing.assert_array_equal(without[fewer], identity[order[order != 20]])
-    kept = uniform_order(3, identity)
-    np.testing.assert_array_equal(without[uniform_order(3, without)], identity[kept[kept != 20]])
     # Where an item stands does not matter either.
     shuffled = identity.copy()
     shuffled[6:36] = rng.permutation(shuffled[6:36])
@@ -371,14 +323,14 @@ def test_calls_for_a_target_where_an_error_is_none_at_all():
 @pytest.mark.parametrize("method", METHODS)
 def test_quality_is_counted_over_the_runs(method):
     pool = oracle.random_pool(np.random.default_rng(14), largest=60, strata=7, agreement=0.8)
-    strata, items = pool.strata(), items_of(pool)
+    strata, items = pool.strata(), pool.random_items()
     rng = np.random.default_rng(1)
     own = np.where(rng.random((6, len(pool.items))) < 0.7, items.old, rng.integers(0, 4))
     items = replace(items, new=own)
     truths = true_matrices(strata, items)
     (found,) = qualities(strata, items, method, [70], 6, 2, confidence=0.9)
     (checked,) = simulate(strata, items, method, [70], 6, 2)
-    estimates = summarise(method, strata, checked.sample, replacement=False)
+    estimates = summarise(method, strata, checked.sample)
     low, high = estimates.cells(0.9)
     lowest, highest = estimates.accuracies(0.9)
     bias, covered, cells, width = [], [], [], []
@@ -403,7 +355,7 @@ def test_quality_is_counted_over_the_runs(method):
 
 def test_true_matrix_of_one_set_of_answers():
     pool = oracle.random_pool(np.random.default_rng(15))
-    found = true_matrices(pool.strata(), items_of(pool))
+    found = true_matrices(pool.strata(), pool.random_items())
     assert found.shape == (1, *pool.shape)
     np.testing.assert_allclose(found[0], pool.matrix(pool.new), atol=1e-12)
 
@@ -430,10 +382,10 @@ def course(large_pool):
     """What many runs of a method estimate of the pool, simulated once."""
 
     @cache
-    def estimates(method, calls, replacement=False):
-        strata, items = large_pool.strata(), items_of(large_pool)
-        (checked,) = simulate(strata, items, method, [calls], RUNS, 1, replacement=replacement)
-        return summarise(method, strata, checked.sample, replacement=replacement)
+    def estimates(method, calls):
+        strata, items = large_pool.strata(), large_pool.random_items()
+        (checked,) = simulate(strata, items, method, [calls], RUNS, 1)
+        return summarise(method, strata, checked.sample)
 
     return estimates
 
@@ -458,10 +410,9 @@ def complaints(pool, found):
     return [name for name, is_wrong in wrong.items() if is_wrong]
 
 
-@pytest.mark.parametrize("replacement", [False, True])
-@pytest.mark.parametrize("method", ["plus", "proportional", "uniform"])
-def test_intervals_cover_as_often_as_they_say(large_pool, course, method, replacement):
-    found = course(method, 700, replacement)
+@pytest.mark.parametrize("method", ["plus", "proportional"])
+def test_intervals_cover_as_often_as_they_say(large_pool, course, method):
+    found = course(method, 700)
     assert complaints(large_pool, found) == []
     # And would be found out if a variance were wrong by a factor of two.
     for factor in (0.5, 2.0):
@@ -473,7 +424,7 @@ def test_intervals_cover_as_often_as_they_say(large_pool, course, method, replac
     assert "coverage of the accuracy" in complaints(large_pool, halved)
 
 
-@pytest.mark.parametrize("method", ["plus", "proportional", "uniform"])
+@pytest.mark.parametrize("method", ["plus", "proportional"])
 @pytest.mark.parametrize("calls", [150, 700])
 def test_errors_are_below_their_bound_as_often_as_it_says(large_pool, course, method, calls):
     found = course(method, calls)

@@ -53,7 +53,7 @@ def test_a_plan_says_where_another_method_errs_less(capsys):
         *(planned("plus", None, budget, error) for budget, error in ((250, 0.04), (500, 0.03))),
         # 20 and 10 % less.
         *(planned("masa", None, budget, error) for budget, error in ((250, 0.032), (500, 0.027))),
-        *(planned("uniform", None, budget, 0.1) for budget in (250, 500)),
+        *(planned("proportional", None, budget, 0.1) for budget in (250, 500)),
         # Within chance.
         planned("plus", 0.1, 250, 0.02),
         planned("masa", 0.1, 250, 0.0195),

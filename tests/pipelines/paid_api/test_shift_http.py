@@ -219,12 +219,15 @@ def test_a_lost_call_is_repeated_under_the_same_key(served, fault, method):
 
 
 @unknown_outcomes
-def test_a_lost_call_is_counted_and_another_takes_its_place(served, fault, method):
+@pytest.mark.parametrize("file", [{"lost_calls": "count"}, {"idempotency_header": ...}])
+def test_a_lost_call_is_counted_and_another_takes_its_place(served, fault, method, file):
     with served(forced={"3": [fault, None]}, honours=False) as server:
-        how = {**by_method(server, method), "timeout": 1, "lost_calls": "count"}
+        how = {**by_method(server, method), "timeout": 1, **file}
         found = bought(server, 20, 10, **how)
         # One of ten calls is lost, and counts.
         assert sorted(map(int, found)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        # The key goes along all the same: some APIs know it whatever the file says.
+        assert len({one["key"] for one in server.requests}) == len(server.requests) == 10
         assert bought(server, 20, 10, **how) == found
         again = bought(server, 20, 12, **how)
         assert sorted(map(int, again)) == [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
@@ -232,18 +235,6 @@ def test_a_lost_call_is_counted_and_another_takes_its_place(served, fault, metho
         assert len(server.requests) == 12
         # Without a budget it is not asked again either.
         assert len(bought(server, 20, **how)) == 19
-
-
-@unknown_outcomes
-def test_a_file_that_names_no_idempotency_header_pays_no_item_twice(served, fault, method):
-    with served(forced={"3": [fault, None]}, honours=False) as server:
-        how = {**by_method(server, method), "timeout": 1, "idempotency_header": ...}
-        found = bought(server, 20, 10, **how)
-        assert sorted(map(int, found)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
-        assert max(Counter(server.charged).values()) == 1
-        assert len(server.requests) == 10
-        # The key goes along all the same: some APIs know it whatever the file says.
-        assert len({one["key"] for one in server.requests}) == 10
 
 
 def test_the_lost_and_the_ledger_have_to_agree(served):
@@ -556,36 +547,31 @@ def killed_again_and_again(server, file, number, most, seed, times=8):
 FAULTS = dict.fromkeys(("429-at-once", "503", "drop-before", "drop-after", "garbage"), 0.03)
 
 
-@pytest.mark.slow
-def test_killed_runs_pay_once_where_the_api_knows_its_keys(served):
-    with served(faults=FAULTS, latency=(0.0, 0.05), seed=1) as server:
-        file = server.file(concurrency=8, retries=20)
-        killed_again_and_again(server, file, 1000, 600, seed=1)
+# What the file says, whether the API honours keys, and how many are bought, killed so often.
+COUNTS, NO_HEADER = {"lost_calls": "count"}, {"idempotency_header": ...}
+
+
+@pytest.mark.parametrize(("file", "honours", "most", "times"), [
+    pytest.param({}, True, 600, 8, marks=pytest.mark.slow),
+    pytest.param(COUNTS, False, 600, 8, marks=pytest.mark.slow),
+    (NO_HEADER, False, 100, 2),
+    pytest.param(NO_HEADER, False, 100, 8, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_killed_runs_pay_no_item_twice_and_stay_within_the_budget(
+    served, file, honours, most, times
+):
+    how = {"concurrency": 8, "retries": 20, **file}
+    with served(faults=FAULTS, latency=(0.0, 0.05), honours=honours, seed=times) as server:
+        killed_again_and_again(server, server.file(**how), most * 3 // 2, most, times, times)
         assert Counter(server.charged).most_common(1)[0][1] == 1
-        found = bought(server, 0, concurrency=8, retries=20)
-        assert len(found) == 600
+        found = bought(server, 0, **how)
         assert set(found) <= set(server.charged)
-        # A call that a kill cut off is of an item that was asked again afterwards.
-        assert set(server.charged) == set(found)
-        assert any(one["outcome"] == "replayed" for one in server.requests)
-
-
-@pytest.mark.slow
-def test_killed_runs_stay_within_the_budget_where_it_does_not(served):
-    with served(faults=FAULTS, latency=(0.0, 0.05), honours=False, seed=2) as server:
-        file = server.file(concurrency=8, retries=20, lost_calls="count")
-        killed_again_and_again(server, file, 1000, 600, seed=2)
-        assert Counter(server.charged).most_common(1)[0][1] == 1
-        assert 500 < len(server.charged) <= 600
-        found = bought(server, 0, concurrency=8, retries=20, lost_calls="count")
-        assert set(found) <= set(server.charged)
-        assert len(found) > 400
-
-
-@pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])
-def test_killed_runs_of_a_file_that_names_no_header_pay_no_item_twice(served, times):
-    with served(faults=FAULTS, latency=(0.0, 0.05), honours=False, seed=4) as server:
-        file = server.file(concurrency=8, retries=20, idempotency_header=...)
-        killed_again_and_again(server, file, 150, 100, seed=4, times=times)
-        assert Counter(server.charged).most_common(1)[0][1] == 1
-        assert 50 < len(server.charged) <= 100
+        assert len(server.charged) <= most
+        if honours:
+            # A call that a kill cut off is of an item that was asked again afterwards.
+            assert set(server.charged) == set(found)
+            assert len(found) == most
+            assert any(one["outcome"] == "replayed" for one in server.requests)
+        else:
+            assert len(server.charged) > (500 if most == 600 else 50)
+            assert len(found) > (400 if most == 600 else 0)

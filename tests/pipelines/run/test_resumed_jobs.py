@@ -229,13 +229,6 @@ def test_a_discovery_and_its_check_take_up_the_job_of_each_stage(name, tmp_path,
 ROLES = {"label": "label", "old_prediction": "old", "budget": "100"}
 
 
-@pytest.mark.slow
-def test_a_shift_takes_up_the_job_of_each_stage(tmp_path, monkeypatch):
-    given = {"data": (saved(made(400), tmp_path),), "replay_prediction": "new", **ROLES}
-    stages = killed_at_each_stage("shift", given, tmp_path, monkeypatch)
-    assert stages == {"pool-values", "pool-items"}
-
-
 MODEL = """
 from pathlib import Path
 from apache_beam.ml.inference.base import ModelHandler

@@ -31,7 +31,7 @@ DECIDE = named("""
     discovery_share domains embedding encoder eval_config exact_edges example_id exclude_features features
     focus format group iterations label ledger loss loss_weight max_candidates max_cross_size
     method metric min_slice_size model old_matrix old_prediction phrases plan positive_class prediction
-    price prune_significant repeat replacement replay_prediction replicates score seed since skip_rows slices
+    price prune_significant repeat replay_prediction replicates score seed since skip_rows slices
     strategy target_error test text tfma_metric tfma_module threshold top_values weight within_findings
 """)
 # save_slices leaves rows of a table out when it is published.

@@ -30,7 +30,7 @@ def drawn_pool(random):
         edges=np.zeros(0),
         sizes=sizes,
         old=counts,
-        items=PoolItems(stratum, identity, keys, old, None, pa.table({}), None),
+        items=PoolItems(stratum, identity, keys, old, None, pa.table({}), np.zeros(0, int), None),
         starts=np.concatenate([[0], np.cumsum(sizes)]),
         fingerprint=0,
         slices=None,
@@ -50,7 +50,7 @@ class _LossyAnswers:
         return self.all[items]
 
 
-@pytest.mark.parametrize("method", ["plus", "masa", "proportional", "uniform"])
+@pytest.mark.parametrize("method", ["plus", "masa", "proportional"])
 def test_each_item_is_asked_about_once_until_the_budget_or_the_pool_ends(method):
     random, estimated = np.random.default_rng(5), 0
     for _ in range(60):
@@ -64,7 +64,7 @@ def test_each_item_is_asked_about_once_until_the_budget_or_the_pool_ends(method)
         check_budget(strata_of(pool), method, calls)
         answers = _LossyAnswers(codes)
         try:
-            found = assess(pool, method, answers, Stopping(calls, None, 0.95), seed=3)
+            found = assess(pool, method, answers, Stopping(calls, None, 0.95))
         except EngineError as error:
             assert "have no answer, because" in str(error)  # noqa: PT017
             continue

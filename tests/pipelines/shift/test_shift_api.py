@@ -103,7 +103,6 @@ METHODS = [
     "--method=plus --budget=150",
     "--method=masa --budget=150",
     "--method=proportional --budget=150 --seed=7",
-    "--method=uniform --budget=150",
     "--method=plus --target-error=0.09",
     "--method=plus --budget=400",
 ]
@@ -205,7 +204,7 @@ def test_lost_calls_are_made_up_for_where_an_estimate_needs_them(bench):
     assert document["shift"]["cost"]["calls"] < 60
 
 
-@pytest.mark.parametrize("method", ["plus", "masa", "proportional", "uniform"])
+@pytest.mark.parametrize("method", ["plus", "masa", "proportional"])
 def test_a_budget_is_spent_where_lost_calls_use_a_stratum_up(bench, method):
     frame = frame_of()
     # Of the class c, three in four are lost: with them, more are asked for than there are.

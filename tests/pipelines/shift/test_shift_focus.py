@@ -58,10 +58,7 @@ def test_the_weighted_estimate_variances_and_optima(method, pool, table, tmp_pat
     assert focus["of"] == str(table)
     stratum, rows = stratified(FRAME, "confidence", 3, signed=method == "plus")
     sizes = np.bincount(stratum)
-    if method == "uniform":
-        asked = asked_items(pd.Series(np.zeros(len(FRAME), int)), [90], 5)
-    else:
-        asked = asked_items(stratum, calls.tolist(), 5)
+    asked = asked_items(stratum, calls.tolist(), 5)
     lam = told.get("reliance", 0.0)
     cells = weighted(asked, lam)
     strata = cells.groupby(stratum[asked])
@@ -78,15 +75,11 @@ def test_the_weighted_estimate_variances_and_optima(method, pool, table, tmp_pat
     before = float((WEIGHTS * old).sum())
     value = float((WEIGHTS * np.array(told["new_matrix"])).sum())
     share = sizes / sizes.sum()
-    if method == "uniform":
-        squared = cells.sum(axis=1).var() * (1 - 90 / 600) / 90
-        squared += 3 * (WEIGHTS.max() * (1 - 90 / 600) / 90) ** 2
-    else:
-        w = share**2 * (1 - calls / sizes) / calls
-        of_label = np.bincount(rows, w) / np.bincount(rows, share)
-        unseen = (WEIGHTS.max(axis=1) * of_label) ** 2
-        squared = (w * cells.sum(axis=1).groupby(stratum[asked]).var().fillna(0)).sum()
-        squared += 3 * unseen.sum()
+    w = share**2 * (1 - calls / sizes) / calls
+    of_label = np.bincount(rows, w) / np.bincount(rows, share)
+    unseen = (WEIGHTS.max(axis=1) * of_label) ** 2
+    squared = (w * cells.sum(axis=1).groupby(stratum[asked]).var().fillna(0)).sum()
+    squared += 3 * unseen.sum()
     error = np.sqrt(squared)
     assert focus["before"] == pytest.approx(before)
     assert focus["after"]["value"] == pytest.approx(value)
@@ -112,8 +105,6 @@ def test_variances_without_a_focus_are_the_scores_of_the_paper(method, pool, tmp
     stratum = FRAME["label"]
     calls = [one["calls"] for one in told["strata"]]
     asked = asked_items(stratum, calls, 0)
-    if method == "uniform":
-        asked = asked_items(pd.Series(np.zeros(len(FRAME), int)), [120], 0)
     shares = FRAME.loc[asked].groupby("label")["new"].value_counts(normalize=True)
     # σ̂² = (1 − Σ μ̂²)·N/(N − 1).
     score = (1 - (shares**2).groupby("label").sum()) * np.array(calls) / (np.array(calls) - 1)

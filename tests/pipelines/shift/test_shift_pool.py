@@ -11,8 +11,7 @@ import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.shift import difficulties
 from slicebeam.pipelines.shift import pool as pool_module
 from slicebeam.pipelines.shift.pool import PoolColumns, all_classes, by_values, read_pool
 from slicebeam.transforms.encode import sources
@@ -21,17 +20,9 @@ from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import Chunk, StoredFile, open_parquet
-from slicebeam.transforms.shift import difficulty_bins
-from slicebeam.transforms.shift.learn_pool import PoolValues
 
 SEED = 5
 TEXT = PoolColumns("y", "o", "c", "r", "id", ("text", "image", "words"), None, "string")
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with Engine(runner_config("direct", ())) as started:
-        yield started
 
 
 def frame_of(rows, kind="text", seed=1):
@@ -78,10 +69,10 @@ def source_of(
     return open_parquet(stored).in_chunks(chunk)
 
 
-def pool_in(folder, columns, source, engine, **options):
-    folder.mkdir(exist_ok=True)
-    asked = {"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
-    return read_pool(columns, source, work=WorkFolder(folder), engine=engine, **asked)
+def pool_of(columns, source, **options):
+    return read_pool(
+        columns, source, **{"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
+    )
 
 
 def plain_class(value):
@@ -157,17 +148,17 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         assert items.recorded is None
     assert items.fields.column_names == list(columns.fields)
     for name in columns.fields:
-        found = items.fields.column(name).to_pylist()
+        found = items.requested(np.arange(len(chosen))).column(name).to_pylist()
         assert found == [frame[name][row] for row in chosen]
 
 
 @pytest.mark.parametrize("kind", ["text", "int", "bool"])
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_pool_is_what_pandas_says(tmp_path, engine, kind, signed):
+def test_a_pool_is_what_pandas_says(tmp_path, kind, signed):
     frame = frame_of(700, kind)
     class_type = "string" if kind == "text" else "int64"
     columns = replace(TEXT, class_type=class_type)
-    pool = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine, signed=signed)
+    pool = pool_of(columns, source_of(frame, tmp_path / "d"), signed=signed)
     check(pool, frame, columns, signed=signed)
     assert kind == "bool" or 1 in pool.sizes
     assert -1 in pool.stratum_bin
@@ -176,11 +167,11 @@ def test_a_pool_is_what_pandas_says(tmp_path, engine, kind, signed):
     assert pool.items.fields.schema.field("text").type == pa.string()
 
 
-def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path, engine):
+def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path):
     frame = frame_of(300, "int")
     frame["r"] = frame["r"].astype(float)
     columns = replace(TEXT, fields=(), class_type="double")
-    pool = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+    pool = pool_of(columns, source_of(frame, tmp_path / "d"))
     check(pool, frame, columns)
     assert pool.classes == (-1.0, 2.0, 3.0, 5.0, 7.0, 40.0, 100.0)
 
@@ -190,11 +181,11 @@ def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path, engine):
     [("difficulty",), ("old_prediction", "recorded"), ("example_id",), ("difficulty", "recorded")],
 )
 @pytest.mark.parametrize("most", [1, None])
-def test_what_is_not_there_is_left_out(tmp_path, engine, without, most):
+def test_what_is_not_there_is_left_out(tmp_path, without, most):
     frame = frame_of(400)
     columns = replace(TEXT, **dict.fromkeys(without))
     source = source_of(frame, tmp_path / "d", chunk=90)
-    pool = pool_in(tmp_path / "w", columns, source, engine, most=most)
+    pool = pool_of(columns, source, most=most)
     check(pool, frame, columns, most=most)
 
 
@@ -203,52 +194,41 @@ def same(one, other):
     assert one.fingerprint == other.fingerprint
     for name in ("labels", "stratum_row", "stratum_bin", "edges", "sizes", "old", "starts"):
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-    for name in ("stratum", "identity", "old", "recorded"):
+    for name in ("stratum", "identity", "old", "recorded", "place"):
         assert getattr(one.items, name).tobytes() == getattr(other.items, name).tobytes()
     assert one.items.keys.equals(other.items.keys)
     assert one.items.fields.equals(other.items.fields)
 
 
 @pytest.mark.slow
-def test_a_pool_does_not_depend_on_how_it_is_cut(tmp_path, engine, monkeypatch):
+def test_a_pool_does_not_depend_on_how_it_is_cut(tmp_path, monkeypatch):
     frame = frame_of(1000, seed=3)
     columns = replace(TEXT, example_id=None)
     options = {"signed": True, "bins": 4, "most": 30}
-    whole = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine, **options)
+    whole = pool_of(columns, source_of(frame, tmp_path / "d"), **options)
     check(whole, frame, columns, signed=True, bins=4, most=30)
     cuts = ((1, 100, 37, 300), (3, 500, 100, 500), (7, 5000, 4000, 1 << 18), (2, 50, 50, 50))
     for number, cut in enumerate(cuts):
         how = dict(zip(("files", "row_group", "chunk", "split"), cut, strict=True))
         source = source_of(frame, tmp_path / f"d{number}", monkeypatch, **how)
-        same(pool_in(tmp_path / f"w{number}", columns, source, engine, **options), whole)
+        same(pool_of(columns, source, **options), whole)
     assert len(source.splits) == 20
 
 
-def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(tmp_path, engine, monkeypatch):
-    monkeypatch.setattr(difficulty_bins, "_MOST_DISTINCT", 200)
+def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(difficulties, "_MOST_DISTINCT", 200)
     frame = frame_of(3000, seed=4)
     frame["c"] = np.random.default_rng(4).normal(size=3000)
     columns = replace(TEXT, fields=(), example_id=None)
-    whole = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+    whole = pool_of(columns, source_of(frame, tmp_path / "d"))
     source = source_of(frame, tmp_path / "e", monkeypatch, row_group=100, chunk=70, split=200)
-    same(pool_in(tmp_path / "v", columns, source, engine), whole)
+    same(pool_of(columns, source), whole)
     exact = np.unique(np.nanquantile(frame["c"], [1 / 3, 2 / 3]))
     assert whole.edges.tolist() != exact.tolist()
     np.testing.assert_allclose(whole.edges, exact, rtol=0.05)
 
 
-@pytest.mark.slow
-def test_worker_processes_find_what_one_process_finds(tmp_path, engine, monkeypatch):
-    frame = frame_of(2000, seed=6)
-    source = source_of(frame, tmp_path / "d", monkeypatch, row_group=100, chunk=100, split=100)
-    alone = pool_in(tmp_path / "alone", TEXT, source, engine)
-    monkeypatch.setattr(pool_module, "_SECONDS_PER_VALUE", 1.0)
-    with Engine(runner_config("direct_multi", ())) as several:
-        together = pool_in(tmp_path / "together", TEXT, source, several)
-    same(together, alone)
-
-
-def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path, engine):
+def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path):
     frame = frame_of(400, "int").drop(columns=["image", "words"])
     columns = replace(TEXT, fields=("text",), class_type="int64")
     (tmp_path / "pool.csv").write_text(frame.to_csv(index=False), "utf-8")
@@ -256,18 +236,18 @@ def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path, engine):
     conversion = Conversion(tmp_path / "parts")
     convert_file(conversion, (0, str(tmp_path / "pool.csv"), "csv"))
     source = converted_source(conversion, [str(tmp_path / "pool.csv")]).in_chunks(64)
-    pool = pool_in(tmp_path / "w", columns, source, engine, most=None)
+    pool = pool_of(columns, source, most=None)
     check(pool, frame, columns, most=None)
 
 
-def test_counts_and_candidates_of_slices(tmp_path, engine):
+def test_counts_and_candidates_of_slices(tmp_path):
     frame = frame_of(600)
     paris = Singleton("city", "==", "Paris")
     others = ((Singleton("city", "is_null"),), (Singleton("city", "==", "Oslo"),))
     by = SliceMembership(((paris,), *others, (Singleton("c", ">=", 0.5), paris)))
     columns = replace(TEXT, by=by, fields=())
     source = source_of(frame, tmp_path / "d", chunk=77)
-    pool = pool_in(tmp_path / "w", columns, source, engine)
+    pool = pool_of(columns, source)
     check(pool, frame, columns)
     city = frame["city"]
     members = [
@@ -291,73 +271,70 @@ def test_counts_and_candidates_of_slices(tmp_path, engine):
     for number, key in enumerate(pool.items.keys.to_pylist()):
         found = ragged.codes[ragged.offsets[number] : ragged.offsets[number + 1]]
         assert found.tolist() == np.flatnonzero(held[:, place[key]]).tolist()
-    without = pool_in(tmp_path / "v", replace(columns, old_prediction=None), source, engine)
+    without = pool_of(replace(columns, old_prediction=None), source)
     assert without.slices.old is None
     assert without.slices.labels.tolist() == pool.slices.labels.tolist()
 
 
-def test_classes_that_only_an_answer_may_have(tmp_path, engine):
+def test_classes_that_only_an_answer_may_have(tmp_path):
     frame = frame_of(200)
     columns = replace(TEXT, fields=())
     source = source_of(frame, tmp_path / "d")
-    plain = pool_in(tmp_path / "w", columns, source, engine)
-    more = pool_in(tmp_path / "v", columns, source, engine, extra_classes=["aaa", "class 1"])
+    plain = pool_of(columns, source)
+    more = pool_of(columns, source, extra_classes=["aaa", "class 1"])
     assert more.classes == ("aaa", *plain.classes)
     assert more.labels.tolist() == (plain.labels + 1).tolist()
     assert more.old[:, 0].tolist() == [0] * len(plain.sizes)
     assert more.old[:, 1:].tolist() == plain.old.tolist()
     assert more.fingerprint == plain.fingerprint
     with pytest.raises(InputError, match="class 7 is not a class of label 'y', whose classes are"):
-        pool_in(tmp_path / "u", columns, source, engine, extra_classes=[7])
+        pool_of(columns, source, extra_classes=[7])
+
+
+def test_the_fingerprint_is_of_the_classes_of_each_example(tmp_path):
+    columns = PoolColumns("y", "o", None, None, None, (), None, "int64")
+    rows = [
+        ([1, 2, 2], [1, 1, 2]),
+        ([1, 2, 1], [1, 1, 2]),
+        ([1, 2, 2], [1, 2, 1]),
+        ([2, 1, 2], [1, 1, 2]),
+    ]
+    frames = [pd.DataFrame({"y": y, "o": o}) for y, o in rows]
+    sources = [source_of(frame, tmp_path / f"d{at}") for at, frame in enumerate(frames)]
+    assert len({pool_of(columns, source).fingerprint for source in sources}) == 4
+
+
+def test_a_class_that_was_not_there_before_is_told():
+    columns = PoolColumns("y", None, None, None, None, (), None, "string")
+    counts = pool_module._Counts(columns, ("a",), np.zeros(0), 1, 9, signed=False)
+    with pytest.raises(InputError, match=r"'y' of pool\.csv changed while it was read"):
+        counts.add(Chunk(0, 0, "pool.csv", 100, 40, pa.table({"y": ["a", "b"]})))
 
 
 def test_an_extra_class_of_another_kind_is_refused():
-    values = PoolValues(PoolColumns("y", None, None, None, None, (), None, "int64"), signed=False)
-    values.add_classes("label", pa.array([0, 1]))
-    assert all_classes(values, [True, 2.0]) == [0, 1, 2]
+    columns = PoolColumns("y", None, None, None, None, (), None, "int64")
+    known = {"label": pa.array([0, 1])}
+    assert all_classes(columns, known, [True, 2.0]) == [0, 1, 2]
     for value in ("x", 1.5, float("nan"), float("inf"), None):
         with pytest.raises(InputError, match="whose classes are whole numbers; write it like"):
-            all_classes(values, [value])
+            all_classes(columns, known, [value])
 
 
-def test_a_pool_of_one_example(tmp_path, engine):
+def test_a_pool_of_one_example(tmp_path):
     frame = frame_of(1)
     frame["o"] = frame["r"] = frame["y"]
     for number, confidence in enumerate((0.5, np.nan)):
         frame["c"] = [confidence]
         source = source_of(frame, tmp_path / f"d{number}")
-        pool = pool_in(tmp_path / f"w{number}", TEXT, source, engine)
+        pool = pool_of(TEXT, source)
         assert pool.sizes.tolist() == [1]
         assert pool.edges.tolist() == ([0.5] if number == 0 else [])
         assert pool.stratum_bin.tolist() == ([1] if number == 0 else [-1])
         assert pool.items.keys.to_pylist() == ["item 0"]
 
 
-def test_a_pass_that_is_done_is_not_done_again(tmp_path, engine, monkeypatch):
-    source = source_of(frame_of(300), tmp_path / "d")
-    first = pool_in(tmp_path / "w", TEXT, source, engine)
-    runs = []
-    inner = engine.run
-
-    def noted(build, stage, *seconds, **options):
-        # Without what tells a plan from others.
-        runs.append(stage.rpartition("-")[0])
-        return inner(build, stage, *seconds, **options)
-
-    monkeypatch.setattr(engine, "run", noted)
-    same(pool_in(tmp_path / "w", TEXT, source, engine), first)
-    assert runs == []
-    next((tmp_path / "w" / "stages" / "pool-items").glob("*-items.arrow")).unlink()
-    same(pool_in(tmp_path / "w", TEXT, source, engine), first)
-    assert runs == ["pool-items"]
-    # Asked for something else, all is done anew.
-    other = pool_in(tmp_path / "w", TEXT, source, engine, seed=6)
-    assert runs == ["pool-items", "pool-values", "pool-items"]
-    assert other.items.keys.to_pylist() != first.items.keys.to_pylist()
-
-
 @pytest.mark.parametrize("other", ["the same stratum", "another stratum"])
-def test_an_id_that_occurs_twice_is_shown(tmp_path, engine, other):
+def test_an_id_that_occurs_twice_is_shown(tmp_path, other):
     frame = frame_of(200)
     frame["id"] = np.arange(200) * 7
     rows = np.flatnonzero((frame["y"] == frame["y"][0]) == (other == "the same stratum"))
@@ -365,16 +342,16 @@ def test_an_id_that_occurs_twice_is_shown(tmp_path, engine, other):
     frame.loc[twice, "id"] = frame["id"][0]
     columns = replace(TEXT, difficulty=None, fields=())
     with pytest.raises(InputError, match=rf"'0' more than once \(examples 1 and {twice + 1} of"):
-        pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine, most=None)
+        pool_of(columns, source_of(frame, tmp_path / "d"), most=None)
 
 
 @pytest.mark.parametrize("column", ["y", "o"])
-def test_a_missing_class_is_told(tmp_path, engine, column):
+def test_a_missing_class_is_told(tmp_path, column):
     frame = frame_of(200)
     frame.loc[120, column] = None
     source = source_of(frame, tmp_path / "d", chunk=50, row_group=50)
     with pytest.raises(InputError, match=rf"column '{column}' has no value in row 121 of"):
-        pool_in(tmp_path / "w", TEXT, source, engine)
+        pool_of(TEXT, source)
 
 
 @pytest.mark.parametrize(("column", "values", "message"), [
@@ -388,7 +365,7 @@ def test_a_missing_class_is_told(tmp_path, engine, column):
     ("c", np.full(1200, np.inf), r"column 'c' holds inf in row 1 of"),
     ("id", np.full(1200, None), r"--example-id has no value in row 1 of"),
 ])  # fmt: skip
-def test_columns_that_are_no_classes_are_refused(tmp_path, engine, column, values, message):
+def test_columns_that_are_no_classes_are_refused(tmp_path, column, values, message):
     rows = np.arange(1200)
     frame = pd.DataFrame({"y": rows % 2, "o": rows % 2, "r": rows % 2, "c": rows / 9, "id": rows})
     if "in all" in message:
@@ -397,24 +374,24 @@ def test_columns_that_are_no_classes_are_refused(tmp_path, engine, column, value
     frame[column] = values
     columns = replace(TEXT, fields=(), class_type="double")
     with pytest.raises(InputError, match=message):
-        pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+        pool_of(columns, source_of(frame, tmp_path / "d"))
 
 
-def test_recorded_answers_may_all_be_missing(tmp_path, engine):
+def test_recorded_answers_may_all_be_missing(tmp_path):
     frame = frame_of(100)
     frame["r"] = pd.Series([None] * 100, dtype="string")
     columns = replace(TEXT, fields=())
-    pool = pool_in(tmp_path / "w", columns, source_of(frame, tmp_path / "d"), engine)
+    pool = pool_of(columns, source_of(frame, tmp_path / "d"))
     assert pool.items.recorded is not None
     assert set(pool.items.recorded) == {-1}
 
 
-def test_too_many_slices_of_too_many_classes_are_refused(tmp_path, engine, monkeypatch):
+def test_too_many_slices_of_too_many_classes_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(pool_module, "_MOST_ENTRIES", 99)
     by = SliceMembership(tuple((Singleton("city", "==", str(number)),) for number in range(10)))
     source = source_of(frame_of(100), tmp_path / "d")
     with pytest.raises(InputError, match=r"--by: 10 slices of confusion matrices of 5 × 7"):
-        pool_in(tmp_path / "w", replace(TEXT, by=by), source, engine)
+        pool_of(replace(TEXT, by=by), source)
 
 
 def test_values_of_a_column_as_slices(tmp_path):

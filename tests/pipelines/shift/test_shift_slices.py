@@ -10,6 +10,7 @@ from slicebeam.pipelines.cli import run
 from tests.oracles import shift_oracle
 from tests.shift_runs import (
     REPLAYED,
+    Z,
     asked_items,
     document,
     made,
@@ -21,66 +22,10 @@ from tests.shift_runs import (
     within_shares,
 )
 
-Z = stats.norm.isf(0.025)
-
 
 @pytest.fixture(scope="module")
 def frame():
     return made()
-
-
-def slice_estimate(whole, asked, held, lam):
-    """The matrix of a slice, its variances, its accuracy and that one's widened error, item by item.
-
-    As the notes of `slicebeam.metrics.shift.estimates.estimate` have it.
-    """
-    L, P = whole.shape
-    M = len(whole.items)
-    size = sum(held)
-    q = size / M
-    matrix, variance, unseen = np.zeros((L, P)), np.zeros((L, P)), np.zeros(L)
-    ratio = np.zeros((L, P))
-    accuracy_variance = 0.0
-    asked_of = shift_oracle.by_stratum(whole, asked)
-    for i in range(L):
-        mine = [item for item in whole.items if held[item] and whole.label(item) == i]
-        share = len(mine) / size
-        old = [sum(whole.old[item] == j for item in mine) / size for j in range(P)]
-        above, seen = np.zeros(P), 0.0
-        for s, items in enumerate(asked_of):
-            if whole.rows[s] != i:
-                continue
-            weight = whole.sizes[s] / M / len(items)
-            for item in items:
-                if held[item]:
-                    above[whole.new[item]] += weight
-                    above[whole.old[item]] -= weight * lam
-                    seen += weight
-        if seen > 0:
-            ratio[i] = above / seen
-            matrix[i] = share * ratio[i] + lam * np.array(old)
-        else:
-            matrix[i] = old
-    for s, items in enumerate(asked_of):
-        i, n = whole.rows[s], len(items)
-        p = whole.sizes[s] / M
-        p_i = sum(whole.sizes[t] for t, row in enumerate(whole.rows) if row == i) / M
-        w = p**2 / n * (1 - n / whole.sizes[s])
-        if any(held[item] for item in whole.items if whole.label(item) == i):
-            unseen[i] += w / p_i / q
-        right = whole.right[i]
-        for j in range(P):
-            moved = [(whole.new[item] == j) - lam * (whole.old[item] == j) for item in items]
-            values = [
-                held[item] * (one - ratio[i, j]) for item, one in zip(items, moved, strict=True)
-            ]
-            spread = shift_oracle.variance(values)
-            variance[i, j] += w * spread / q**2
-            if j == right:
-                accuracy_variance += w * spread / q**2
-    accuracy = sum(matrix[i, whole.right[i]] for i in range(L))
-    error = np.sqrt(accuracy_variance + 3 * (unseen**2).sum())
-    return matrix, np.sqrt(variance + 3 * unseen[:, None] ** 2), accuracy, error
 
 
 def with_gaps(frame):
@@ -118,10 +63,12 @@ def test_slices_by_a_column(column, frame, tmp_path):
         assert mine["calls"] == sum(held[item] for item in asked)
         # The reliance is that of the slice's own items.
         (lam,) = slice_reliance(whole, asked, held)
-        new, errors, accuracy, error = slice_estimate(whole, asked, held, lam)
+        slow = shift_oracle.slice_estimate(whole, asked, set(np.flatnonzero(held)), lam)
+        errors = np.sqrt(slow.variance + 3 * slow.unseen[:, None] ** 2)
+        error = np.sqrt(slow.accuracy_variance + 3 * (slow.unseen**2).sum())
         old = matrix(frame[held], "old", told)
         share = old.sum(axis=1, keepdims=True)
-        new = within_shares(new, share)[:, :-1]
+        new = within_shares(slow.matrix, share)[:, :-1]
         np.testing.assert_allclose(mine["old_matrix"], old, atol=1e-12)
         np.testing.assert_allclose(mine["new_matrix"], new, atol=1e-9)
         low = np.maximum(new - old - Z * errors[:, :-1], -old)
@@ -130,7 +77,7 @@ def test_slices_by_a_column(column, frame, tmp_path):
         np.testing.assert_allclose(mine["shift_hi"], high, atol=1e-9)
         was = (frame["label"] == frame["old"])[held].mean()
         delta, after = change["delta"], change["after"]
-        accuracy = min(max(accuracy, 0), 1)
+        accuracy = min(max(slow.accuracy, 0), 1)
         assert change["before"]["value"] == pytest.approx(was)
         assert after["value"] == pytest.approx(accuracy)
         assert delta["value"] == pytest.approx(accuracy - was, abs=1e-9)

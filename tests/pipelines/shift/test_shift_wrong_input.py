@@ -106,7 +106,7 @@ MATRICES = {
     "negative": ("shift new_matrix 1 2", -0.1, "new_matrix has -0.1 for label 1 and prediction 2, which is not a share"),
     "above 1": ("shift new_matrix 1 2", 5, "new_matrix has 5 for label 1"),
     "sum": ("shift new_matrix 1 2", 0.9, "not to 1; give the unchanged document"),
-    "zero": ("shift", {"method": "uniform", "new_matrix": [[0] * 3] * 3}, "label 0 does not occur in it"),
+    "zero": ("shift", {"new_matrix": [[0, 0, 0], [0.5, 0, 0], [0, 0.5, 0]]}, "label 0 does not occur in it"),
     "negative error": ("shift new_errors 1 2", -0.1, "new_errors has -0.1 for"),
     "text": ("shift new_matrix 1 2", "0", "new_matrix.1.2 has the wrong type"),
     "null": ("shift new_matrix 1 2", None, "new_matrix.1.2: Input should be a"),

@@ -1,4 +1,4 @@
-"""The parts of the pool pass: bins of a difficulty, candidates of a stratum, what a chunk tells."""
+"""The parts of the pool's passes: bins of a difficulty, and candidates of a stratum."""
 
 import re
 
@@ -8,19 +8,15 @@ import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.randomness import hash64
-from slicebeam.transforms.encode.sources import Chunk
-from slicebeam.transforms.shift import pool_candidates
-from slicebeam.transforms.shift.difficulty_bins import (
+from slicebeam.pipelines.shift.candidates import PoolCandidates, smallest
+from slicebeam.pipelines.shift.difficulties import (
     DifficultyCounts,
     difficulties,
     difficulty_bins,
     quantile_edges,
     rounded_down,
 )
-from slicebeam.transforms.shift.learn_pool import PoolColumns
-from slicebeam.transforms.shift.pool_candidates import PoolCandidates, narrow, plain, smallest
-from slicebeam.transforms.shift.stratify_pool import PoolCounts, Stratification, stratify_chunk
+from slicebeam.transforms.encode.sources import Chunk
 
 
 def chunk_of(**columns):
@@ -90,18 +86,12 @@ def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
         if np.unique(rounded_down(values, bits)).size <= most or bits == 8
     )
     wanted = counted(rounded_down(values, resolution))
-    found = []
-    for parts, groups in ((1, 1), (3, 1), (17, 1), (5, 5), (40, 4)):
-        workers = [DifficultyCounts(most) for _ in range(groups)]
-        shuffled = rng.permutation(values)
-        for number, part in enumerate(np.array_split(shuffled, parts)):
-            workers[number % groups].add(part)
-        merged = DifficultyCounts(most)
-        for worker in rng.permutation(np.array(workers, object)):
-            merged.merge(*worker.counted(), worker.resolution)
-        counts = merged.counted()
-        found.append((merged.resolution, counts[0].tolist(), counts[1].tolist()))
-    assert all(one == (resolution, *(column.tolist() for column in wanted)) for one in found)
+    for parts in (1, 3, 17, 40):
+        counts = DifficultyCounts(most)
+        for part in np.array_split(rng.permutation(values), parts):
+            counts.add(part)
+        for column, expected in zip(counts.counted(), wanted, strict=True):
+            np.testing.assert_array_equal(column, expected)
 
 
 @pytest.mark.parametrize(("values", "wanted"), [
@@ -158,76 +148,9 @@ def test_candidates_of_parts_are_those_of_the_whole(parts):
     candidates = PoolCandidates(10_000, 4)
     for part in np.array_split(rng.permutation(rows), parts):
         table = pa.Table.from_pandas(frame.iloc[part], preserve_index=False)
-        candidates.add(table.set_column(3, "text", table.column("text").dictionary_encode()))
+        candidates.add(table)
     found = candidates.smallest()
     assert found.to_pydict() == {name: wanted[name].tolist() for name in wanted}
-
-
-@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.list_(pa.string()), pa.int32()])
-@pytest.mark.parametrize("rows", [0, 1, 40])
-def test_long_columns_return_in_pieces(monkeypatch, kind, rows):
-    monkeypatch.setattr(pool_candidates, "_PIECE_BYTES", 100)
-    values = ["x" * (row % 31) if row % 7 else None for row in range(rows)]
-    if pa.types.is_binary(kind):
-        values = [None if value is None else value.encode() for value in values]
-    elif not pa.types.is_string(kind):
-        values = [row if kind == pa.int32() else [str(row)] for row in range(rows)]
-    table = pa.table({"a": pa.array(values, kind)})
-    found = narrow(plain(table).column("a"), kind)
-    assert found.type == kind
-    assert found.to_pylist() == values
-    if rows == 40 and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        assert found.num_chunks > 3
-        # The value that passes the limit is in the next piece.
-        assert max(piece.nbytes for piece in found.chunks) < 100 + 31 + 5 * 40
-
-
-def plan_of(columns, classes, **options):
-    return Stratification(
-        columns, classes, **{"edges": (0.5,), "signed": False, "seed": 1, "most": 9, **options}
-    )
-
-
-def test_a_chunk_tells_cells_classes_and_identities():
-    columns = PoolColumns("y", "o", "c", "r", None, ("t",), None, "string")
-    difficulty, recorded = [0.4, 0.6, 0.9, None], ["a", None, "b", "z"]
-    chunk = chunk_of(y=[*"babb"], o=[*"bcab"], c=difficulty, r=recorded, t=[*"1234"])
-    counts, classes = PoolCounts(), ("a", "b", "c", "z")
-    table = stratify_chunk(chunk, plan_of(columns, classes), counts).to_pydict()
-    # label · 3 + bin + 1
-    assert table["cell"] == [4, 2, 5, 3]
-    assert table["row"] == table["identity"] == [40, 41, 42, 43]
-    assert table["hash"] == hash64(1, 0, np.arange(40, 44, dtype=np.uint64)).tolist()
-    assert (table["old"], table["recorded"]) == ([1, 2, 0, 1], [0, -1, 1, 3])
-    assert table["field t"] == [*"1234"]
-    counts.strata.compact()
-    packed, number = counts.strata.counted()
-    wanted = {4 * cell + old: 1 for cell, old in ((4, 1), (2, 2), (5, 0), (3, 1))}
-    assert dict(zip(packed.to_pylist(), number.tolist(), strict=True)) == wanted
-    signed = stratify_chunk(chunk, plan_of(columns, classes, signed=True), PoolCounts())
-    # Wrong: −0.6 and −0.9.
-    assert signed.column("cell").to_pylist() == [4, 1, 4, 3]
-
-
-def test_the_fingerprint_is_of_values_not_of_codes():
-    columns = PoolColumns("y", "o", None, None, None, (), None, "int64")
-
-    def fingerprint(chunk, classes):
-        counts = PoolCounts()
-        stratify_chunk(chunk, plan_of(columns, classes), counts)
-        return counts.fingerprint
-
-    chunk = chunk_of(y=[1, 2, 2], o=[1, 1, 2])
-    found = fingerprint(chunk, (1, 2))
-    assert fingerprint(chunk, (0, 1, 2, 7)) == found
-    others = [([1, 2, 1], [1, 1, 2]), ([1, 2, 2], [1, 2, 1]), ([2, 1, 2], [1, 1, 2])]
-    assert all(fingerprint(chunk_of(y=y, o=o), (1, 2)) != found for y, o in others)
-
-
-def test_a_class_that_was_not_there_before_is_told():
-    columns = PoolColumns("y", None, None, None, None, (), None, "string")
-    with pytest.raises(InputError, match=r"'y' of pool\.csv changed while it was read"):
-        stratify_chunk(chunk_of(y=["a", "b"]), plan_of(columns, ("a",)), PoolCounts())
 
 
 @pytest.mark.parametrize(("kind", "value"), [

@@ -1,9 +1,8 @@
-"""Quantile bins of a difficulty, such as a confidence: independent of how the data is divided.
+"""Quantile bins of a difficulty, such as a confidence, in bounded memory.
 
-Values are counted exactly, one by one. Where there are too many distinct ones they are rounded
-down to fewer bits of the mantissa, to the finest of a few fixed resolutions at which they fit. Which
-one that is depends on the values alone, never on the order in which they come, so the edges do not
-depend on chunks, workers or engine, as those of a sketch would.
+Distinct values are counted. Where they are too many they are rounded down to fewer bits of the mantissa,
+to the finest of a few resolutions at which they fit: that depends on the values alone, never on their
+order, so that the edges do not depend on chunks, as those of a sketch would.
 """
 
 from __future__ import annotations
@@ -32,13 +31,7 @@ _MINUS_ZERO = np.int64(np.iinfo(np.int64).min)
 
 
 def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> FloatArray:
-    """Return a column of difficulties [rows], NaN where one is missing.
-
-    Raises
-    ------
-    InputError
-        The column is not numeric, or a value is infinite.
-    """
+    """Return a column of difficulties [rows], NaN where one is missing; refuse infinite ones."""
     array = column.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
@@ -79,6 +72,8 @@ def rounded_down(values: FloatArray, bits: int) -> FloatArray:
     >>> rounded_down(np.array([1.999, -1.001]), 1).tolist()
     [1.5, -1.5]
     """
+    if bits == _RESOLUTIONS[0]:
+        return values
     words = np.ascontiguousarray(values).view(np.int64)
     # As integers of this kind floats are ordered by value; the map is its own inverse.
     ordered = np.where(words < 0, _MINUS_ZERO - words, words)
@@ -88,38 +83,18 @@ def rounded_down(values: FloatArray, bits: int) -> FloatArray:
 
 
 class DifficultyCounts:
-    """How often each difficulty occurs.
-
-    Parameters
-    ----------
-    most : distinct values up to which they are counted as they are; None for what memory allows
-
-    Attributes
-    ----------
-    resolution : mantissa bits of the counted values, 52 if exact
-    """
+    """How often each difficulty occurs; up to ``most`` distinct values are counted as they are."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = _MOST_DISTINCT if most is None else most
-        self._level = 0
+        self._bits = _RESOLUTIONS[0]
         self._counts = NumberCounts(pa.float64())
-
-    @property
-    def resolution(self) -> int:
-        """Mantissa bits of the values that are counted, 52 where they are exact."""
-        return _RESOLUTIONS[self._level]
 
     def add(self, values: FloatArray) -> None:
         """Count finite values [any number]."""
-        self._counts.add(pa.array(self._rounded(values)))
+        self._counts.add(pa.array(rounded_down(values, self._bits)))
         if self._counts.nbytes > 3 * 16 * self._most:
             self._compact()
-
-    def merge(self, values: FloatArray, counts: IntArray, resolution: int) -> None:
-        """Count what `counted` returned for other values."""
-        self._coarsen(_RESOLUTIONS.index(resolution))
-        self._counts.add(pa.array(self._rounded(values)), counts)
-        self._compact()
 
     def counted(self) -> tuple[FloatArray, IntArray]:
         """Return the distinct values, sorted, and how often each occurs."""
@@ -129,33 +104,20 @@ class DifficultyCounts:
 
     def _compact(self) -> None:
         self._counts.compact()
-        while len(self._counts.counted()[1]) > self._most and self._level + 1 < len(_RESOLUTIONS):
-            self._coarsen(self._level + 1)
-
-    def _coarsen(self, level: int) -> None:
-        if level <= self._level:
-            return
-        self._level = level
-        self._counts.compact()
-        values, counts = self._counts.counted()
-        self._counts.clear()
-        self._counts.add(pa.array(self._rounded(values.to_numpy())), counts)
-
-    def _rounded(self, values: FloatArray) -> FloatArray:
-        return values if self._level == 0 else rounded_down(values, self.resolution)
+        for bits in _RESOLUTIONS[_RESOLUTIONS.index(self._bits) + 1 :]:
+            values, counts = self._counts.counted()
+            if counts.size <= self._most:
+                break
+            self._bits = bits
+            self._counts.clear()
+            self._counts.add(pa.array(rounded_down(values.to_numpy(), bits)), counts)
 
 
 def quantile_edges(values: FloatArray, counts: IntArray, bins: int) -> FloatArray:
     """Return the inner edges of quantile bins: float64 [at most bins − 1], ascending.
 
-    The quantiles k/bins by linear interpolation, those that are equal once: bit for bit the
-    ``np.unique(np.quantile(values, k / bins))`` of the values written out one by one.
-
-    Parameters
-    ----------
-    values : float64 [distinct], finite, ascending
-    counts : int64 [distinct] how often each occurs, at least once
-    bins : how many there are to be, at least one
+    Bit for bit the ``np.unique(np.quantile(values, k / bins))`` of the values written out one by one;
+    ``values`` are distinct, finite and ascending, and each occurs ``counts`` times.
     """
     total = int(counts.sum())
     if total == 0:

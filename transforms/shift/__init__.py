@@ -1,1 +1,0 @@
-"""A labelled pool becomes strata, and candidates to send to an API."""
