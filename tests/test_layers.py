@@ -64,7 +64,6 @@ ORDER = (
     "pipelines/attribution",
     "pipelines/define",
     "pipelines/shift",
-    "pipelines/single_job",
     "pipelines/plan",
     "pipelines/show",
     "pipelines/page",

@@ -135,16 +135,10 @@ def launch(
             raise OptionError(
                 "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
             )
-        if run_options.dry_run or run_options.single_job or run_options.template is not None:
-            from slicebeam.pipelines.commands.previews import check_preview
+        if run_options.dry_run:
+            from slicebeam.pipelines.commands.previews import dry_run
 
-            check_preview(config, run_options)
-        if run_options.dry_run or run_options.template is not None:
-            if run_options.page:
-                raise OptionError("--page shows the result of a run, and this one runs nothing")
-            from slicebeam.pipelines.commands.previews import preview
-
-            preview(config, engine, run_options)
+            dry_run(config, engine, run_options)
             return 0
         terminal = Terminal(
             quiet=run_options.quiet,
@@ -202,24 +196,15 @@ def run_config(
     config: RunConfig, engine: Engine, terminal: Any, run_options: RunOptions
 ) -> Published:
     """Run a configuration and show its result."""
-    from slicebeam.pipelines.config.search import SearchConfig
-
     try:
-        if run_options.single_job and isinstance(config, SearchConfig):
-            from slicebeam.pipelines.single_job.single_job import run_single_job
-
-            published = run_single_job(
-                config, engine, terminal, resume=run_options.resume, fail_on=run_options.fail_on
-            )
-        else:
-            published = COMMANDS[config.command].run(
-                config,
-                engine,
-                terminal,
-                resume=run_options.resume,
-                explained_slice=run_options.explain,
-                fail_on=run_options.fail_on,
-            )
+        published = COMMANDS[config.command].run(
+            config,
+            engine,
+            terminal,
+            resume=run_options.resume,
+            explained_slice=run_options.explain,
+            fail_on=run_options.fail_on,
+        )
     finally:
         terminal.stop()
     terminal.result(published)

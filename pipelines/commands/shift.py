@@ -27,7 +27,7 @@ def launch_shift(
     options : of its configuration, other than defaults
     events : where a scheduler reads what happens
     """
-    for name in ("explain", "single_job", "template", "dry_run"):
+    for name in ("explain", "dry_run"):
         if getattr(run_options, name):
             flag = "--" + name.replace("_", "-")
             instead = "; --plan estimates the cost" if name == "dry_run" else ""

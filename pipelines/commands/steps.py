@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.common import DataConfig
 
 _FLAG = re.compile(r"--([a-z-]+)")
-_PREVIEWS = ("dry_run", "template")
 
 
 @dataclass
@@ -108,8 +107,8 @@ def _checked(
     above = {name: getattr(common, name) for name in common.model_fields_set if name in known}
     try:
         given = {**above, **step.run_options, **wanted}
-        for name in [*_PREVIEWS, *step.run_options]:
-            if (name in _PREVIEWS and given.get(name)) or (
+        for name in ["dry_run", *step.run_options]:
+            if (name == "dry_run" and given.get(name)) or (
                 name in step.run_options and name not in known
             ):
                 flag = f"--{name.replace('_', '-')}"

@@ -32,12 +32,6 @@ from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.search.batch_cost import batch_cost
 from slicebeam.pipelines.search.search import compared
-from slicebeam.pipelines.single_job.single_job import (
-    SearchPart,
-    SingleJobSearch,
-    check_single_job,
-    stages_of,
-)
 from slicebeam.pipelines.tfma.found_metrics import cost_lines
 from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, WorkItem
 from slicebeam.transforms.count.significance import BlockTest, TestSignificance
@@ -210,7 +204,7 @@ def _bytes(size: float) -> str:
     return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
-def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = False) -> RunPlan:
+def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
     """Return the plan of a search.
 
     Raises
@@ -218,8 +212,6 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
     InputError
         The options or the data are wrong, as far as its schema shows.
     """
-    if single_job:
-        config = check_single_job(config)
     config, _ = compared(config)
     looked = _look(config, engine)
     known = looked.known
@@ -251,12 +243,6 @@ def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = Fals
         "conjunctions": lattice.space(),
         "max_cross_size": lattice.max_cross_size,
     }
-    if single_job:
-        part = SearchPart(config, engine.name, engine.workers, stages_of(config))
-        steps = steps_of(lambda pipeline: pipeline | "Search" >> SingleJobSearch(part))
-        whole = replace(totals(costs), stage="search")
-        job = PlannedJob(_name(engine, "search"), True, steps, whole)
-        return _planned(engine, looked, facts, [job], [], costs)
     options = DomainOptions(config.bins, config.top_values, frozenset(), config.memory)
     learn = LearnDomains(known.source, learned, options, looked.work / "domains")
     built = _jobs(config, looked, encoding, lattice)

@@ -189,7 +189,7 @@ class Engine:
             raise TypeError("an engine without a result")
         return cost
 
-    def attach(self, stage: str, seconds: float | None = None) -> Cost | None:  # noqa: ARG002
+    def attach(self, stage: str) -> Cost | None:
         """Wait for the job that an earlier process of a resumed run sent for a stage.
 
         Parameters

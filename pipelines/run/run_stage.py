@@ -63,7 +63,7 @@ def run_stage(
         return dict(noted["facts"])
     job = job or stage
     own = f"{job}-{plan[:8]}" if plan else job
-    cost = engine.attach(own, seconds)
+    cost = engine.attach(own)
     if cost is None or not _is_complete(is_complete):
         engine.end_earlier(job, but=own)
         cost = engine.run(

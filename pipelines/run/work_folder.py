@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.pipelines.run.lock_files import LOCK, lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
 from slicebeam.pipelines.run.run_marker import RunMarker
@@ -121,34 +121,6 @@ class WorkFolder:
         except BaseException:
             self.release()
             raise
-
-    def join(self, config: DataConfig, files: Sequence[str]) -> None:
-        """Take part in a run whose parts are done in several processes, any of them more than once.
-
-        The first one marks the folder as this run's. Nobody is kept out: whoever joins does the
-        same, and files appear whole.
-
-        Raises
-        ------
-        InputError
-            The folder belongs to another configuration or other data, or holds something else.
-        """
-        self.run = run = described(config, files)
-        marker = self.path / _MARKER
-        earlier = RunMarker.read(marker)
-        if earlier is not None:
-            try:
-                run.check_same(earlier, self.path)
-            except InputError as error:
-                raise OptionError(
-                    f"--work-dir {self.path} belongs to another run; name an empty folder"
-                ) from error
-            return
-        self._check_content(run, resume=False)
-        with storage_errors(self.path, "make"):
-            make_folder(self.path)
-        self.run = replace(run, run_id=uuid.uuid4().hex[:10])
-        self.run.write(marker)
 
     def marker(self) -> RunMarker | None:
         """Return the marker of the run in it; None if there is no run.

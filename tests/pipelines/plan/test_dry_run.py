@@ -18,10 +18,8 @@ from slicebeam.pipelines.plan import cost_model, data_shape
 from slicebeam.pipelines.plan.cost_model import Shape, estimate
 from slicebeam.pipelines.plan.data_shape import ColumnShape, column_shapes, read_shape
 from slicebeam.pipelines.plan.job_steps import steps_of
-from slicebeam.pipelines.single_job.job_work import DoSteps, work_of
-from slicebeam.pipelines.single_job.single_job import stages_of
 from tests.conftest import slow
-from tests.running import names_of, read, refused, search
+from tests.running import refused, search
 
 ROLES = ["--label=income", "--prediction=prediction"]
 OTHERS = "--exclude-features=row_id,score,prediction_old,score_old"
@@ -78,14 +76,6 @@ def test_text_says_the_same(data, capsys):
     assert any(line.startswith("estimate: about ") for line in lines)
     assert "  Learn domains/Learn: ParDo(LearnColumns)" in lines
     assert "  --direct_num_workers=1" in lines
-
-
-def test_a_single_job_is_shown_as_one(data, capsys):
-    (job,) = dry_run(capsys, data, "--single-job")["jobs"]
-    assert job["name"] == "slicebeam-RUN-search"
-    for stage in ("domains", "encode", "totals", "iteration-1"):
-        assert f"Search/{stage}/Work: ParDo(DoSteps)" in job["steps"]
-    assert "Search/Publish: ParDo(Publish)" in job["steps"]
 
 
 def test_iterating_strategies_are_bounded(data, capsys):
@@ -214,53 +204,7 @@ def test_tested_slices_of_independent_features_are_about_those_estimated():
     assert cost_model.tested_slices(shape, lattice, 20) == pytest.approx(counted, rel=0.1)
 
 
-@pytest.mark.parametrize("test", ["auto", slow("bootstrap-rows")])
-@pytest.mark.slow
-def test_a_single_job_finds_the_same(data, tmp_path, monkeypatch, test):
-    """In process, with the work of every stage handed out, not only of those that take long."""
-    from slicebeam.pipelines.single_job import single_job
-
-    monkeypatch.setattr(single_job, "_SMALLEST_STAGE_SECONDS", 0.0)
-    handed = []
-
-    def counted(build):
-        handed.append(work_of(build))
-        return handed[-1]
-
-    monkeypatch.setattr(single_job, "work_of", counted)
-    arguments = ["search", f"--data={data}", *ROLES, "--features=age,education,sex", "--quiet"]
-    arguments += [f"--test={test}", "--memory-budget=16MB"]
-    assert run([*arguments, f"--output={tmp_path / 'plain'}"]) == 0
-    assert run([*arguments, f"--output={tmp_path / 'single'}", "--single-job"]) == 0
-    plain, single = read(tmp_path / "plain"), read(tmp_path / "single")
-    assert single.slices_bytes == plain.slices_bytes
-    assert single.document["slices"] == plain.document["slices"]
-    assert sorted(path.name for path in single.folder.iterdir()) == names_of(single.document)
-    kinds = [type(work.steps[0]).__name__ for work in handed]
-    resampling = ["_Number", "_CountBlock"] if test == "bootstrap-rows" else []
-    assert kinds == ["_LearnColumns", "_Read", *resampling, "_CountBlock"]
-
-
-@pytest.mark.slow
-def test_a_single_job_of_text_and_scores(tmp_path, adult_path):
-    """Its stages are those of its data and metrics."""
-    path = tmp_path / "adult.csv"
-    pa_csv.write_csv(pq.read_table(adult_path).slice(0, 4000), path)
-    label = pq.read_table(adult_path).column("income")[0].as_py()
-    arguments = ["search", f"--data={path}", "--label=income", "--score=score", "--quiet"]
-    arguments += ["--metric=auc,brier", f"--positive-class={label}", "--features=age,sex"]
-    assert run([*arguments, f"--output={tmp_path / 'plain'}"]) == 0
-    assert run([*arguments, f"--output={tmp_path / 'single'}", "--single-job"]) == 0
-    assert read(tmp_path / "single").slices_bytes == read(tmp_path / "plain").slices_bytes
-    scores = {"score": "score", "metric": ("auc", "brier"), "positive_class": "x"}
-    config = search_config({**_options(str(path)), "prediction": None, **scores})
-    assert stages_of(config) == (
-        *("convert", "domains", "encode", "scores", "buckets", "sizes", "deviations", "totals"),
-        *("auc-of-all", "iteration-1", "iteration-1-exact"),
-    )
-
-
-@pytest.mark.parametrize("look", [work_of, steps_of])
+@pytest.mark.parametrize("look", [steps_of])
 def test_a_job_that_is_only_looked_at_leaves_no_folder(look, tmp_path, monkeypatch):
     import apache_beam as beam
 
@@ -274,17 +218,6 @@ def test_a_job_that_is_only_looked_at_leaves_no_folder(look, tmp_path, monkeypat
     look(build)
     assert len(made) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_work_of_another_form_is_refused():
-    import apache_beam as beam
-
-    def build(pipeline):
-        steps = pipeline | beam.Create([b""])
-        _ = steps | beam.ParDo(DoSteps(), beam.pvalue.AsSingleton(steps))
-
-    with pytest.raises(TypeError, match="can't be handed out"):
-        work_of(build)
 
 
 def test_a_check_too(data, tmp_path, capsys):
