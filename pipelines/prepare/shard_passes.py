@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.
-_SECONDS_PER_ROW = 2e-8
+SECONDS_PER_ROW = 2e-8
 LEAST_PASS_SECONDS = 1.0
 # CPU time of distinguishing an example from equal ones.
-_SECONDS_PER_NUMBER = 3e-7
+SECONDS_PER_NUMBER = 3e-7
 
 
 def numbered(
@@ -37,7 +37,7 @@ def numbered(
     heaviest: float = 0.0,
 ) -> list[StoragePath]:
     """Return the files with the numbers of examples that have the same hash in a column."""
-    seconds = rows * _SECONDS_PER_NUMBER
+    seconds = rows * SECONDS_PER_NUMBER
     folder = work.folder("ids")
     parts = -(-rows * ROW_BYTES // config.memory)
     if seconds >= LEAST_PASS_SECONDS:
@@ -84,7 +84,7 @@ def pass_over(
     engine: Engine,
 ) -> list[Found]:
     """Return the result of a function on the shards, run by workers if there are many rows."""
-    seconds = rows * _SECONDS_PER_ROW
+    seconds = rows * SECONDS_PER_ROW
     if engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
         return [function(map(Shard, shards))]
     return _pass_of_workers(shards, stage, function, work, engine, seconds)

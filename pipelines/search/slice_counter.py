@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -39,7 +40,15 @@ if TYPE_CHECKING:
 
 # Tables of a block take at most this share of the worker's memory: the columns that are counted,
 # the results and their p-values need the rest.
-TABLES_SHARE = 8
+_TABLES_SHARE = 8
+
+
+def counting_budget(
+    config: RunConfig, space: StatisticSpace, rows: int, resampling: Resampling | None = None
+) -> Budget:
+    """Return what a block may hold."""
+    layers = 1 + (resampling.replicates if resampling else 0)
+    return Budget(rows, space.raw_columns, space.passes, layers, config.memory // _TABLES_SHARE)
 
 
 class SliceCounter:
@@ -72,13 +81,8 @@ class SliceCounter:
 
     def budget_for(self, resampling: Resampling | None) -> Budget:
         """Return the budget of a block that is counted with replicates."""
-        return Budget(
-            self.prepared.rows,
-            self.prepared.space.raw_columns,
-            self.prepared.space.passes,
-            1 + (resampling.replicates if resampling else 0),
-            self.config.memory // TABLES_SHARE,
-        )
+        prepared = self.prepared
+        return counting_budget(self.config, prepared.space, prepared.rows, resampling)
 
     def count(
         self,
