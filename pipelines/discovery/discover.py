@@ -14,10 +14,8 @@ from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_memb
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
 from slicebeam.pipelines.run.published import Published
-from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import joined, said_by
-from slicebeam.pipelines.search.results import collect
-from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps, searched_names
+from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,12 +50,7 @@ def run_discovery(
         The engine, the storage or what embeds texts failed; what is finished stays in the work folder.
     """
     steps = Steps(
-        prepare_discovery,
-        Iterations,
-        collect,
-        searched_names,
-        discovery_order,
-        ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further),
+        prepare_discovery, discovery_order, ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further)
     )
     return run_steps(
         config,

@@ -58,13 +58,31 @@ class Iterations:
         """Run all iterations of the strategy."""
         config = self.config
         if not isinstance(config, SearchConfig):
-            raise TypeError(f"a {config.command} has no strategy")
+            return self._given()
         prepared = self.prepared
         cost = batch_cost(config, prepared.lattice, prepared.space, prepared.rows)
         strategy = config.resolved_strategy(prepared.lattice.space(), batch_fits=cost.fits)
         if strategy == "batch":
             return self._batch()
         return self._step_by_step(config, strategy)
+
+    def _given(self) -> SearchResult:
+        """Count and test all given slices in one iteration, including those too small to test."""
+        lattice = self.prepared.lattice
+        keys = lattice.singleton_keys()
+        none = np.zeros(keys.size, np.int64)
+        planned = plan_listed(keys, none, none, lattice, self.counter.budget)
+        parts, record = self._count(planned, keys.size, None, 0)
+        tested = 0
+        for batch in parts_of(parts):
+            tested += int(np.count_nonzero(~np.isnan(part_column(batch, "p", 0))))
+        family = (tested,)
+        parts, record = self.second_tests.resampled(parts, family, record)
+        self.parts += parts
+        record, self.parts, _ = self.second_tests.settled(self.parts, family, record, is_all=True)
+        called = self.second_tests.called(self.parts, 0, family, 1.0) if parts else []
+        self._note(record, sum(keys.size for keys in called))
+        return self._searched("given", "exhausted", family, family)
 
     def _batch(self) -> SearchResult:
         lattice = self.prepared.lattice

@@ -91,7 +91,7 @@ def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     return chosen[order]
 
 
-def given_order(results: Results, config: RunConfig) -> Reported:  # noqa: ARG001  (as all orders)
+def given_order(results: Results) -> Reported:
     """Return all given slices, the significant ones of each metric first, the worst of each first.
 
     By the confidence bound of the delta that is nearer to no difference, those without one last.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.measures.base import Metric
-    from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
@@ -162,7 +161,7 @@ class _Kept:
 
 
 def collect(
-    config: SearchConfig,
+    config: RunConfig,
     prepared: EncodedDataset,
     searched: SearchResult,
     iterations: Iterations,
@@ -171,7 +170,9 @@ def collect(
 ) -> Results:
     """Return the results of a search."""
     total = sum(searched.tested_per_level)
-    saved = config.save_slices or ("tested" if total <= SAVE_ALL_UP_TO else "significant")
+    saved = getattr(config, "save_slices", None) or (
+        "tested" if total <= SAVE_ALL_UP_TO else "significant"
+    )
     kept, q, tally = _load(config, prepared, searched, keep_all=saved == "tested")
     put_whole(kept.sums, prepared.of_all, prepared.space)
     significant = q <= config.used_alpha
@@ -196,12 +197,7 @@ def collect(
 
 
 def collect_given(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    iterations: Iterations,
-    work: WorkFolder,  # noqa: ARG001  (as in `collect`)
-    engine: Engine,  # noqa: ARG001
+    config: RunConfig, prepared: EncodedDataset, searched: SearchResult, iterations: Iterations
 ) -> Results:
     """Return the results of given slices: all of them, tested or not.
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.pipelines.search.finding_list import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.domains import FeatureDomain
@@ -113,6 +115,44 @@ class SliceNames:
         digits = self.lattice.digits(keys)
         columns = [texts.take(pa.array(digits[:, i])) for i in range(digits.shape[1])]
         return pc.binary_join_element_wise(*columns, separator, null_handling="skip")
+
+
+class GivenNames(SliceNames):
+    """The identity, the text and the predicate of given slices, as a search would call them.
+
+    A slice that no predicate describes has the identity and the text of its document.
+
+    Parameters
+    ----------
+    lattice : in which each slice is a singleton
+    """
+
+    def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
+        super().__init__(lattice, ())
+        slices, wanted = given.membership.predicates, given.wanted.slices
+        # Of a conjunction the sum of its conditions' identities is hashed.
+        sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
+        json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
+        self._hashes = np.array([0, *sums], np.uint64)
+        self._texts = pa.array([None, *given.texts], pa.string())
+        self._json = pa.array([None, *json], pa.string())
+        self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
+
+    def ids(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.ids`."""
+        return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
+
+    def predicates(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.predicates`; null where no predicate describes the slice."""
+        is_own = self._own.take(pa.array(keys)).is_valid()
+        return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
+
+
+def slice_names(prepared: EncodedDataset) -> SliceNames:
+    """Return the names of the slices of a run."""
+    if prepared.given is not None:
+        return GivenNames(prepared.lattice, prepared.given)
+    return SliceNames(prepared.lattice, prepared.domains)
 
 
 def write_slices(

@@ -109,8 +109,7 @@ def test_a_run_that_was_killed_after_it_published_is_finished(
     def killed(*_, **__):
         raise Killed
 
-    for module in ("slicebeam.pipelines.search.search", "slicebeam.pipelines.shift.run"):
-        monkeypatch.setattr(f"{module}.remove_work", killed)
+    monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", killed)
     with pytest.raises(Killed):
         run(given)
     before = contents(tmp_path / "out")
