@@ -59,13 +59,6 @@ def run_check(
     """Test the given slices and publish what was found.
 
     All of them are one family: the correction counts those that are large enough to be tested.
-
-    Raises
-    ------
-    InputError
-        The options, the slices or the data are wrong.
-    EngineError
-        The engine or the storage failed; what is finished stays in the work folder.
     """
     steps = Steps(prepare_check, validate=validation if config.eval_config is not None else None)
     earlier = earlier_run(config)
@@ -121,10 +114,8 @@ def prepare_given(
 ) -> EncodedDataset:
     """Write encoded shards that say in which of the wanted slices an example is.
 
-    Parameters
-    ----------
-    known : the document that they are from; None for a file
-    split : the examples that shaped the components that slices are about, which are left out
+    ``known``: the document that they are from; None for a file. ``split``: the examples that shaped
+    the components that slices are about, which are left out.
     """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
@@ -166,9 +157,7 @@ def prepare_given(
 def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
     """Return what slices ask of examples besides the columns of the data.
 
-    Parameters
-    ----------
-    own : columns of the data that are not components, whatever their names
+    ``own``: columns of the data that are not components, whatever their names.
     """
     definitions = {
         one.column: one.definition for one in wanted.slices if one.definition is not None

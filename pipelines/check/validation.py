@@ -88,9 +88,7 @@ def measured(
 
     A slice of fewer examples than ``min_slice_size`` has no values.
 
-    Parameters
-    ----------
-    found : what TFMA computed, by slice and metric
+    ``found``: what TFMA computed, by slice and metric.
     """
     if prepared.given is None:
         raise TypeError("a check without slices")

@@ -37,16 +37,13 @@ _SPLITS, _SPLIT_ROWS, _CHUNK_ROWS = 8, 1 << 16, 1 << 12
 class DataSample:
     """What is known of the data.
 
-    Attributes
-    ----------
-    source : with the schema; of other formats than Parquet its splits are made up
-    is_sampled : whether rows and types are estimated from the first block of each file
-    blocks : from the beginnings of files; of Parquet none, since its columns are read when needed
+    ``blocks``: from the beginnings of files; of Parquet none, since its columns are read when
+    needed.
     """
 
-    source: Source
+    source: Source  # with the schema; of other formats than Parquet its splits are made up
     bytes: int
-    is_sampled: bool
+    is_sampled: bool  # whether rows and types are estimated from the first block of each file
     files: Sequence[str]
     blocks: pa.Table | None = None
 
@@ -83,13 +80,7 @@ class DataSample:
 
 
 def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
-    """Return what footers or first blocks of the files say.
-
-    Raises
-    ------
-    InputError
-        A file can't be read, or formats are mixed.
-    """
+    """Return what footers or first blocks of the files say."""
     kinds = {file_format(path, config.format) for path in files}
     if len(kinds) > 1:
         raise OptionError(

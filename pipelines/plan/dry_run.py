@@ -59,38 +59,25 @@ _CAUTION = (
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job that would be sent.
+    """A job that would be sent."""
 
-    Attributes
-    ----------
-    name : with ``RUN`` for what distinguishes runs
-    sent : whether it goes to the engine; a small one is done in the process of the run
-    seconds : of CPU; a bound where the candidates depend on earlier results
-    """
-
-    name: str
+    name: str  # with ``RUN`` for what distinguishes runs
     stage: str
-    sent: bool
-    seconds: float
+    sent: bool  # whether it goes to the engine; a small one is done in the process of the run
+    seconds: float  # of CPU; a bound where the candidates depend on earlier results
     candidates: int = 0
     is_bound: bool = False
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run would do.
-
-    Attributes
-    ----------
-    options : of Beam, that each job is sent with
-    rest : CPU seconds of the work of the process of the run
-    """
+    """What a run would do."""
 
     engine: str
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # of Beam, that each job is sent with
     facts: dict[str, Any]
     jobs: tuple[PlannedJob, ...]
-    rest: float
+    rest: float  # CPU seconds of the work of the process of the run
 
     @property
     def seconds(self) -> float:
@@ -165,13 +152,7 @@ def _bytes(size: float) -> str:
 
 
 def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
-    """Return the plan of a search.
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong, as far as its schema shows.
-    """
+    """Return the plan of a search."""
     config, _ = compared(config)
     inputs = _inspect(config, engine)
     sample = inputs.sample
@@ -214,13 +195,7 @@ def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
 
 
 def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
-    """Return the plan of a check.
-
-    Raises
-    ------
-    InputError
-        The options, the slices or the data are wrong, as far as its schema shows.
-    """
+    """Return the plan of a check."""
     if config.eval_config is not None:
         raise OptionError(
             "--dry-run: the slices of --eval-config depend on values in the data, which a dry "

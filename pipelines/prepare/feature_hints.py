@@ -49,10 +49,8 @@ def feature_hints(
 ) -> tuple[ColumnHint, ...]:
     """Return the features that look like no property of an example, in their order.
 
-    Parameters
-    ----------
-    labels : the classes by their values; None if labels are no classes
-    chosen : features without hints, because the user named them
+    ``labels``: the classes by their values; None if labels are no classes. ``chosen``: features
+    without hints, because the user named them.
     """
     tables = labels.tables if labels is not None else (None,) * len(domains)
     return tuple(

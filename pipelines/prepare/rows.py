@@ -21,9 +21,7 @@ def read_rows(source: Source, rows: IntArray, columns: Sequence[str]) -> pa.Tabl
 
     Only the splits that hold one of them are read.
 
-    Parameters
-    ----------
-    rows : int64 [m], ascending, each once
+    ``rows``: int64 [m], ascending, each once.
     """
     pieces = []
     for split in source.splits:

@@ -49,15 +49,8 @@ def scale(
 ) -> Scaling:
     """Return how the columns of all shards become statistics.
 
-    Parameters
-    ----------
-    over : applies a function to all shards, a group at a time
-    facts : that each shard's writer said of it
-
-    Raises
-    ------
-    InputError
-        There are too many classes to be counted in pairs.
+    ``over``: applies a function to all shards, a group at a time. ``facts``: that each shard's
+    writer said of it.
     """
     space = encoding.space
     classes: tuple[Any, ...] = ()
@@ -172,9 +165,7 @@ def _with_deviations(
 ) -> Scaling:
     """Return the scaling with the deviations that the slices' means are held against.
 
-    Parameters
-    ----------
-    sums : of all terms, then of the weights and of their squares
+    ``sums``: of all terms, then of the weights and of their squares.
     """
     space = scaling.space
     centres: dict[str, float] = {}
@@ -283,9 +274,7 @@ def _histograms(
 def _places(histogram: IntArray) -> FloatArray:
     """Return where a score of each bucket stands among all examples of the other class.
 
-    Parameters
-    ----------
-    histogram : int64 [2, buckets] examples of each class
+    ``histogram``: int64 [2, buckets] examples of each class.
     """
     share = histogram / np.maximum(histogram.sum(axis=1, keepdims=True), 1)
     below = np.cumsum(share, axis=1) - share / 2

@@ -115,9 +115,7 @@ def found_by(
 ) -> list[Found]:
     """Return the result of the engine's workers for each group, in the folder of the stage.
 
-    Parameters
-    ----------
-    has_written : whether all is there that the function writes besides
+    ``has_written``: whether all is there that the function writes besides.
     """
     work.folder(stage)
     noted = run_stage(

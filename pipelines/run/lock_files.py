@@ -32,19 +32,14 @@ _MOMENT = 0.02
 class Held:
     """The visible state of a lock that another run holds.
 
-    Attributes
-    ----------
-    owner : None if the lock does not say
-    lives : whether the owner lives, None if that can't be known from here
-    age : seconds since its last sign of life by the clock of the storage; below 0 where clocks
-        disagree
-    sign : differs after each sign of life
+    ``age``: seconds since its last sign of life by the clock of the storage; below 0 where clocks
+    disagree.
     """
 
-    owner: Owner | None
-    lives: bool | None
+    owner: Owner | None  # None if the lock does not say
+    lives: bool | None  # whether the owner lives, None if that can't be known from here
     age: float
-    sign: Any
+    sign: Any  # differs after each sign of life
 
 
 class LostLockError(EngineError):
@@ -83,9 +78,7 @@ class LocalLock:
     replaces it is another such file: whoever has the system's lock on the file that bears the name
     has the work folder. The system ends its lock with the process, however that ends.
 
-    Parameters
-    ----------
-    folder : that is locked
+    ``folder``: that is locked.
     """
 
     def __init__(self, folder: Path, owner: Owner) -> None:
@@ -226,12 +219,7 @@ class LocalLock:
 
 
 class StoredLock:
-    """A lock in object storage: an object that is only ever written over the version last seen.
-
-    Parameters
-    ----------
-    folder : that is locked
-    """
+    """A lock in object storage: an object that is only ever written over the version last seen."""
 
     def __init__(self, folder: ObjectPath, owner: Owner) -> None:
         self.path, self.owner = folder / LOCK, owner

@@ -18,24 +18,18 @@ from slicebeam.runner_configs import process_stat
 class Owner:
     """Who holds a lock.
 
-    Attributes
-    ----------
-    started : when it took the lock, as an ISO time in UTC, for people to read
-    machine : identifies the running system (this boot of it), whatever its host is called; empty
-        where the system does not say
-    processes : identifies the set of process numbers that ``pid`` belongs to
-    begun : when the process was started, since another may get its number afterwards
-    token : identifies this taking of the lock
+    ``machine``: identifies the running system (this boot of it), whatever its host is called; empty
+    where the system does not say.
     """
 
     host: str
     pid: int
     user: str
-    started: str
+    started: str  # when it took the lock, as an ISO time in UTC, for people to read
     machine: str
-    processes: str
-    begun: str
-    token: str
+    processes: str  # identifies the set of process numbers that ``pid`` belongs to
+    begun: str  # when the process was started, since another may get its number afterwards
+    token: str  # identifies this taking of the lock
 
     @classmethod
     def this_process(cls) -> Owner:

@@ -48,11 +48,9 @@ _ANEW = "without --resume"
 class RunContext(Generic[Document]):
     """A run that holds its work folder.
 
-    Attributes
-    ----------
-    replaces : version of the document when the run began, the only one that it may replace
-    published : the document once it is published; from the start where an earlier process of this
-        run published it, so that nothing is left to do
+    ``replaces``: version of the document when the run began, the only one that it may replace.
+    ``published``: the document once it is published; from the start where an earlier process of
+    this run published it, so that nothing is left to do.
     """
 
     files: Sequence[str]
@@ -103,19 +101,9 @@ def open_run(
 
     Errors of the engine or the storage say how to continue. Wrong input leaves nothing behind.
 
-    Parameters
-    ----------
-    kind : class of the document
-    resume : continue with what there is
-    publishes : whether there is a document at the end
-    shares_output : whether the engine's workers must see the output
-
-    Raises
-    ------
-    InputError
-        A path can't be used, or what there is to continue with has other options or other data.
-    EngineError
-        The work folder can't be written, or another run is using it.
+    ``kind``: class of the document. ``resume``: continue with what there is. ``publishes``: whether
+    there is a document at the end. ``shares_output``: whether the engine's workers must see the
+    output.
     """
     with _removing_new_folders(config):
         files, output, folder = _paths(config)

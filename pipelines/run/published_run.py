@@ -63,14 +63,7 @@ def published_before(
 ) -> Document | None:
     """Return the document that a run has published already; None if the run has something to do.
 
-    Parameters
-    ----------
-    begun : the marker of a started run in the work folder; None if there is none
-
-    Raises
-    ------
-    InputError
-        Nothing is begun, and the document is of another run, or it or a file next to it has changed.
+    ``begun``: the marker of a started run in the work folder; None if there is none.
     """
     text = _text(path)
     if text is None:

@@ -32,9 +32,7 @@ _ATTEMPTS = 50
 class RunLock:
     """Keeps a work folder for this run until it is released or the process ends.
 
-    Parameters
-    ----------
-    renewed_every, lapses_after : seconds
+    ``renewed_every``, ``lapses_after``: seconds.
     """
 
     def __init__(
@@ -53,13 +51,7 @@ class RunLock:
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises
-        ------
-        EngineError
-            Another run has it: the message says who, since when, and when the lock would lapse.
-        """
+        """Take the lock."""
         try:
             self._take()
         except BaseException:
@@ -121,9 +113,7 @@ class RunLock:
     def check(self, *, at_once: bool = False) -> None:
         """Raise LostLockError where the folder is no longer this run's.
 
-        Parameters
-        ----------
-        at_once : look now, not only from time to time: for what another run would not survive
+        ``at_once``: look now, not only from time to time: for what another run would not survive.
         """
         if self._thread is None:
             return

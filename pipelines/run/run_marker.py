@@ -25,32 +25,20 @@ class OtherRunError(OptionError):
 class RunMarker:
     """A run as it is noted in its work folder.
 
-    Attributes
-    ----------
-    config : the options that decide the result, by their names
-    files : size and time or version of each input file; None for a missing one
-    run_id : the same for all processes of a run; empty before it began
-    replaces : hash of the document when the run began; None if there was none
-    is_cleared : whether the stages of the run before are gone
-    layout : of the work folder, which changes with the program
+    ``config``: the options that decide the result, by their names. ``files``: size and time or
+    version of each input file; None for a missing one.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
     files: dict[str, list[int | str] | None] = field(default_factory=dict)
-    run_id: str = ""
-    replaces: str | None = None
-    is_cleared: bool = True
-    layout: int = _LAYOUT
+    run_id: str = ""  # the same for all processes of a run; empty before it began
+    replaces: str | None = None  # hash of the document when the run began; None if there was none
+    is_cleared: bool = True  # whether the stages of the run before are gone
+    layout: int = _LAYOUT  # of the work folder, which changes with the program
 
     @classmethod
     def read(cls, path: StoragePath) -> RunMarker | None:
-        """Return what `write` wrote; None if there is no such file.
-
-        Raises
-        ------
-        InputError
-            The file is damaged.
-        """
+        """Return what `write` wrote; None if there is no such file."""
         try:
             return cls(**read_facts(path))
         except FileNotFoundError:

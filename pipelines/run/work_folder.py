@@ -59,10 +59,8 @@ class WorkFolder:
 
     A context, which lets others have the folder at its end.
 
-    Attributes
-    ----------
-    run : its configuration and its data, and its id, which stays the same when it is resumed
-    is_resumed : whether the run continues where an earlier process of it was
+    ``run``: its configuration and its data, and its id, which stays the same when it is resumed.
+    ``is_resumed``: whether the run continues where an earlier process of it was.
     """
 
     def __init__(self, path: StoragePath) -> None:
@@ -89,17 +87,7 @@ class WorkFolder:
 
         Where there is nothing to continue with, a run that is to be resumed starts over.
 
-        Parameters
-        ----------
-        replaces : hash of the document that the run is to replace; None if there is none
-
-        Raises
-        ------
-        InputError
-            To resume: the run in it has another configuration or other data. To begin: the folder
-            holds something that no run put there.
-        EngineError
-            It cannot be written, or another run is using it.
+        ``replaces``: hash of the document that the run is to replace; None if there is none.
         """
         run = replace(described(config, files), replaces=replaces)
         if self.path.is_file():
@@ -123,23 +111,11 @@ class WorkFolder:
             raise
 
     def marker(self) -> RunMarker | None:
-        """Return the marker of the run in it; None if there is no run.
-
-        Raises
-        ------
-        InputError
-            It is damaged.
-        """
+        """Return the marker of the run in it; None if there is no run."""
         return RunMarker.read(self.path / _MARKER)
 
     def _check_content(self, run: RunMarker, *, resume: bool) -> RunMarker | None:
-        """Return the run to continue with, after refusing one that is another, or a folder of others.
-
-        Raises
-        ------
-        InputError
-            The run in it is another one, or no run put there what is in it.
-        """
+        """Return the run to continue with, after refusing one that is another, or a folder of others."""
         if resume and (earlier := self.marker()) is not None:
             run.check_same(earlier, self.path)
             return earlier
@@ -174,9 +150,7 @@ class WorkFolder:
     def check(self, *, at_once: bool = False) -> None:
         """Raise an EngineError where the folder is no longer this run's.
 
-        Parameters
-        ----------
-        at_once : look now, not only from time to time: before a result is published
+        ``at_once``: look now, not only from time to time: before a result is published.
         """
         if self._lock is not None:
             self._lock.check(at_once=at_once)
@@ -282,13 +256,7 @@ class WorkFolder:
                 self.path.rmdir()
 
     def remove_rest(self) -> None:
-        """Remove the leftovers of a finished run that was killed.
-
-        Raises
-        ------
-        EngineError
-            It cannot be removed, or another run is using it.
-        """
+        """Remove the leftovers of a finished run that was killed."""
         if self.path.is_dir() and not self._is_foreign(self.path / _MARKER):
             self._acquire()
             self.remove()

@@ -38,18 +38,11 @@ _KEY_BYTES, _METRIC_BYTES = 8, 18
 
 @dataclass(frozen=True)
 class BatchCost:
-    """What a batch costs.
+    """What a batch costs."""
 
-    Attributes
-    ----------
-    seconds : of one core, to count and test
-    tested : slices that are large enough
-    bytes : of the results that are held together
-    """
-
-    seconds: float
-    tested: int
-    bytes: int
+    seconds: float  # of one core, to count and test
+    tested: int  # slices that are large enough
+    bytes: int  # of the results that are held together
 
     @property
     def fits(self) -> bool:

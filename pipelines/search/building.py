@@ -422,9 +422,7 @@ def _changes(
 ) -> list[Change]:
     """Return a metric's change on each slice of the report.
 
-    Parameters
-    ----------
-    reported : positions of the slices reported for this metric, the worst first
+    ``reported``: positions of the slices reported for this metric, the worst first.
     """
     own, space = metric(measured.name), prepared.space
     place_of = np.zeros(results.keys.size, np.int64)

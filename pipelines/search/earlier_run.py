@@ -28,14 +28,11 @@ _SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weig
 class MetricValues:
     """A metric on the slices of a run; every array is [slices].
 
-    Attributes
-    ----------
-    ids : slice ids, each once
-    value, value_low, value_high : of the metric, with its interval; NaN where undefined or not known
-    delta, low, high, q : of the metric; NaN where undefined
+    ``value``, ``value_low``, ``value_high``: of the metric, with its interval; NaN where undefined
+    or not known. ``delta``, ``low``, ``high``, ``q``: of the metric; NaN where undefined.
     """
 
-    ids: NDArray[np.str_]
+    ids: NDArray[np.str_]  # slice ids, each once
     n: NDArray[np.int64]
     value: NDArray[np.float64]
     value_low: NDArray[np.float64]
@@ -69,9 +66,8 @@ def _estimate(value: float, low: float, high: float) -> Estimate:
 class BaselineRun:
     """An earlier run.
 
-    Attributes
-    ----------
-    measured : by each metric that both runs measure, all its tested slices, or those that it reports
+    ``measured``: by each metric that both runs measure, all its tested slices, or those that it
+    reports.
     """
 
     uri: str
@@ -81,13 +77,7 @@ class BaselineRun:
 
 
 def earlier_run(config: RunConfig) -> BaselineRun | None:
-    """Return the run that ``--since`` names, None without one.
-
-    Raises
-    ------
-    InputError
-        There is no such ChangeList, or the two runs measured different things.
-    """
+    """Return the run that ``--since`` names, None without one."""
     if config.since is None:
         return None
     document = read_search(config.since, "--since")

@@ -28,9 +28,7 @@ def explain(
 ) -> tuple[str, ...]:
     """Return the lines that explain the tests of a slice, or say that it was not tested.
 
-    Parameters
-    ----------
-    key : of the slice; None for an id that was not found
+    ``key``: of the slice; None for an id that was not found.
     """
     at = _position(text, key, results, names)
     if at is None:

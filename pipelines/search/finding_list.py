@@ -18,15 +18,11 @@ Direction = Literal["worse", "better"]
 class FindingList:
     """The findings of one metric in one direction.
 
-    Attributes
-    ----------
-    direction : ``worse`` or ``better``
-    positions : int64 [findings] of their slices among the results, by rank
-    findings : as the document holds them, without the ids of their slices
+    ``findings``: as the document holds them, without the ids of their slices.
     """
 
     metric: str
-    direction: Direction
-    positions: NDArray[np.int64]
+    direction: Direction  # ``worse`` or ``better``
+    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
     findings: tuple[document.Finding, ...]
     model: document.FindingModel

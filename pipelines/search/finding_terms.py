@@ -32,19 +32,12 @@ _MOMENTS = ((1, 0), (1, 1), (2, 2))
 
 @dataclass(frozen=True)
 class FindingTerms:
-    """Expresses the findings of one metric in that metric.
+    """Expresses the findings of one metric in that metric."""
 
-    Attributes
-    ----------
-    measured : the results of the metric, which has a target
-    direction : ``worse`` or ``better``
-    everything : int64 [raw columns] sums of all examples
-    """
-
-    measured: MetricResult
-    direction: Direction
+    measured: MetricResult  # the results of the metric, which has a target
+    direction: Direction  # ``worse`` or ``better``
     space: StatisticSpace
-    everything: NDArray[np.int64]
+    everything: NDArray[np.int64]  # int64 [raw columns] sums of all examples
 
     @property
     def _own(self) -> Metric:
@@ -62,9 +55,7 @@ class FindingTerms:
     ) -> document.Finding:
         """Return a finding as the document holds it.
 
-        Parameters
-        ----------
-        n : examples in the denominator
+        ``n``: examples in the denominator.
         """
         value, expected, outside = self._own.of_target(
             np.array([one.value, one.expected, one.outside]), self.space
@@ -99,10 +90,8 @@ class FindingTerms:
     ) -> tuple[document.Intersection, ...]:
         """Return the largest sets of examples that are in the same findings.
 
-        Parameters
-        ----------
-        masks : int64 [patterns] which findings the examples of a pattern are in
-        sums : float64 [patterns, columns] of their targets
+        ``masks``: int64 [patterns] which findings the examples of a pattern are in. ``sums``:
+        float64 [patterns, columns] of their targets.
         """
         layout = self._target.layout
         size = layout.moment(sums, 1, 0)
@@ -126,10 +115,7 @@ class FindingTerms:
     ) -> Coverage | None:
         """Return how much of the targets' variance the findings explain; None with weights.
 
-        Parameters
-        ----------
-        masks, sums : as for `intersections`
-        findings : how many there are
+        ``masks``, ``sums``: as for `intersections`. ``findings``: how many there are.
         """
         layout = self._target.layout
         if layout.weighted:
@@ -183,12 +169,8 @@ def explained_variance(
 ) -> Coverage:
     """Return how much of the targets' variance slices explain together.
 
-    Parameters
-    ----------
-    layout : without weights
-    both : [slices, slices] examples in both of two
-    sums : [slices, columns] of the targets of each slice
-    of_all : [columns] of those of all examples
+    ``layout``: without weights. ``both``: [slices, slices] examples in both of two. ``sums``:
+    [slices, columns] of the targets of each slice. ``of_all``: [columns] of those of all examples.
     """
     n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
     totals = layout.moment(sums, 1, 1)

@@ -40,9 +40,7 @@ PASSED, FAILED, UNTESTED = 0, 1, 2
 def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
     """Return whether a run passes; None where there is no gate.
 
-    Parameters
-    ----------
-    fail_on : ``worse``, or None: only the thresholds of an EvalConfig count
+    ``fail_on``: ``worse``, or None: only the thresholds of an EvalConfig count.
     """
     validation = document.validation
     missed = () if validation is None or validation.passed else validation.reasons()

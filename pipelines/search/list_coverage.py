@@ -40,10 +40,8 @@ def list_coverage(
 
     Metrics that do not average over examples, or that have no value, are left out.
 
-    Parameters
-    ----------
-    keys : int64 [slices] distinct; not more than `MOST_COVERING`
-    sums : int64 [slices, columns] of the statistics; None where they are to be counted
+    ``keys``: int64 [slices] distinct; not more than `MOST_COVERING`. ``sums``: int64 [slices,
+    columns] of the statistics; None where they are to be counted.
     """
     scaling = without_buckets(prepared.scaling)
     space = scaling.space

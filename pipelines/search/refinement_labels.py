@@ -36,11 +36,8 @@ def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
 class ParentSums:
     """The sums of the parents of significant slices, counted where the search did not.
 
-    Parameters
-    ----------
-    keys : int64 [slices] whose sums are known
-    sums : int64 [slices, columns]
-    needed : bool [slices] whose parents are needed
+    ``keys``: int64 [slices] whose sums are known. ``sums``: int64 [slices, columns]. ``needed``:
+    bool [slices] whose parents are needed.
     """
 
     def __init__(
@@ -85,11 +82,8 @@ class ParentSums:
     ) -> None:
         """Count the exact AUC of those parents of significant slices on which a label depends.
 
-        Parameters
-        ----------
-        keys : int64 [slices]
-        sums : int64 [slices, columns]
-        significant : bool [slices, metrics]
+        ``keys``: int64 [slices]. ``sums``: int64 [slices, columns]. ``significant``: bool [slices,
+        metrics].
         """
         prepared = iterations.prepared
         levels = self.lattice.cross_sizes(keys)
@@ -133,12 +127,8 @@ def labels(
     immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
     best parent is the one that explains it best: that with the largest p.
 
-    Parameters
-    ----------
-    keys : int64 [slices]
-    sums : int64 [slices, columns]
-    significant : bool [slices] by this metric
-    delta : float64 [slices]
+    ``keys``: int64 [slices]. ``sums``: int64 [slices, columns]. ``significant``: bool [slices] by
+    this metric. ``delta``: float64 [slices].
     """
     lattice, space, totals = prepared.lattice, prepared.space, prepared.of_all
     levels = lattice.cross_sizes(keys)

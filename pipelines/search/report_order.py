@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 class Reported:
     """The slices that a run reports, as positions in its `Results`.
 
-    Attributes
-    ----------
-    positions : int64 [reported] each slice once: those of the first metric, then those that only
-        the second one reports, and so on
-    by_metric : of each metric int64 [reported by it], the worst first
+    ``positions``: int64 [reported] each slice once: those of the first metric, then those that only
+    the second one reports, and so on. ``by_metric``: of each metric int64 [reported by it], the
+    worst first.
     """
 
     positions: NDArray[np.int64]
@@ -36,15 +34,9 @@ class Reported:
     def listed(self, most: int, needed: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of the slices that a document lists.
 
-        Parameters
-        ----------
-        needed : int64 [needed] positions that are listed in any case
-
-        Returns
-        -------
-        int64 [listed]
-            In the order of ``positions``, those that are not among them last. Where there are more
-            slices than ``most``, every metric has as many as any other.
+        ``needed``: int64 [needed] positions that are listed in any case. Returns in the order of
+        ``positions``, those that are not among them last. Where there are more slices than
+        ``most``, every metric has as many as any other.
         """
         others = np.setdiff1d(needed, self.positions)
         every = np.concatenate([self.positions, others])

@@ -43,18 +43,12 @@ _SLICES_AT_A_TIME = 1 << 16
 class MetricResult:
     """The results of one metric for all kept slices; every array is [slices].
 
-    Attributes
-    ----------
-    value, reference, complement, delta, low, high : of the metric; low and high are the ends of
-        the interval of the delta; complement is NaN for baseline
-    value_low, value_high : interval of the value; NaN where stretch is
-    value_error : how far the value, and for baseline the reference, may be off; 0 where both are exact
-    complement_error : the same of the complement, NaN for baseline
-    stretch : how much wider intervals of values are than independent examples would make them; NaN
-        where examples go together and the slice was not resampled
-    label : position in ``LABELS``
-    parent : key of the best parent, 0 without a label
-    p_refine : of the refinement test, NaN if there is none
+    ``value``, ``reference``, ``complement``, ``delta``, ``low``, ``high``: of the metric; low and
+    high are the ends of the interval of the delta; complement is NaN for baseline. ``value_low``,
+    ``value_high``: interval of the value; NaN where stretch is. ``value_error``: how far the value,
+    and for baseline the reference, may be off; 0 where both are exact. ``stretch``: how much wider
+    intervals of values are than independent examples would make them; NaN where examples go
+    together and the slice was not resampled.
     """
 
     name: str
@@ -72,21 +66,20 @@ class MetricResult:
     significant: NDArray[np.bool_]
     reason: NDArray[np.int8]
     method: NDArray[np.int8]
-    label: NDArray[np.int8]
-    parent: Keys
-    p_refine: NDArray[np.float64]
+    label: NDArray[np.int8]  # position in ``LABELS``
+    parent: Keys  # key of the best parent, 0 without a label
+    p_refine: NDArray[np.float64]  # of the refinement test, NaN if there is none
     value_error: NDArray[np.float64]
-    complement_error: NDArray[np.float64]
+    complement_error: NDArray[np.float64]  # how far the complement may be off; NaN for baseline
 
 
 @dataclass(frozen=True)
 class Tally:
     """How often each reason and method occurs among the tested slices, kept or not.
 
-    Attributes
-    ----------
-    reasons : int64 [metrics, reasons] slices by their position in ``REASONS``; 0 for tested ones
-    methods : int64 [metrics, methods] slices by their position in ``METHODS``; 0 for untested ones
+    ``reasons``: int64 [metrics, reasons] slices by their position in ``REASONS``; 0 for tested
+    ones. ``methods``: int64 [metrics, methods] slices by their position in ``METHODS``; 0 for
+    untested ones.
     """
 
     reasons: NDArray[np.int64]
@@ -110,23 +103,17 @@ def _counts(codes: NDArray[np.int8], kinds: int) -> NDArray[np.int64]:
 class Results:
     """All kept slices, ordered by level and predicate.
 
-    Attributes
-    ----------
-    keys : int64 [slices]
-    levels : int64 [slices]
-    sums : int64 [slices, columns]
-    same_as : int64 [slices] key of the shortest slice with the same examples that says more than
-        those above it, in as many metrics as any; the slice's own key where there is no other
-    saved : ``tested`` or ``significant``: which slices were kept
+    ``same_as``: int64 [slices] key of the shortest slice with the same examples that says more than
+    those above it, in as many metrics as any; the slice's own key where there is no other.
     """
 
-    keys: Keys
-    levels: NDArray[np.int64]
-    sums: NDArray[np.int64]
+    keys: Keys  # int64 [slices]
+    levels: NDArray[np.int64]  # int64 [slices]
+    sums: NDArray[np.int64]  # int64 [slices, columns]
     space: StatisticSpace
     metrics: list[MetricResult]
     same_as: Keys
-    saved: str
+    saved: str  # ``tested`` or ``significant``: which slices were kept
     tally: Tally
 
     @cached_property
@@ -409,12 +396,9 @@ def stretched_interval(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the intervals (low, high) [slices] of the values, some slices at a time.
 
-    Parameters
-    ----------
-    sums : int64 [slices, columns]
-    totals : int64 [columns] of all examples
-    stretch : float64 [slices] how much wider the intervals are than for independent examples; NaN
-        where that is not known
+    ``sums``: int64 [slices, columns]. ``totals``: int64 [columns] of all examples. ``stretch``:
+    float64 [slices] how much wider the intervals are than for independent examples; NaN where that
+    is not known.
     """
     low, high = np.empty(len(sums)), np.empty(len(sums))
     for begin in range(0, len(sums), _SLICES_AT_A_TIME):

@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 class ExtraOutputs(Generic[Config]):
     """What a command publishes besides the document and its table.
 
-    Attributes
-    ----------
-    write : writes them, and returns the document with their sections
+    ``write``: writes them, and returns the document with their sections.
     """
 
     names: tuple[str, ...]
@@ -61,19 +59,16 @@ class ExtraOutputs(Generic[Config]):
 class Steps(Generic[Config]):
     """The steps that differ between commands, between reading the data and publishing the result.
 
-    Attributes
-    ----------
-    order : returns the slices that a search reports, of each metric the significant ones first
-    further : what is published besides; None for nothing
-    validate : returns whether thresholds are met, of None if there are none; None for no thresholds
-    judge : returns whether the run passes ``--fail-on``; None for no gate
+    ``order``: returns the slices that a search reports, of each metric the significant ones first.
+    ``validate``: returns whether thresholds are met, of None if there are none; None for no
+    thresholds. ``judge``: returns whether the run passes ``--fail-on``; None for no gate.
     """
 
     prepare: Callable[
         [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset
     ]
     order: Callable[[Results, Config], Reported] = report_order
-    further: ExtraOutputs[Config] | None = None
+    further: ExtraOutputs[Config] | None = None  # what is published besides; None for nothing
     validate: (
         Callable[
             [Config, EncodedDataset, Results, SliceNames, Sequence[TfmaMetric]], Validation | None
@@ -92,15 +87,7 @@ def run_search(
     explained_slice: str | None = None,
     fail_on: str | None = None,
 ) -> Published:
-    """Search the slices and publish what was found.
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong.
-    EngineError
-        The engine or the storage failed; what is finished stays in the work folder.
-    """
+    """Search the slices and publish what was found."""
     config, earlier = compared(config)
     return run_steps(
         config,

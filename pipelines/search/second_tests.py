@@ -164,9 +164,7 @@ class SecondTests:
 
         Those that another metric calls have one too, for they may be reported.
 
-        Returns
-        -------
-        The record, all parts, and those of them that were written again.
+        Returns the record, all parts, and those of them that were written again.
         """
         if not self.ranked or not parts:
             return record, parts, []

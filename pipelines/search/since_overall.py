@@ -115,10 +115,7 @@ def tested_difference(
 ) -> Difference:
     """Return one of many tested differences of a metric for the document.
 
-    Parameters
-    ----------
-    found : the differences [tests]
-    adjusted : their corrected p-values [tests]
+    ``found``: the differences [tests]. ``adjusted``: their corrected p-values [tests].
     """
     value, low, high, p = (float(one[at]) for one in found)
     worse = (value > 0) != metric(name).higher_is_better

@@ -95,16 +95,10 @@ class SliceCounter:
     ) -> tuple[list[StoragePath], Cost]:
         """Count and test the planned blocks, except those already finished.
 
-        Parameters
-        ----------
-        stage : name of the folder of its parts in the work folder
-        on_begin : receives a function that says how many candidates are counted
-        counts_only : neither test the slices nor resample them
-        resampling : how examples are resampled, where it is not for every candidate
-
-        Returns
-        -------
-        The parts, and what they cost when they were counted.
+        ``stage``: name of the folder of its parts in the work folder. ``on_begin``: receives a
+        function that says how many candidates are counted. ``counts_only``: neither test the slices
+        nor resample them. ``resampling``: how examples are resampled, where it is not for every
+        candidate. Returns the parts, and what they cost when they were counted.
         """
         folder, lattice = self.work.folder(stage), self.prepared.lattice
         drawn = None if counts_only else resampling or self.resampling

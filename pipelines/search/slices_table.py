@@ -72,9 +72,7 @@ _SINGLETONS = 3
 class SliceNames:
     """The identity, the text and the predicate of slices.
 
-    Parameters
-    ----------
-    domains : of the features, in the lattice's order
+    ``domains``: of the features, in the lattice's order.
     """
 
     def __init__(self, lattice: Lattice, domains: tuple[FeatureDomain, ...]) -> None:
@@ -122,9 +120,7 @@ class GivenNames(SliceNames):
 
     A slice that no predicate describes has the identity and the text of its document.
 
-    Parameters
-    ----------
-    lattice : in which each slice is a singleton
+    ``lattice``: in which each slice is a singleton.
     """
 
     def __init__(self, lattice: Lattice, given: GivenSlices) -> None:

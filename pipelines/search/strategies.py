@@ -30,18 +30,14 @@ _LEAST_P = 1e-300
 class SearchState:
     """The results for the visited slices.
 
-    Attributes
-    ----------
-    keys : int64 [slices], sorted
-    sizes : int64 [slices] examples; 0 for an empty slice
-    p : float64 [slices] p-value of the metric that steers; NaN for a slice that is too small
-    first_p : float64 [slices] the same by the first test, where replicates decide only of some
-    delta : float64 [slices] difference of that metric from its reference
-    significant : bool [slices]
+    ``sizes``: int64 [slices] examples; 0 for an empty slice. ``p``: float64 [slices] p-value of the
+    metric that steers; NaN for a slice that is too small. ``first_p``: float64 [slices] the same by
+    the first test, where replicates decide only of some. ``delta``: float64 [slices] difference of
+    that metric from its reference. ``significant``: bool [slices].
     """
 
     min_size: int
-    keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))
+    keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))  # int64 [slices], sorted
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     first_p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -85,20 +81,12 @@ class SearchState:
 
 @dataclass(frozen=True)
 class NextVisit:
-    """The slices to visit next.
+    """The slices to visit next."""
 
-    Attributes
-    ----------
-    candidates : int64 [slices], sorted
-    bases : int64 [slices] a known slice that the candidate adds one predicate to; 0 for none
-    base_sizes : int64 [slices] examples of the base
-    expected : estimated number of nonempty candidates
-    """
-
-    candidates: Keys
-    bases: Keys
-    base_sizes: NDArray[np.int64]
-    expected: float
+    candidates: Keys  # int64 [slices], sorted
+    bases: Keys  # int64 [slices] a known slice that the candidate adds one predicate to; 0 for none
+    base_sizes: NDArray[np.int64]  # int64 [slices] examples of the base
+    expected: float  # estimated number of nonempty candidates
 
 
 class Strategy:
