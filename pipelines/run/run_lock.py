@@ -1,9 +1,8 @@
 """The lock of a work folder: one run at a time; a dead run does not keep others out.
 
-On the same machine it is known whether a run is alive, and the lock of a dead one is taken over at
-once. On another machine a run shows that it is alive by renewing its lock, and a lock that is not
-renewed lapses. Clocks are not trusted: a lock that looks lapsed is watched for two renewals before
-it is taken over.
+On file systems the system's lock ends with its process. In a bucket a run shows that it is alive by
+renewing its lock, and a lock that is not renewed lapses. Clocks are not trusted: a lock that looks
+lapsed is watched for two renewals before it is taken over.
 """
 
 from __future__ import annotations
