@@ -12,7 +12,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import read_search, read_table
 from slicebeam.pipelines.changelist.since import Moment
-from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.results import estimate, finite
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,18 +48,14 @@ class MetricValues:
         has_interval = np.isfinite(self.value_low[at] + self.value_high[at])
         return Moment(
             n=int(self.n[at]),
-            value=_finite(self.value[at]),
-            value_interval=_estimate(self.value[at], self.value_low[at], self.value_high[at])
+            value=finite(self.value[at]),
+            value_interval=estimate(self.value[at], self.value_low[at], self.value_high[at])
             if has_interval
             else None,
-            delta=_estimate(self.delta[at], self.low[at], self.high[at]),
-            p_adjusted=_finite(self.q[at]),
+            delta=estimate(self.delta[at], self.low[at], self.high[at]),
+            p_adjusted=finite(self.q[at]),
             significant=bool(self.significant[at]),
         )
-
-
-def _estimate(value: float, low: float, high: float) -> Estimate:
-    return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,3 @@ def _of_document(document: SearchChangeList, metric: str) -> MetricValues:
         numbers([change.p_adjusted for change in changes]),
         np.array([change.significant for change in changes], bool),
     )
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

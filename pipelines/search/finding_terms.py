@@ -14,7 +14,7 @@ from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import findings as document
-from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.results import CONFIDENCE, finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,8 +175,3 @@ def explained_variance(
     n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
     totals = layout.moment(sums, 1, 1)
     return of_slices(both, totals, int(n), total, squares - total**2 / n)
-
-
-def finite(number: float) -> float | None:
-    """Return a number; None for NaN and infinities, which JSON lacks."""
-    return number if math.isfinite(number) else None

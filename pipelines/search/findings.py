@@ -21,7 +21,8 @@ from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, kept_pass_over
 from slicebeam.pipelines.search.finding_list import Direction, FindingList
-from slicebeam.pipelines.search.finding_terms import FindingTerms, finite
+from slicebeam.pipelines.search.finding_terms import FindingTerms
+from slicebeam.pipelines.search.results import finite
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,

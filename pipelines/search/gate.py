@@ -24,6 +24,7 @@ from slicebeam.pipelines.search.since_overall import (
     has_worsened,
     overall_text,
 )
+from slicebeam.pipelines.search.summary import counted
 from slicebeam.transforms.storage.storage import written_whole
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _worse_slices(document: ChangeList) -> list[str]:
     else:
         counts = {one.metric: one.degraded for one in document.testing.metrics if one.degraded}
     return [
-        f"{name} is significantly worse on {count:,} slice{'' if count == 1 else 's'}"
+        f"{name} is significantly worse on {counted(count, 'slice')}"
         for name, count in counts.items()
     ]
 

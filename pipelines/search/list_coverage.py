@@ -9,7 +9,8 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.parts import SliceCoverage
 from slicebeam.pipelines.prepare.shard_passes import kept_pass_over
-from slicebeam.pipelines.search.finding_terms import explained_variance, finite
+from slicebeam.pipelines.search.finding_terms import explained_variance
+from slicebeam.pipelines.search.results import finite
 from slicebeam.transforms.count.finding_passes import without_buckets
 from slicebeam.transforms.discovery.count_overlaps import CountOverlaps
 from slicebeam.transforms.storage.storage import storage_path

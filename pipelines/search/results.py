@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from scipy.special import stdtrit
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
@@ -145,6 +147,18 @@ class _Kept:
 
     def take(self, positions: NDArray[Any]) -> _Kept:
         return _Kept(*(getattr(self, field.name)[positions] for field in fields(self)))
+
+
+def finite(value: float) -> float | None:
+    """Return a number; None for NaN and infinities, which JSON lacks."""
+    return float(value) if math.isfinite(value) else None
+
+
+def estimate(value: float, low: float, high: float) -> Estimate:
+    """Return a value with its interval, which a formula may give where there is no value."""
+    if math.isnan(value):
+        low = high = math.nan
+    return Estimate(value=finite(value), lo=finite(low), hi=finite(high), confidence=CONFIDENCE)
 
 
 def collect(
