@@ -155,10 +155,7 @@ def prepare_given(
 
 
 def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
-    """Return what slices ask of examples besides the columns of the data.
-
-    ``own``: columns of the data that are not components, whatever their names.
-    """
+    """Return what slices ask of examples besides the columns of the data."""
     definitions = {
         one.column: one.definition for one in wanted.slices if one.definition is not None
     }

@@ -60,10 +60,7 @@ _MEMBER_SECONDS = 8e-8
 
 
 class ExactAuc:
-    """Counts AUCs from the scores.
-
-    ``totals``: int64 [raw columns and total terms] of all examples.
-    """
+    """Counts AUCs from the scores."""
 
     def __init__(
         self,
@@ -201,11 +198,7 @@ def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
 
 
 def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: StatisticSpace) -> None:
-    """Put exact AUCs in the place of those of buckets.
-
-    ``sums``: int64 [slices, columns], which are changed. ``at``: int64 [counted slices] where these
-    are among the slices.
-    """
+    """Put exact AUCs in the place of those of buckets."""
     for side, ranking in enumerate(counted.ranking):
         sums[at, space.ranking_columns(old=side == 1)] = ranking
 
@@ -232,12 +225,7 @@ class Exact:
         tests: Sequence[tuple[int, SliceTest]],
         resampling: Resampling | None = None,
     ) -> tuple[Exact, Cost]:
-        """Count slices and test them.
-
-        ``keys``: int64 [slices], sorted. ``sums``: int64 [slices, columns], which are changed.
-        ``of_all``: int64 [columns and total terms]. ``tests``: of AUC, with the numbers of their
-        metrics. ``resampling``: how examples are resampled, where the tests need that.
-        """
+        """Count slices and test them."""
         space = counter.space
         of_whole = np.zeros(1)
         if resampling is not None and space.comparison == "overall":

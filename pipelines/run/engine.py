@@ -133,11 +133,7 @@ class Engine:
                 )
 
     def end_earlier(self, stage: str, but: str = "") -> None:
-        """End the jobs that an earlier process of a resumed run left, for a stage.
-
-        ``stage``: whose jobs are ended, with any plan. ``but``: stage and plan whose job may
-        continue.
-        """
+        """End the jobs that an earlier process of a resumed run left, for a stage."""
         if self._resumes:
             self._check()
             self._backend.end_earlier(self.job_name(stage), self.job_name(but) if but else "")

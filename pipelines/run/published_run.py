@@ -61,10 +61,7 @@ def hash_of_document(path: StoragePath) -> str | None:
 def published_before(
     kind: type[Document], path: StoragePath, run: RunMarker, begun: RunMarker | None
 ) -> Document | None:
-    """Return the document that a run has published already; None if the run has something to do.
-
-    ``begun``: the marker of a started run in the work folder; None if there is none.
-    """
+    """Return the document that a run has published already; None if the run has something to do."""
     text = _text(path)
     if text is None:
         return None

@@ -29,10 +29,7 @@ _ATTEMPTS = 50
 
 
 class RunLock:
-    """Keeps a work folder for this run until it is released or the process ends.
-
-    ``renewed_every``, ``lapses_after``: seconds.
-    """
+    """Keeps a work folder for this run until it is released or the process ends."""
 
     def __init__(
         self,

@@ -409,10 +409,7 @@ def _changes(
     order: NDArray[np.int64],
     reported: NDArray[np.int64],
 ) -> list[Change]:
-    """Return a metric's change on each slice of the report.
-
-    ``reported``: positions of the slices reported for this metric, the worst first.
-    """
+    """Return a metric's change on each slice of the report."""
     own, space = metric(measured.name), prepared.space
     place_of = np.zeros(results.keys.size, np.int64)
     place_of[reported] = np.arange(1, reported.size + 1)

@@ -46,11 +46,6 @@ def same_examples(
 
     Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
     as many examples only if they are the same; the row hashes of the others are compared.
-
-    ``keys``: int64 [slices] that are known. ``sums``: int64 [slices, columns]. ``significant``:
-    bool [slices]. ``shown_in``: int64 [slices] in how many metrics they say more than the slices
-    above them. ``levels``: int64 [slices]. Returns the slice's own key where it is not significant,
-    or where no slice to show is the same.
     """
     same = keys.copy()
     shown = shown_in > 0

@@ -26,10 +26,7 @@ def explain(
     results: Results,
     names: SliceNames,
 ) -> tuple[str, ...]:
-    """Return the lines that explain the tests of a slice, or say that it was not tested.
-
-    ``key``: of the slice; None for an id that was not found.
-    """
+    """Return the lines that explain the tests of a slice, or say that it was not tested."""
     at = _position(text, key, results, names)
     if at is None:
         return (f"{text}: not tested: {_why_untested(config, searched, results)}.",)

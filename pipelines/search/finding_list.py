@@ -16,10 +16,7 @@ Direction = Literal["worse", "better"]
 
 @dataclass(frozen=True)
 class FindingList:
-    """The findings of one metric in one direction.
-
-    ``findings``: as the document holds them, without the ids of their slices.
-    """
+    """The findings of one metric in one direction."""
 
     metric: str
     direction: Direction  # ``worse`` or ``better``

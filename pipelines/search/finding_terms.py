@@ -53,10 +53,7 @@ class FindingTerms:
     def finding(
         self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
     ) -> document.Finding:
-        """Return a finding as the document holds it.
-
-        ``n``: examples in the denominator.
-        """
+        """Return a finding as the document holds it."""
         value, expected, outside = self._own.of_target(
             np.array([one.value, one.expected, one.outside]), self.space
         ).tolist()
@@ -88,11 +85,7 @@ class FindingTerms:
     def intersections(
         self, masks: NDArray[np.int64], sums: NDArray[np.float64]
     ) -> tuple[document.Intersection, ...]:
-        """Return the largest sets of examples that are in the same findings.
-
-        ``masks``: int64 [patterns] which findings the examples of a pattern are in. ``sums``:
-        float64 [patterns, columns] of their targets.
-        """
+        """Return the largest sets of examples that are in the same findings."""
         layout = self._target.layout
         size = layout.moment(sums, 1, 0)
         sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
@@ -113,10 +106,7 @@ class FindingTerms:
     def coverage(
         self, masks: NDArray[np.int64], sums: NDArray[np.float64], findings: int
     ) -> Coverage | None:
-        """Return how much of the targets' variance the findings explain; None with weights.
-
-        ``masks``, ``sums``: as for `intersections`. ``findings``: how many there are.
-        """
+        """Return how much of the targets' variance the findings explain; None with weights."""
         layout = self._target.layout
         if layout.weighted:
             return None
@@ -167,11 +157,7 @@ def explained_variance(
     sums: NDArray[np.float64],
     of_all: NDArray[np.float64],
 ) -> Coverage:
-    """Return how much of the targets' variance slices explain together.
-
-    ``layout``: without weights. ``both``: [slices, slices] examples in both of two. ``sums``:
-    [slices, columns] of the targets of each slice. ``of_all``: [columns] of those of all examples.
-    """
+    """Return how much of the targets' variance slices explain together."""
     n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
     totals = layout.moment(sums, 1, 1)
     return of_slices(both, totals, int(n), total, squares - total**2 / n)

@@ -39,10 +39,7 @@ PASSED, FAILED, UNTESTED = 0, 1, 2
 
 
 def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
-    """Return whether a run passes; None where there is no gate.
-
-    ``fail_on``: ``worse``, or None: only the thresholds of an EvalConfig count.
-    """
+    """Return whether a run passes; None where there is no gate."""
     validation = document.validation
     missed = () if validation is None or validation.passed else validation.reasons()
     if fail_on is None:

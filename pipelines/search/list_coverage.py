@@ -40,9 +40,6 @@ def list_coverage(
     """Return for each metric how much the slices explain; nothing of examples with weights.
 
     Metrics that do not average over examples, or that have no value, are left out.
-
-    ``keys``: int64 [slices] distinct; not more than `MOST_COVERING`. ``sums``: int64 [slices,
-    columns] of the statistics; None where they are to be counted.
     """
     scaling = without_buckets(prepared.scaling)
     space = scaling.space

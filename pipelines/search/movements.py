@@ -64,10 +64,7 @@ def _moved(
 
 
 def movement_text(change: Change, counted: str | None) -> str | None:
-    """Return how the examples changed between two models, in a sentence; None where that is not known.
-
-    ``counted``: which examples are in the metric's denominator; None for all.
-    """
+    """Return how the examples changed between two models, in a sentence; None where that is not known."""
     if change.inconsistency is None:
         return None
     spread = f"inconsistency {change.inconsistency:.3g}"

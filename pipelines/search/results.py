@@ -408,12 +408,7 @@ def stretched_interval(
     *,
     old: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the intervals (low, high) [slices] of the values, some slices at a time.
-
-    ``sums``: int64 [slices, columns]. ``totals``: int64 [columns] of all examples. ``stretch``:
-    float64 [slices] how much wider the intervals are than for independent examples; NaN where that
-    is not known.
-    """
+    """Return the intervals (low, high) [slices] of the values, some slices at a time."""
     low, high = np.empty(len(sums)), np.empty(len(sums))
     for begin in range(0, len(sums), _SLICES_AT_A_TIME):
         some = slice(begin, begin + _SLICES_AT_A_TIME)

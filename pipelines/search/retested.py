@@ -44,11 +44,7 @@ class BootstrapStage:
         groups: NDArray[np.int64] | None,
         tests: Mapping[int, SliceTest],
     ) -> BootstrapStage:
-        """Read the parts of the second count.
-
-        ``groups``: int64 [slices] how many groups each slice has, by key; None without groups.
-        ``tests``: that resample examples, by the number of their metric.
-        """
+        """Read the parts of the second count."""
         metrics = tuple(tests)
         names = [f"{name}{number}" for number in metrics for name in _COLUMNS]
         read = [read_part(part) for part in parts]

@@ -43,10 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExtraOutputs(Generic[Config]):
-    """What a command publishes besides the document and its table.
-
-    ``write``: writes them, and returns the document with their sections.
-    """
+    """What a command publishes besides the document and its table."""
 
     names: tuple[str, ...]
     write: Callable[

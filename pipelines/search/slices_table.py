@@ -70,10 +70,7 @@ _SINGLETONS = 3
 
 
 class SliceNames:
-    """The identity, the text and the predicate of slices.
-
-    ``domains``: of the features, in the lattice's order.
-    """
+    """The identity, the text and the predicate of slices."""
 
     def __init__(self, lattice: Lattice, domains: tuple[FeatureDomain, ...]) -> None:
         self.lattice = lattice
@@ -119,8 +116,6 @@ class GivenNames(SliceNames):
     """The identity, the text and the predicate of given slices, as a search would call them.
 
     A slice that no predicate describes has the identity and the text of its document.
-
-    ``lattice``: in which each slice is a singleton.
     """
 
     def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
