@@ -33,12 +33,15 @@ from slicebeam.transforms.encode.extract_slice_keys import Encoding
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from typing_extensions import Unpack
+
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import WantedSlices
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.discovery.embed_examples import ExampleSplit
     from slicebeam.transforms.encode.sources import Source
@@ -48,30 +51,12 @@ _SLICES_PER_COLUMN = 4
 
 
 def run_check(
-    config: CheckConfig,
-    engine: Engine,
-    observer: SearchObserver,
-    *,
-    resume: bool = False,
-    explained_slice: str | None = None,
-    fail_on: str | None = None,
+    config: CheckConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
 ) -> Published:
-    """Test the given slices and publish what was found.
-
-    All of them are one family: the correction counts those that are large enough to be tested.
-    """
-    steps = Steps(prepare_check, validate=validation if config.eval_config is not None else None)
-    earlier = earlier_run(config)
-    return run_steps(
-        config,
-        steps,
-        engine,
-        observer,
-        earlier,
-        resume=resume,
-        explained_slice=explained_slice,
-        fail_on=fail_on,
-    )
+    """Test the given slices, which are one family for the correction, and publish the result."""
+    judges = validation if config.eval_config is not None else None
+    steps = Steps(prepare_check, validate=judges)
+    return run_steps(config, steps, engine, observer, earlier_run(config), **how)
 
 
 def prepare_check(

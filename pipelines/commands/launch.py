@@ -136,9 +136,7 @@ def launch(
                 "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
             )
         if run_options.dry_run:
-            from slicebeam.pipelines.commands.previews import dry_run
-
-            dry_run(config, engine, run_options)
+            _dry_run(config, engine, run_options)
             return 0
         terminal = Terminal(
             quiet=run_options.quiet,
@@ -157,6 +155,20 @@ def launch(
     if events is not None:
         events.published(published)
     return terminal.judged(published.changelist.gate)
+
+
+def _dry_run(config: RunConfig, engine: Engine, run_options: RunOptions) -> None:
+    """Print the plan of a run."""
+    from slicebeam.pipelines.plan.dry_run import plan_of
+    from slicebeam.pipelines.show.terminal_text import harmless
+
+    for name in ("resume", "explain", "page"):
+        if getattr(run_options, name):
+            raise OptionError(f"--{name} has no effect with --dry-run, which runs no job")
+    planned = plan_of(config, engine)
+    if not run_options.quiet or run_options.as_json:
+        said = planned.to_json() if run_options.as_json else planned.to_text()
+        sys.stdout.write(harmless(said) + "\n")
 
 
 def check_run_options(command: Command, run_options: RunOptions) -> None:

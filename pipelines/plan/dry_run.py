@@ -15,6 +15,8 @@ from slicebeam.metrics.counting.joint_tables import TABLE_ROW, TABLE_UNIT
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
+from slicebeam.pipelines.config.check import CheckConfig
+from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.plan.data_sample import DataSample, read_sample
 from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_domains import given_domains
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.counting_plan import Budget
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.pipelines.config.check import CheckConfig
-    from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.transforms.encode.domains import FeatureDomain
@@ -149,6 +149,15 @@ def _bytes(size: float) -> str:
     while size >= 1000 and unit < len(_UNITS) - 1:
         size, unit = size / 1000, unit + 1
     return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+
+
+def plan_of(config: RunConfig, engine: Engine) -> RunPlan:
+    """Return the plan of a search or a check."""
+    if isinstance(config, SearchConfig):
+        return plan_search(config, engine)
+    if isinstance(config, CheckConfig):
+        return plan_check(config, engine)
+    raise TypeError(f"nothing is known of {config.command}")
 
 
 def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.results import MetricResult, Results
 
 
@@ -57,7 +56,7 @@ def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
     return Reported(every[np.sort(first)], tuple(orders))
 
 
-def report_order(results: Results, config: RunConfig) -> Reported:  # noqa: ARG001  (as all orders)
+def report_order(results: Results) -> Reported:
     """Return the slices to report, of each metric the worst first.
 
     These are the significant slices that are *new* or *refine* in a metric, each set of examples

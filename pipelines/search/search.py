@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Generic
+from typing import IO, TYPE_CHECKING, Generic, TypedDict
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -30,6 +30,8 @@ from slicebeam.pipelines.tfma.plots import PLOTS, write_plots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from typing_extensions import Unpack
 
     from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.changelist.tfma import TfmaMetric
@@ -64,7 +66,7 @@ class Steps(Generic[Config]):
     prepare: Callable[
         [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset
     ]
-    order: Callable[[Results, Config], Reported] = report_order
+    order: Callable[[Results], Reported] = report_order
     further: ExtraOutputs[Config] | None = None  # what is published besides; None for nothing
     validate: (
         Callable[
@@ -75,27 +77,20 @@ class Steps(Generic[Config]):
     judge: Callable[[SearchChangeList, str | None], Gate | None] = gate_of
 
 
+class HowToRun(TypedDict, total=False):
+    """How a command runs, which does not decide its result."""
+
+    resume: bool
+    explained_slice: str | None
+    fail_on: str | None
+
+
 def run_search(
-    config: SearchConfig,
-    engine: Engine,
-    observer: SearchObserver,
-    *,
-    resume: bool = False,
-    explained_slice: str | None = None,
-    fail_on: str | None = None,
+    config: SearchConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
 ) -> Published:
     """Search the slices and publish what was found."""
     config, earlier = compared(config)
-    return run_steps(
-        config,
-        Steps(prepare),
-        engine,
-        observer,
-        earlier,
-        resume=resume,
-        explained_slice=explained_slice,
-        fail_on=fail_on,
-    )
+    return run_steps(config, Steps(prepare), engine, observer, earlier, **how)
 
 
 def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
@@ -170,7 +165,7 @@ def _find_and_publish(
     observer.stage(Stage("describing the results"))
     if prepared.given is None:
         results = collect(config, prepared, searched, iterations, work, engine)
-        order = steps.order(results, config)
+        order = steps.order(results)
     else:
         results = collect_given(config, prepared, searched, iterations)
         order = given_order(results)
