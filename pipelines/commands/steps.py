@@ -19,7 +19,7 @@ from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.option_fields import flagged
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
-from slicebeam.pipelines.run.run_marker import OtherRunError
+from slicebeam.pipelines.run.work_folder import OtherRunError
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 from slicebeam.transforms.storage.storage import storage_path

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.candidates import ChosenSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.measures.base import Metric, Target
-    from slicebeam.pipelines.search.finding_list import Direction
+    from slicebeam.pipelines.search.findings import Direction
     from slicebeam.pipelines.search.results import MetricResult
 
 # Numbers of examples, their targets, and the targets' squares.

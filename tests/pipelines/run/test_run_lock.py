@@ -14,8 +14,7 @@ import pytest
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run import lock_files
-from slicebeam.pipelines.run.lock_files import LocalLock, LostLockError, lock_file
-from slicebeam.pipelines.run.lock_owner import Owner
+from slicebeam.pipelines.run.lock_files import LocalLock, LostLockError, Owner, lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
 from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
