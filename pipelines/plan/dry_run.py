@@ -27,6 +27,7 @@ from slicebeam.pipelines.prepare.source import SECONDS_PER_BYTE, SECONDS_PER_VAL
 from slicebeam.pipelines.search.batch_cost import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import counting_budget
+from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.tfma.found_metrics import cost_lines
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.storage.files import expand_paths
@@ -101,7 +102,7 @@ class RunPlan:
         """Return it for a reader."""
         facts = self.facts
         rows = f"{facts['rows']:,}" + (" or so" if facts["is_sampled"] else "")
-        size = f"{_bytes(facts['bytes'])} in {_many(facts['files'], 'file')}"
+        size = f"{_bytes(facts['bytes'])} in {counted(facts['files'], 'file')}"
         features = f"{facts['features']} features with {facts['singletons']} predicates"
         guessed = "guessed from a sample" if facts["is_guessed"] else "known"
         lines = [
@@ -119,20 +120,16 @@ class RunPlan:
             )
         for job in self.jobs:
             where = "on the engine" if job.sent else "in this process, because it is small"
-            counted = f", {job.candidates:,} conjunctions" if job.candidates else ""
-            lines.append(f"job {job.name}: {where}; {_seconds(job)}{counted}")
+            of_these = f", {job.candidates:,} conjunctions" if job.candidates else ""
+            lines.append(f"job {job.name}: {where}; {_seconds(job)}{of_these}")
         if self.options:
             lines += ["", "options of each job:", *(f"  {option}" for option in self.options)]
         about = "at most" if any(job.is_bound for job in self.jobs) else "about"
-        sent = _many(sum(job.sent for job in self.jobs), "job")
+        sent = counted(sum(job.sent for job in self.jobs), "job")
         hours = f"{self.seconds:.3g} s of CPU ({self.seconds / 3600:.3g} vCPU-hours)"
         lines += ["", f"estimate: {about} {hours}; {sent} on the engine", _CAUTION]
         lines += [f"not included: {one}" for one in facts["not_estimated"]]
         return "\n".join(lines)
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _seconds(job: PlannedJob) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.pipelines.run.engine import Cost
     from slicebeam.transforms.storage.storage import StoragePath
 
 
@@ -25,6 +26,15 @@ class IterationRecord:
     cpu_seconds: float
     wall_seconds: float
     shuffled_bytes: int
+
+    def plus(self, cost: Cost) -> IterationRecord:
+        """Return the record with what more work of the iteration cost."""
+        return replace(
+            self,
+            cpu_seconds=self.cpu_seconds + cost.cpu_seconds,
+            wall_seconds=self.wall_seconds + cost.wall_seconds,
+            shuffled_bytes=self.shuffled_bytes + cost.shuffled_bytes,
+        )
 
 
 @dataclass(frozen=True)

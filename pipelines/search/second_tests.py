@@ -145,12 +145,7 @@ class SecondTests:
             rewritten = [
                 exact.rewrite(part, folder / f"exact-{part.name}", space) for part in rewritten
             ]
-        return rewritten, replace(
-            record,
-            cpu_seconds=record.cpu_seconds + cost.cpu_seconds,
-            wall_seconds=record.wall_seconds + cost.wall_seconds,
-            shuffled_bytes=record.shuffled_bytes + cost.shuffled_bytes,
-        )
+        return rewritten, record.plus(cost)
 
     def settled(
         self,
@@ -186,15 +181,7 @@ class SecondTests:
             for part in parts
         ]
         fresh = [new for new, old in zip(rewritten, parts, strict=True) if new != old]
-        return (
-            replace(
-                record,
-                cpu_seconds=record.cpu_seconds + cost.cpu_seconds,
-                wall_seconds=record.wall_seconds + cost.wall_seconds,
-            ),
-            rewritten,
-            fresh,
-        )
+        return record.plus(replace(cost, shuffled_bytes=0)), rewritten, fresh
 
     def _changed_within_buckets(
         self, parts: list[StoragePath], ranked: tuple[int, ...], stage: str

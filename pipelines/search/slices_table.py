@@ -29,40 +29,26 @@ if TYPE_CHECKING:
 
 _ROWS_AT_A_TIME = 1 << 15
 
+
+def _fields(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names.split()]
+
+
 SCHEMA = pa.schema(
     [
-        ("slice_id", pa.string()),
-        ("slice", pa.string()),
-        ("predicate", pa.string()),
+        *_fields(pa.string(), "slice_id slice predicate"),
         ("cross_size", pa.int8()),
         ("n", pa.int64()),
         ("share", pa.float64()),
         ("metric", pa.string()),
-        ("value", pa.float64()),
-        ("value_low", pa.float64()),
-        ("value_high", pa.float64()),
-        ("value_error", pa.float64()),
-        ("reference", pa.float64()),
-        ("complement", pa.float64()),
-        ("complement_error", pa.float64()),
-        ("delta", pa.float64()),
-        ("ci_low", pa.float64()),
-        ("ci_high", pa.float64()),
-        ("p_value", pa.float64()),
-        ("q_value", pa.float64()),
+        *_fields(pa.float64(), "value value_low value_high value_error"),
+        *_fields(pa.float64(), "reference complement complement_error"),
+        *_fields(pa.float64(), "delta ci_low ci_high p_value q_value"),
         ("significant", pa.bool_()),
-        ("impact", pa.float64()),
-        ("inconsistency", pa.float64()),
-        ("improved", pa.int64()),
-        ("degraded", pa.int64()),
-        ("label", pa.string()),
-        ("parent", pa.string()),
-        ("test", pa.string()),
-        ("reason", pa.string()),
-        ("finding", pa.int32()),
-        ("singleton_1", pa.int32()),
-        ("singleton_2", pa.int32()),
-        ("singleton_3", pa.int32()),
+        *_fields(pa.float64(), "impact inconsistency"),
+        *_fields(pa.int64(), "improved degraded"),
+        *_fields(pa.string(), "label parent test reason"),
+        *_fields(pa.int32(), "finding singleton_1 singleton_2 singleton_3"),
     ]
 )
 # Slices of more conditions have their first ones in the columns of codes.
