@@ -295,12 +295,3 @@ def _put(before: NDArray[Any], at: IntArray, values: NDArray[Any]) -> NDArray[An
     after = np.array(before)
     after[at] = values
     return after
-
-
-def added(cost: Cost, more: Cost) -> Cost:
-    """Return what both cost."""
-    return Cost(
-        cost.cpu_seconds + more.cpu_seconds,
-        cost.wall_seconds + more.wall_seconds,
-        cost.shuffled_bytes + more.shuffled_bytes,
-    )

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,10 @@ class Cost:
     cpu_seconds: float = 0.0  # of this process and of those that it started
     wall_seconds: float = 0.0
     shuffled_bytes: int = 0  # of tables sent between workers
+
+    def __add__(self, more: Cost) -> Cost:
+        both = zip(astuple(self), astuple(more), strict=True)
+        return Cost(*(one + other for one, other in both))
 
 
 class Engine:

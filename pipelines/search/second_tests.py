@@ -18,7 +18,7 @@ from slicebeam.metrics.significance.outcome_codes import (
     UNVARYING,
 )
 from slicebeam.metrics.testing.multiplicity import adjusted
-from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, added, has_error
+from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, has_error
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
@@ -140,7 +140,7 @@ class SecondTests:
             )
             if groups is not None:
                 exact.refuse(chosen[groups < LEAST_GROUPS], FEW_GROUPS)
-            cost = added(cost, more)
+            cost = cost + more
             space = self.prepared.space
             rewritten = [
                 exact.rewrite(part, folder / f"exact-{part.name}", space) for part in rewritten
