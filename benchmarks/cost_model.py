@@ -3,8 +3,7 @@
     python benchmarks/cost_model.py --copies 1,16,64
 
 Each search runs in this process, on so many copies of the census data of the package. Printed are
-the CPU seconds and bytes that were estimated from the files' footers alone, those that were
-measured, and their ratio. The constants of `slicebeam.pipelines.plan.cost_model` were found like this.
+the CPU seconds that were estimated from a sample, those that were measured, and their ratio.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.plan.dry_run import plan_search
+from slicebeam.pipelines.plan.dry_run import IMPORT_SECONDS, plan_search
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.show.terminal import Terminal
 from tests.planted import planted_triple
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.pipelines.config.search import SearchConfig
+    from slicebeam.pipelines.plan.dry_run import RunPlan
     from slicebeam.pipelines.run.engine import Cost
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -63,18 +62,6 @@ class _Measured(Engine):
         return cost
 
 
-class _Kept(WorkFolder):
-    """Notes how large the work folder is before it is removed."""
-
-    bytes = 0
-
-    def remove(self) -> None:
-        if isinstance(self.path, Path):
-            files = (path for path in self.path.rglob("*") if path.is_file())
-            _Kept.bytes = sum(path.stat().st_size for path in files)
-        super().remove()
-
-
 def copied(copies: int, folder: Path) -> Path:
     """Return the data so many times over, in row groups of a quarter million."""
     path = folder / f"adult{copies}.parquet"
@@ -83,18 +70,12 @@ def copied(copies: int, folder: Path) -> Path:
     return path
 
 
-def measured(config: SearchConfig) -> tuple[float, int, int, dict[str, float]]:
-    """Return CPU seconds, bytes of the work folder, tested slices, and CPU seconds by job."""
-    from slicebeam.pipelines.search import search as module
-
-    module.WorkFolder = _Kept  # type: ignore[misc]
+def measured(config: SearchConfig) -> tuple[float, dict[str, float]]:
+    """Return CPU seconds, and those of each job."""
     begun = time.process_time()
     with _Measured(runner_config("direct", ())) as engine:
-        published = run_search(config, engine, Terminal(quiet=True))
-        costs = engine.costs
-    records = published.changelist.search.iterations
-    tested = sum(record.tested for record in records)
-    return time.process_time() - begun, _Kept.bytes, tested, costs
+        run_search(config, engine, Terminal(quiet=True))
+        return time.process_time() - begun, engine.costs
 
 
 def main() -> None:
@@ -109,10 +90,7 @@ def main() -> None:
         _shapes()
         return
     copies = [int(one) for one in arguments.copies.split(",")]
-    print(
-        "| search | examples | CPU s est. | CPU s | ratio | tested est. | tested | bytes est. | bytes |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| search | examples | CPU s est. | CPU s | ratio |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="slicebeam-") as name:
         folder = Path(name)
         # The first run of a process imports what the others find imported.
@@ -139,7 +117,7 @@ def _shapes() -> None:
             config = search_config(options | {"strategy": "batch", "output": f"{name}/out"})
             with Engine(runner_config("direct", ())) as engine:
                 facts = plan_search(config, engine).facts
-            *_, costs = measured(config)
+            _, costs = measured(config)
             estimated, taken = facts["batch_seconds"], costs["iteration-1"]
             print(
                 f"| {rows:,} | {features} | {facts['conjunctions']:,} | {estimated:.1f} | "
@@ -148,7 +126,7 @@ def _shapes() -> None:
             )
 
 
-def _case(case: str, data: Path, folder: Path) -> tuple[Any, Any]:
+def _case(case: str, data: Path, folder: Path) -> tuple[RunPlan, float]:
     options = dict(_CASES[case])
     used = {value for value in options.values() if isinstance(value, str)}
     if case == "auc":
@@ -169,19 +147,15 @@ def _case(case: str, data: Path, folder: Path) -> tuple[Any, Any]:
     )
     with Engine(runner_config("direct", ())) as engine:
         planned = plan_search(config, engine)
-    return planned, measured(config)
+    return planned, measured(config)[0]
 
 
-def _row(case: str, planned: Any, found: tuple[float, int, int, dict[str, float]]) -> str:
-    from slicebeam.pipelines.plan.cost_model import IMPORT_SECONDS
-
-    seconds, size, tested, _ = found
-    estimated = planned.total.seconds - IMPORT_SECONDS
-    bound = "≤ " if planned.total.is_bound else ""
+def _row(case: str, planned: RunPlan, seconds: float) -> str:
+    estimated = planned.seconds - IMPORT_SECONDS
+    bound = "≤ " if any(job.is_bound for job in planned.jobs) else ""
     return (
         f"| {case} | {planned.facts['rows']:,} | {bound}{estimated:.2f} | {seconds:.2f} | "
-        f"{estimated / seconds:.2f} | {bound}{planned.total.tested:,} | {tested:,} | "
-        f"{bound}{planned.total.written_bytes:,} | {size:,} |"
+        f"{estimated / seconds:.2f} |"
     )
 
 

@@ -116,16 +116,6 @@ class DataflowService:
     def add(self, fault):
         self._faults.append(fault)
 
-    def launch(self, template, name, parameters):
-        """Make a job of a template, as a user of Google's tools would."""
-        where = json.loads(self._stored(template))["environment"]["sdkPipelineOptions"]["options"]
-        address = f"/v1b3/projects/{where['project']}/locations/{where['region']}"
-        self.answer(
-            "POST",
-            f"{address}/templates:launch?gcsPath={template}",
-            {"jobName": name, "parameters": parameters},
-        )
-
     def named(self, part):
         return [job for job in self.jobs if part in job.name]
 
@@ -149,7 +139,6 @@ class DataflowService:
         for wanted, pattern, call in (
             ("POST", r"/jobs", self._create),
             ("GET", r"/jobs", self._list),
-            ("POST", r"/templates:launch", self._launch),
             ("GET", r"/jobs/(?P<id>[^/]+)", self._get),
             ("PUT", r"/jobs/(?P<id>[^/]+)", self._update),
             ("GET", r"/jobs/(?P<id>[^/]+)/messages", self._messages),
@@ -174,18 +163,6 @@ class DataflowService:
         self.jobs.append(job)
         threading.Thread(target=self._work, args=(job,), daemon=True).start()
         return job.resource()
-
-    def _launch(self, place, query, body):
-        template = json.loads(self._stored(query.get("gcsPath") or query["gcs_path"]))
-        options = template["environment"]["sdkPipelineOptions"]["options"]
-        options.update(body.get("parameters", {}))
-        created = self._create(place, {}, {**template, "name": body["jobName"]})
-        return {"job": created}
-
-    def _stored(self, uri):
-        with _storage(self._environment) as client:
-            bucket, _, name = uri.removeprefix("gs://").partition("/")
-            return bytes(client.bucket(bucket).blob(name).download_as_bytes())
 
     def _list(self, place, query, _body):
         found = [
@@ -393,7 +370,6 @@ def dataflow_service(environment):
 def run_staged(options):
     """Run the staged pipeline that options name, and return its counts."""
     from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.options.value_provider import RuntimeValueProvider
     from apache_beam.portability import python_urns
     from apache_beam.portability.api import beam_runner_api_pb2
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
@@ -405,8 +381,6 @@ def run_staged(options):
     for environment in graph.components.environments.values():
         environment.Clear()
         environment.urn = python_urns.EMBEDDED_PYTHON
-    # As Beam's worker does it, for the parameters of templates.
-    RuntimeValueProvider.set_runtime_options(options)
     result = FnApiRunner().run_via_runner_api(graph, PipelineOptions([]))
     result.wait_until_finish()
     counts = {}

@@ -45,7 +45,8 @@ NOT_RUN = {
     "pip install": INSTALLS,
     "slicebeam search --data 's3://bucket/": CLOUD,
     "slicebeam search --data 'gs://bucket/": CLOUD,
-    "gcloud dataflow jobs run": CLOUD,
+    "gcloud ": CLOUD,
+    "podman build": CLOUD,
     "python -m slicebeam.runner_configs.local_cluster": CLUSTER,
     "slicebeam search … --runner-config flink": CLUSTER,
     "slicebeam search --data pipelines/demo_data/adult_scored.parquet --label income "

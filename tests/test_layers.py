@@ -63,7 +63,6 @@ ORDER = (
     "pipelines/attribution",
     "pipelines/define",
     "pipelines/shift",
-    "pipelines/single_job",
     "pipelines/plan",
     "pipelines/show",
     "pipelines/page",

@@ -29,13 +29,11 @@ from slicebeam.pipelines.adaptive.scoring import refuse_missing_models, scorable
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS, TOPICS, gate_of_topics, with_topics
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.adaptive.tree_files import read_tree
-from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_check
+from slicebeam.pipelines.check.check import prepare_check
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.search.earlier_run import earlier_run
-from slicebeam.pipelines.search.report_order import given_order
-from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
 from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path
 
@@ -136,13 +134,7 @@ def _published(
         return with_topics(document, config, scored, topics_in_tree)
 
     steps = Steps(
-        prepare_check,
-        GivenIterations,
-        collect_given,
-        given_names,
-        given_order,
-        ExtraOutputs((TESTS, TOPICS), publish),
-        judge=gate_of_topics,
+        prepare_check, further=ExtraOutputs((TESTS, TOPICS), publish), judge=gate_of_topics
     )
     earlier = earlier_run(check)
     return run_steps(check, steps, engine, observer, earlier, fail_on=config.fail_on)

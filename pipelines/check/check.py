@@ -5,11 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.metrics.registry import statistic_space
@@ -31,27 +26,22 @@ from slicebeam.pipelines.prepare.value_slices import value_slices
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
-from slicebeam.pipelines.search.iteration_records import SearchResult
-from slicebeam.pipelines.search.iterations import Iterations
-from slicebeam.pipelines.search.report_order import given_order
-from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import Steps, run_steps
-from slicebeam.pipelines.search.slice_counter import parts_of
-from slicebeam.pipelines.search.slices_table import SliceNames
-from slicebeam.transforms.count.significance import part_column
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from slicebeam.metrics.counting.lattice import Keys
+    from typing_extensions import Unpack
+
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.given_slices import GivenSlices, WantedSlices
+    from slicebeam.pipelines.prepare.given_slices import WantedSlices
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.discovery.embed_examples import ExampleSplit
     from slicebeam.transforms.encode.sources import Source
@@ -61,44 +51,12 @@ _SLICES_PER_COLUMN = 4
 
 
 def run_check(
-    config: CheckConfig,
-    engine: Engine,
-    observer: SearchObserver,
-    *,
-    resume: bool = False,
-    explained_slice: str | None = None,
-    fail_on: str | None = None,
+    config: CheckConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
 ) -> Published:
-    """Test the given slices and publish what was found.
-
-    All of them are one family: the correction counts those that are large enough to be tested.
-
-    Raises
-    ------
-    InputError
-        The options, the slices or the data are wrong.
-    EngineError
-        The engine or the storage failed; what is finished stays in the work folder.
-    """
-    steps = Steps(
-        prepare_check,
-        GivenIterations,
-        collect_given,
-        given_names,
-        given_order,
-        validate=validation if config.eval_config is not None else None,
-    )
-    earlier = earlier_run(config)
-    return run_steps(
-        config,
-        steps,
-        engine,
-        observer,
-        earlier,
-        resume=resume,
-        explained_slice=explained_slice,
-        fail_on=fail_on,
-    )
+    """Test the given slices, which are one family for the correction, and publish the result."""
+    judges = validation if config.eval_config is not None else None
+    steps = Steps(prepare_check, validate=judges)
+    return run_steps(config, steps, engine, observer, earlier_run(config), **how)
 
 
 def prepare_check(
@@ -141,10 +99,8 @@ def prepare_given(
 ) -> EncodedDataset:
     """Write encoded shards that say in which of the wanted slices an example is.
 
-    Parameters
-    ----------
-    known : the document that they are from; None for a file
-    split : the examples that shaped the components that slices are about, which are left out
+    ``known``: the document that they are from; None for a file. ``split``: the examples that shaped
+    the components that slices are about, which are left out.
     """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
@@ -184,12 +140,7 @@ def prepare_given(
 
 
 def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
-    """Return what slices ask of examples besides the columns of the data.
-
-    Parameters
-    ----------
-    own : columns of the data that are not components, whatever their names
-    """
+    """Return what slices ask of examples besides the columns of the data."""
     definitions = {
         one.column: one.definition for one in wanted.slices if one.definition is not None
     }
@@ -234,63 +185,3 @@ def with_own_columns(
         lambda fields: fields.chunked(config, source),
         split if wishes.clusters else None,
     )
-
-
-class GivenIterations(Iterations):
-    """Counts and tests all given slices in one iteration, including those too small to test."""
-
-    def search(self) -> SearchResult:
-        """Count and test the slices."""
-        lattice = self.prepared.lattice
-        keys = lattice.singleton_keys()
-        none = np.zeros(keys.size, np.int64)
-        planned = plan_listed(keys, none, none, lattice, self.counter.budget)
-        parts, record = self._count(planned, keys.size, None, 0)
-        tested = 0
-        for batch in parts_of(parts):
-            tested += int(np.count_nonzero(~np.isnan(part_column(batch, "p", 0))))
-        family = (tested,)
-        parts, record = self.second_tests.resampled(parts, family, record)
-        self.parts += parts
-        record, self.parts, _ = self.second_tests.settled(self.parts, family, record, is_all=True)
-        called = self.second_tests.called(self.parts, 0, family, 1.0) if parts else []
-        self._note(record, sum(keys.size for keys in called))
-        return self._searched("given", "exhausted", family, family)
-
-
-class GivenNames(SliceNames):
-    """The identity, the text and the predicate of given slices, as a search would call them.
-
-    A slice that no predicate describes has the identity and the text of its document.
-
-    Parameters
-    ----------
-    lattice : in which each slice is a singleton
-    """
-
-    def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
-        super().__init__(lattice, ())
-        slices, wanted = given.membership.predicates, given.wanted.slices
-        # Of a conjunction the sum of its conditions' identities is hashed.
-        sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
-        json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
-        self._hashes = np.array([0, *sums], np.uint64)
-        self._texts = pa.array([None, *given.texts], pa.string())
-        self._json = pa.array([None, *json], pa.string())
-        self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
-
-    def ids(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.ids`."""
-        return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
-
-    def predicates(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.predicates`; null where no predicate describes the slice."""
-        is_own = self._own.take(pa.array(keys)).is_valid()
-        return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
-
-
-def given_names(prepared: EncodedDataset) -> SliceNames:
-    """Return the names of the slices of a check."""
-    if prepared.given is None:
-        raise TypeError("a check without slices")
-    return GivenNames(prepared.lattice, prepared.given)

@@ -87,10 +87,6 @@ def measured(
     """Return the EvalConfig's metrics on its slices, all examples first.
 
     A slice of fewer examples than ``min_slice_size`` has no values.
-
-    Parameters
-    ----------
-    found : what TFMA computed, by slice and metric
     """
     if prepared.given is None:
         raise TypeError("a check without slices")

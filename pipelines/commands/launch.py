@@ -135,16 +135,8 @@ def launch(
             raise OptionError(
                 "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
             )
-        if run_options.dry_run or run_options.single_job or run_options.template is not None:
-            from slicebeam.pipelines.commands.previews import check_preview
-
-            check_preview(config, run_options)
-        if run_options.dry_run or run_options.template is not None:
-            if run_options.page:
-                raise OptionError("--page shows the result of a run, and this one runs nothing")
-            from slicebeam.pipelines.commands.previews import preview
-
-            preview(config, engine, run_options)
+        if run_options.dry_run:
+            _dry_run(config, engine, run_options)
             return 0
         terminal = Terminal(
             quiet=run_options.quiet,
@@ -163,6 +155,20 @@ def launch(
     if events is not None:
         events.published(published)
     return terminal.judged(published.changelist.gate)
+
+
+def _dry_run(config: RunConfig, engine: Engine, run_options: RunOptions) -> None:
+    """Print the plan of a run."""
+    from slicebeam.pipelines.plan.dry_run import plan_of
+    from slicebeam.pipelines.show.terminal_text import harmless
+
+    for name in ("resume", "explain", "page"):
+        if getattr(run_options, name):
+            raise OptionError(f"--{name} has no effect with --dry-run, which runs no job")
+    planned = plan_of(config, engine)
+    if not run_options.quiet or run_options.as_json:
+        said = planned.to_json() if run_options.as_json else planned.to_text()
+        sys.stdout.write(harmless(said) + "\n")
 
 
 def check_run_options(command: Command, run_options: RunOptions) -> None:
@@ -202,24 +208,15 @@ def run_config(
     config: RunConfig, engine: Engine, terminal: Any, run_options: RunOptions
 ) -> Published:
     """Run a configuration and show its result."""
-    from slicebeam.pipelines.config.search import SearchConfig
-
     try:
-        if run_options.single_job and isinstance(config, SearchConfig):
-            from slicebeam.pipelines.single_job.single_job import run_single_job
-
-            published = run_single_job(
-                config, engine, terminal, resume=run_options.resume, fail_on=run_options.fail_on
-            )
-        else:
-            published = COMMANDS[config.command].run(
-                config,
-                engine,
-                terminal,
-                resume=run_options.resume,
-                explained_slice=run_options.explain,
-                fail_on=run_options.fail_on,
-            )
+        published = COMMANDS[config.command].run(
+            config,
+            engine,
+            terminal,
+            resume=run_options.resume,
+            explained_slice=run_options.explain,
+            fail_on=run_options.fail_on,
+        )
     finally:
         terminal.stop()
     terminal.result(published)

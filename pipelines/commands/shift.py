@@ -21,7 +21,7 @@ def launch_shift(
     options: Mapping[str, Any], run_options: RunOptions, events: EventLog | None
 ) -> int:
     """Run a shift, a plan of one or a measurement, show it, and return the exit code."""
-    for name in ("explain", "single_job", "template", "dry_run"):
+    for name in ("explain", "dry_run"):
         if getattr(run_options, name):
             flag = "--" + name.replace("_", "-")
             instead = "; --plan estimates the cost" if name == "dry_run" else ""

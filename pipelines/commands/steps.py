@@ -19,7 +19,7 @@ from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.option_fields import flagged
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
-from slicebeam.pipelines.run.run_marker import OtherRunError
+from slicebeam.pipelines.run.work_folder import OtherRunError
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 from slicebeam.transforms.storage.storage import storage_path
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.common import DataConfig
 
 _FLAG = re.compile(r"--([a-z-]+)")
-_PREVIEWS = ("dry_run", "template")
 
 
 @dataclass
@@ -108,8 +107,8 @@ def _checked(
     above = {name: getattr(common, name) for name in common.model_fields_set if name in known}
     try:
         given = {**above, **step.run_options, **wanted}
-        for name in [*_PREVIEWS, *step.run_options]:
-            if (name in _PREVIEWS and given.get(name)) or (
+        for name in ["dry_run", *step.run_options]:
+            if (name == "dry_run" and given.get(name)) or (
                 name in step.run_options and name not in known
             ):
                 flag = f"--{name.replace('_', '-')}"

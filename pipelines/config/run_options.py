@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from slicebeam.pipelines.config.option_fields import FOLDER, Option, Options
+from slicebeam.pipelines.config.option_fields import Option, Options
 
 LOG_FORMATS = ("text", "json")
 # What is printed of the slices.
@@ -102,24 +102,6 @@ class RunOptions(Display):
             in_python=False,
         ),
     ] = False
-    single_job: Annotated[
-        bool,
-        Option(
-            "Submit the search as one job, which publishes even if this command ends (batch only).",
-            "Engine",
-            in_python=False,
-        ),
-    ] = False
-    template: Annotated[
-        str | None,
-        Option(
-            "Write a classic Dataflow template of the search (batch only) instead of running it: "
-            "to a gs:// folder, or to a local one for inspection.",
-            "Engine",
-            metavar=FOLDER,
-            in_python=False,
-        ),
-    ] = None
     allow_http: AllowHttp = False
 
 
@@ -132,13 +114,11 @@ class SearchRunOptions(RunOptions):
 class CheckRunOptions(RunOptions):
     """Those of ``slicebeam check``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"single_job", "template"})
-
 
 class DiscoverRunOptions(RunOptions):
     """Those of ``slicebeam discover``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run", "single_job", "template"})
+    without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run"})
 
     fail_on: Annotated[
         str | None,
@@ -154,9 +134,7 @@ class DiscoverRunOptions(RunOptions):
 class ShiftRunOptions(RunOptions):
     """Those of ``slicebeam shift``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"explain", "dry_run", "single_job", "template"}
-    )
+    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "dry_run"})
 
     as_json: Annotated[
         bool,
@@ -190,6 +168,4 @@ class ShiftRunOptions(RunOptions):
 class FileRunOptions(RunOptions):
     """Those of ``slicebeam run``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"explain", "fail_on", "single_job", "template"}
-    )
+    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "fail_on"})

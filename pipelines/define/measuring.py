@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.rules import slice_id_of
-from slicebeam.pipelines.check.check import GivenIterations, given_names, prepare_given, wishes_of
+from slicebeam.pipelines.check.check import prepare_given, wishes_of
 from slicebeam.pipelines.config.check import CheckConfig, taken_over
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
@@ -21,8 +21,6 @@ from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
-from slicebeam.pipelines.search.report_order import given_order
-from slicebeam.pipelines.search.results import collect_given
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.pipelines.search.search_observer import SilentObserver
 from slicebeam.transforms.discovery.embed_examples import ExampleSplit
@@ -85,7 +83,7 @@ def measured(
     wanted = _wanted(known, definitions)
     with _check(known, data, runner_config, runner_option) as (config, engine, split):
         prepare = partial(_prepared, wanted=wanted, known=known, split=split)
-        steps = Steps(prepare, GivenIterations, collect_given, given_names, given_order)
+        steps = Steps(prepare)
         published = run_steps(config, steps, engine, SilentObserver())
     found = {one.slice_id: one for one in published.changelist.slices}
     return [

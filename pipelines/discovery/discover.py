@@ -14,13 +14,13 @@ from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_memb
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
 from slicebeam.pipelines.run.published import Published
-from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.report_order import joined, said_by
-from slicebeam.pipelines.search.results import collect
-from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps, searched_names
+from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from typing_extensions import Unpack
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -30,44 +30,17 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
+    from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.search_observer import SearchObserver
 
 
 def run_discovery(
-    config: DiscoverConfig,
-    engine: Engine,
-    observer: SearchObserver,
-    *,
-    resume: bool = False,
-    explained_slice: str | None = None,
-    fail_on: str | None = None,
+    config: DiscoverConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
 ) -> Published:
-    """Discover slices and publish what was found.
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong.
-    EngineError
-        The engine, the storage or what embeds texts failed; what is finished stays in the work folder.
-    """
-    steps = Steps(
-        prepare_discovery,
-        Iterations,
-        collect,
-        searched_names,
-        discovery_order,
-        ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further),
-    )
-    return run_steps(
-        config,
-        steps,
-        engine,
-        observer,
-        resume=resume,
-        explained_slice=explained_slice,
-        fail_on=fail_on,
-    )
+    """Discover slices and publish what was found."""
+    outputs = ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further)
+    steps = Steps(prepare_discovery, discovery_order, outputs)
+    return run_steps(config, steps, engine, observer, **how)
 
 
 def further(
@@ -89,7 +62,7 @@ def further(
     return with_discovery(config, prepared, changelist, work, engine)
 
 
-def discovery_order(results: Results, config: DiscoverConfig) -> Reported:  # noqa: ARG001  (as all orders)
+def discovery_order(results: Results) -> Reported:
     """Return the slices to report, of each metric those first that surely changed most.
 
     These are the significant slices that say more than those above them, each set of examples once,

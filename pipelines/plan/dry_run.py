@@ -1,77 +1,55 @@
-"""``--dry-run``: the jobs that a search would submit, their options and their cost.
-
-Nothing is submitted or written, and only `read_shape` reads data.
-"""
+"""``--dry-run``: what a run would do, and what it would take; nothing is submitted or written."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
+from math import comb
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
+import numpy as np
 
+from slicebeam.metrics.counting.counting import Resampling
+from slicebeam.metrics.counting.counting_plan import TABLE_ROW, TABLE_UNIT, plan_all, plan_listed
+from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
-from slicebeam.pipelines.plan.cost_model import (
-    IMPORT_SECONDS,
-    OWN_SECONDS,
-    Shape,
-    estimate,
-    estimate_given,
-    totals,
-)
-from slicebeam.pipelines.plan.data_shape import (
-    ColumnShape,
-    column_shapes,
-    read_shape,
-    shape_of_domain,
-)
-from slicebeam.pipelines.plan.job_steps import steps_of
+from slicebeam.pipelines.config.check import CheckConfig
+from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.plan.data_sample import DataSample, read_sample
 from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
-from slicebeam.pipelines.search.batch_cost import batch_cost
+from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_NUMBER, SECONDS_PER_ROW
+from slicebeam.pipelines.prepare.source import SECONDS_PER_BYTE, SECONDS_PER_VALUE
+from slicebeam.pipelines.search.batch_cost import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.search.search import compared
-from slicebeam.pipelines.single_job.single_job import (
-    SearchPart,
-    SingleJobSearch,
-    check_single_job,
-    stages_of,
-)
+from slicebeam.pipelines.search.slice_counter import counting_budget
+from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.tfma.found_metrics import cost_lines
-from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, WorkItem
-from slicebeam.transforms.count.significance import BlockTest, write_p_values
-from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet
-from slicebeam.transforms.encode.extract_slice_keys import (
-    Encoding,
-    ExtractPredictions,
-    ReadExamples,
-    encode_chunk,
-)
-from slicebeam.transforms.encode.learn_domains import DomainOptions, learn_domains
-from slicebeam.transforms.encode.shards import Scaling
-from slicebeam.transforms.storage.files import expand_paths, file_format
+from slicebeam.transforms.encode.extract_slice_keys import Encoding
+from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from slicebeam.metrics.counting.lattice import Lattice
+    from slicebeam.metrics.counting.counting_plan import Budget
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.pipelines.config.check import CheckConfig
-    from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.plan.cost_model import StageCost
-    from slicebeam.pipelines.plan.data_shape import DataShape
     from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.transforms.encode.domains import FeatureDomain
     from slicebeam.transforms.encode.extract_predictions import Outcome, Side
     from slicebeam.transforms.storage.storage import StoragePath
 
 # What stands in names for what distinguishes runs.
 RUN = "RUN"
+# CPU seconds of imports, and of the driver's own work.
+IMPORT_SECONDS, _OWN_SECONDS = 1.5, 0.5
+# Of an example, to work out which of the listed slices are the same, and what distinguishes them.
+# And of each metric of a tested slice, to adjust and write it.
+_DESCRIBE_ROW, _DESCRIBE_SLICE = 2e-6, 4e-6
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _CAUTION = (
     "from constants measured in process, accurate to a factor of two or three; the cost of "
@@ -81,124 +59,80 @@ _CAUTION = (
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job that would be sent.
+    """A job that would be sent."""
 
-    Attributes
-    ----------
-    name : with ``RUN`` for what distinguishes runs
-    is_sent : whether it goes to the engine; a small one is done in the process of the run
-    steps : of its graph, a line each
-    """
-
-    name: str
-    is_sent: bool
-    steps: tuple[str, ...]
-    costs: StageCost
+    name: str  # with ``RUN`` for what distinguishes runs
+    stage: str
+    sent: bool  # whether it goes to the engine; a small one is done in the process of the run
+    seconds: float  # of CPU; a bound where the candidates depend on earlier results
+    candidates: int = 0
+    is_bound: bool = False
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run would do.
-
-    Attributes
-    ----------
-    options : of Beam, that each job is sent with
-    """
+    """What a run would do."""
 
     engine: str
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # of Beam, that each job is sent with
     facts: dict[str, Any]
     jobs: tuple[PlannedJob, ...]
-    rest: tuple[StageCost, ...]
-    total: StageCost
+    rest: float  # CPU seconds of the work of the process of the run
 
     @property
-    def sent(self) -> int:
-        """How many jobs go to the engine."""
-        return sum(job.is_sent for job in self.jobs)
-
-    @property
-    def iterations(self) -> int:
-        """How many iterations there are, at most."""
-        return sum(job.costs.stage.startswith("iteration-") for job in self.jobs) or 1
+    def seconds(self) -> float:
+        """CPU seconds of all."""
+        return sum(job.seconds for job in self.jobs) + self.rest
 
     def to_json(self) -> str:
         """Return all of it as JSON."""
-        return json.dumps(
-            {
-                "engine": self.engine,
-                "options": self.options,
-                **self.facts,
-                "jobs": [
-                    {"name": job.name, "sent": job.is_sent, "steps": job.steps, **asdict(job.costs)}
-                    for job in self.jobs
-                ],
-                "rest": [asdict(one) for one in self.rest],
-                "estimate": {
-                    "jobs": self.sent,
-                    "iterations": self.iterations,
-                    "vcpu_hours": self.total.seconds / 3600,
-                    "cpu_seconds": self.total.seconds,
-                    "shuffled_bytes": self.total.shuffled_bytes,
-                    "work_folder_bytes": self.total.written_bytes,
-                    "is_bound": self.total.is_bound,
-                },
-            },
-            indent=1,
-        )
+        estimate = {
+            "jobs": sum(job.sent for job in self.jobs),
+            "iterations": sum(job.candidates > 0 for job in self.jobs),
+            "vcpu_hours": self.seconds / 3600,
+            "cpu_seconds": self.seconds,
+            "is_bound": any(job.is_bound for job in self.jobs),
+        }
+        jobs = [asdict(job) for job in self.jobs]
+        about = {"engine": self.engine, "options": self.options, **self.facts}
+        return json.dumps({**about, "jobs": jobs, "estimate": estimate}, indent=1)
 
     def to_text(self) -> str:
         """Return it for a reader."""
-        facts, about = self.facts, "at most" if self.total.is_bound else "about"
-        guessed = "guessed" if facts["is_guessed"] else "known"
+        facts = self.facts
         rows = f"{facts['rows']:,}" + (" or so" if facts["is_sampled"] else "")
-        data = (
-            f"{rows} examples, {_bytes(facts['bytes'])} in {_many(facts['files'], 'file')}; "
-            f"{facts['features']} features with {facts['singletons']} predicates ({guessed})"
-        )
-        conjunctions = f"{facts['conjunctions']:,} conjunctions of up to {facts['max_cross_size']}"
+        size = f"{_bytes(facts['bytes'])} in {counted(facts['files'], 'file')}"
+        features = f"{facts['features']} features with {facts['singletons']} predicates"
+        guessed = "guessed from a sample" if facts["is_guessed"] else "known"
         lines = [
             "nothing is submitted: this is what would run",
             f"engine: {self.engine}",
-            f"data: {data}",
-            f"check: {facts['conjunctions']:,} given slices"
-            if facts["strategy"] == "given"
-            else f"search: {facts['strategy']}, {conjunctions} predicates; counting and testing all "
-            f"of them takes about {facts['batch_seconds']:.3g} s of CPU",
+            f"data: {rows} examples, {size}; {features} ({guessed})",
         ]
+        if facts["strategy"] == "given":
+            lines.append(f"check: {facts['conjunctions']:,} given slices")
+        else:
+            lines.append(
+                f"search: {facts['strategy']}, {facts['conjunctions']:,} conjunctions of up to "
+                f"{facts['max_cross_size']} predicates; counting and testing all of them takes "
+                f"about {facts['batch_seconds']:.3g} s of CPU"
+            )
         for job in self.jobs:
-            where = "on the engine" if job.is_sent else "in this process, because it is small"
-            lines += ["", f"job {job.name}: {where}; {_costs(job.costs)}"]
-            lines += [f"  {step}" for step in job.steps]
-        if self.rest:
-            lines.append("")
-            lines += [f"{one.stage}: {_costs(one)}" for one in self.rest]
+            where = "on the engine" if job.sent else "in this process, because it is small"
+            of_these = f", {job.candidates:,} conjunctions" if job.candidates else ""
+            lines.append(f"job {job.name}: {where}; {_seconds(job)}{of_these}")
         if self.options:
             lines += ["", "options of each job:", *(f"  {option}" for option in self.options)]
-        total = self.total
-        costs = (
-            f"{total.seconds / 3600:.3g} vCPU-hours, {_bytes(total.shuffled_bytes)} shuffled, "
-            f"{_bytes(total.written_bytes)} in the work folder"
-        )
-        counts = f"{_many(self.iterations, 'iteration')}, {_many(self.sent, 'job')} on the engine"
-        lines += ["", f"estimate: {about} {costs}; {counts}", _CAUTION]
+        about = "at most" if any(job.is_bound for job in self.jobs) else "about"
+        sent = counted(sum(job.sent for job in self.jobs), "job")
+        hours = f"{self.seconds:.3g} s of CPU ({self.seconds / 3600:.3g} vCPU-hours)"
+        lines += ["", f"estimate: {about} {hours}; {sent} on the engine", _CAUTION]
         lines += [f"not included: {one}" for one in facts["not_estimated"]]
         return "\n".join(lines)
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
-
-
-def _costs(cost: StageCost) -> str:
-    parts = [f"{'at most' if cost.is_bound else 'about'} {cost.seconds:.3g} s of CPU"]
-    if cost.candidates:
-        parts.append(f"{cost.candidates:,} conjunctions, {cost.tested:,} tested")
-    if cost.shuffled_bytes:
-        parts.append(f"{_bytes(cost.shuffled_bytes)} shuffled")
-    if cost.written_bytes:
-        parts.append(f"{_bytes(cost.written_bytes)} written")
-    return ", ".join(parts)
+def _seconds(job: PlannedJob) -> str:
+    return f"{'at most' if job.is_bound else 'about'} {job.seconds:.3g} s of CPU"
 
 
 def _bytes(size: float) -> str:
@@ -213,229 +147,197 @@ def _bytes(size: float) -> str:
     return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
-def plan_search(config: SearchConfig, engine: Engine, *, single_job: bool = False) -> RunPlan:
-    """Return the plan of a search.
+def plan_of(config: RunConfig, engine: Engine) -> RunPlan:
+    """Return the plan of a search or a check."""
+    if isinstance(config, SearchConfig):
+        return plan_search(config, engine)
+    if isinstance(config, CheckConfig):
+        return plan_check(config, engine)
+    raise TypeError(f"nothing is known of {config.command}")
 
-    Raises
-    ------
-    InputError
-        The options or the data are wrong, as far as its schema shows.
-    """
-    if single_job:
-        config = check_single_job(config)
+
+def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
+    """Return the plan of a search."""
     config, _ = compared(config)
-    looked = _look(config, engine)
-    known = looked.known
-    features = choose_features(config, known.source, looked.outcome)
+    inputs = _inspect(config, engine)
+    sample = inputs.sample
+    features = choose_features(config, sample.source, inputs.outcome)
+    known: dict[str, FeatureDomain] = {}
     learned = features
     if config.domains:
-        given = given_domains(config.domains, known.source, features, config.domains_option)
+        given = given_domains(config.domains, sample.source, features, config.domains_option)
         # What is new in this data is not known before it is read.
-        columns = {name: shape_of_domain(one.domain) for name, one in given.domains.items()}
-        columns |= column_shapes(
-            known, given.learned, bins=config.bins, top_values=config.top_values
-        )
-        learned = list(given.features)
-    else:
-        columns = column_shapes(known, features, bins=config.bins, top_values=config.top_values)
-    if not columns:
+        known = {name: one.domain for name, one in given.domains.items()}
+        features, learned = [*given.domains, *given.learned], list(given.learned)
+    domains = known | sample.domains(learned, bins=config.bins, top_values=config.top_values)
+    if not domains:
         raise InputError("no feature is left to slice by; --features names the columns to use")
-    encoding = looked.encoding(config, features)
-    shape = looked.shape(tuple(columns.values()), len(learned), {*columns, *encoding.columns()})
-    lattice = shape.lattice(config.max_cross_size)
-    costs = estimate(config, shape, engine.workers)
-    batch = batch_cost(config, lattice, shape.space, shape.rows)
+    lattice = Lattice(
+        tuple(domain.size for domain in domains.values()),
+        min(config.max_cross_size, len(domains)),
+        tuple(domain.kind == "list" for domain in domains.values()),
+    )
+    batch = batch_cost(config, lattice, inputs.space, sample.rows)
+    strategy = config.resolved_strategy(lattice.space(), batch_fits=batch.fits)
     facts = {
-        "features": len(columns),
+        "features": len(domains),
         "singletons": lattice.singletons,
         "is_guessed": not config.domains,
-        "strategy": config.resolved_strategy(lattice.space(), batch_fits=batch.fits),
+        "strategy": strategy,
         "batch_seconds": batch.seconds,
         "conjunctions": lattice.space(),
         "max_cross_size": lattice.max_cross_size,
     }
-    if single_job:
-        part = SearchPart(config, engine.name, engine.workers, stages_of(config))
-        steps = steps_of(lambda pipeline: pipeline | "Search" >> SingleJobSearch(part))
-        whole = replace(totals(costs), stage="search")
-        job = PlannedJob(_name(engine, "search"), True, steps, whole)
-        return _planned(engine, looked, facts, [job], [], costs)
-    options = DomainOptions(config.bins, config.top_values, frozenset(), config.memory)
-    learn = learn_domains(known.source, learned, options, looked.work / "domains")
-    built = _jobs(config, looked, encoding, lattice)
-    built["domains"] = lambda pipeline: pipeline | "Learn domains" >> learn
-    return _planned(engine, looked, facts, *_split(engine, costs, built), costs)
+    jobs = inputs.reading(len(features), {*domains, *inputs.columns(features)})
+    budget = inputs.budget()
+    if strategy == "batch":
+        planned = sum(unit.seconds for unit in plan_all(lattice, budget))
+        sent = engine.sends(planned)
+        jobs.append(inputs.job("iteration-1", batch.seconds, lattice.space(), sent=sent))
+        return inputs.plan(facts, jobs, batch.tested)
+    later = list(_iterations(config, inputs, lattice, budget, strategy))
+    return inputs.plan(facts, [*jobs, *later], sum(job.candidates for job in later))
 
 
 def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
-    """Return the plan of a check.
-
-    Raises
-    ------
-    InputError
-        The options, the slices or the data are wrong, as far as its schema shows.
-    """
+    """Return the plan of a check."""
     if config.eval_config is not None:
         raise OptionError(
             "--dry-run: the slices of --eval-config depend on values in the data, which a dry "
             "run does not read; leave one out"
         )
-    looked = _look(config, engine)
-    source = looked.known.source
-    given = given_slices(read_given(config.changelist, config.slices), source.schema)
-    features = choose_features(config, source, looked.outcome)
-    encoding = replace(looked.encoding(config, features), given=given.membership)
-    slices = ColumnShape(given.membership.size, has_equal_bins=False, is_list=True)
-    shape = looked.shape((slices,), 0, set(encoding.columns()))
-    costs = estimate_given(config, shape, engine.workers)
+    inputs = _inspect(config, engine)
+    source = inputs.sample.source
+    membership = given_slices(
+        read_given(config.changelist, config.slices), source.schema
+    ).membership
+    features = choose_features(config, source, inputs.outcome)
     facts = {
-        "features": len(given.membership.columns),
-        "singletons": given.membership.size,
+        "features": len(membership.columns),
+        "singletons": membership.size,
         "is_guessed": False,
         "strategy": "given",
-        "conjunctions": given.membership.size,
+        "conjunctions": membership.size,
         "max_cross_size": 1,
     }
-    built = _jobs(config, looked, encoding, shape.lattice(1))
-    return _planned(engine, looked, facts, *_split(engine, costs, built), costs)
+    lattice = Lattice((membership.size,), 1, (True,))
+    keys = lattice.singleton_keys()
+    none = np.zeros(keys.size, np.int64)
+    budget = inputs.budget()
+    planned = sum(unit.seconds for unit in plan_listed(keys, none, none, lattice, budget))
+    tests = keys.size * test_seconds(config)
+    jobs = inputs.reading(0, {*membership.columns, *inputs.columns(features)})
+    jobs.append(inputs.job("iteration-1", planned + tests, keys.size, sent=engine.sends(planned)))
+    return inputs.plan(facts, jobs, keys.size)
+
+
+def _iterations(
+    config: SearchConfig, inputs: _Inputs, lattice: Lattice, budget: Budget, strategy: str
+) -> Iterable[PlannedJob]:
+    """Yield bounds for iterations whose candidates depend on earlier results."""
+    counts = per_level = conjunctions_per_level(lattice)
+    if strategy == "priority":
+        later = sum(per_level[1:])
+        most = min(config.max_candidates or later, later)
+        counts = [per_level[0], *[most] * (config.iterations - 1)]
+    for number, candidates in enumerate(counts, start=1):
+        if candidates:
+            # Each tuple of features that has a candidate is at most one pass over the examples.
+            level = min(number, len(per_level))
+            passes = min(comb(len(lattice.sizes), level), candidates)
+            counting = passes * (budget.rows * budget.sums * TABLE_ROW + TABLE_UNIT)
+            tests = candidates * test_seconds(config)
+            yield inputs.job(f"iteration-{number}", counting + tests, candidates, is_bound=True)
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """The state of a run of any command before its first job."""
+class _Inputs:
+    """Files, schema and options, before any job runs."""
 
-    files: Sequence[str]
+    config: RunConfig
+    engine: Engine
     work: StoragePath
-    known: DataShape
+    sample: DataSample
     outcome: Outcome
     space: StatisticSpace
-    is_resampled: bool
-    tfma_costs: tuple[str, ...]
+    not_estimated: tuple[str, ...]
 
-    def encoding(self, config: RunConfig, features: Sequence[str]) -> Encoding:
-        """Return how examples would be encoded, except for the domains, which no graph shows."""
-        models: tuple[tuple[Side, str | None], ...] = (
-            ("prediction", config.model),
-            ("baseline", config.baseline_model),
+    def columns(self, features: Sequence[str]) -> set[str]:
+        """Return the columns that are read besides those of the slices."""
+        config = self.config
+        # A model itself is not loaded, which would run code: it may read all features.
+        models: dict[Side, tuple[str, ...]] = (
+            {"prediction": tuple(features)} if config.model or config.baseline_model else {}
         )
-        return Encoding(
-            self.known.source,
-            (),
-            self.outcome,
-            self.space,
-            self.work / "shards",
-            config.group or config.example_id,
-            "--group" if config.group else "--example-id",
-            # A model itself is not loaded, which would run code.
-            {side: tuple(features) for side, path in models if path},
-            is_resampled=config.resamples_examples,
+        identity = config.group or config.example_id
+        source, outcome, space = self.sample.source, self.outcome, self.space
+        encoding = Encoding(source, (), outcome, space, self.work, identity, model_columns=models)
+        return set(encoding.columns())
+
+    def budget(self) -> Budget:
+        """Return what a block may hold that is counted."""
+        config = self.config
+        is_resampled = config.is_paper and config.resamples_examples
+        resampling = Resampling(config.used_replicates, config.seed) if is_resampled else None
+        return counting_budget(config, self.space, self.sample.rows, resampling)
+
+    def job(
+        self,
+        stage: str,
+        seconds: float,
+        candidates: int = 0,
+        *,
+        sent: bool | None = None,
+        is_bound: bool = False,
+    ) -> PlannedJob:
+        """Return a job; unless told it is sent where its own seconds are worth it."""
+        name = self.engine.job_name(stage, run=RUN)
+        is_sent = self.engine.sends(seconds) if sent is None else sent
+        return PlannedJob(name, stage, is_sent, seconds, candidates, is_bound)
+
+    def reading(self, learned: int, encoded: set[str]) -> list[PlannedJob]:
+        """Return the jobs before slices are counted."""
+        rows, jobs = self.sample.rows, []
+        if self.sample.is_sampled:
+            jobs.append(self.job("convert", self.sample.bytes * SECONDS_PER_BYTE))
+        if learned:
+            jobs.append(self.job("domains", rows * learned * SECONDS_PER_VALUE))
+        return [*jobs, self.job("encode", rows * len(encoded) * SECONDS_PER_VALUE)]
+
+    def plan(self, facts: dict[str, Any], jobs: Sequence[PlannedJob], tested: int) -> RunPlan:
+        """Return the plan of these jobs."""
+        sample, space = self.sample, self.space
+        # The totals, and what scores, weights and values are scaled by.
+        passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)
+        passes += bool(space.terms and space.comparison == "overall")
+        of_row = passes * SECONDS_PER_ROW + self.config.numbers_rows * SECONDS_PER_NUMBER
+        of_data = {
+            "rows": sample.rows,
+            "bytes": sample.bytes,
+            "files": len(sample.files),
+            "is_sampled": sample.is_sampled,
+            "not_estimated": list(self.not_estimated),
+        }
+        of_slices = tested * len(self.config.metric) * _DESCRIBE_SLICE
+        return RunPlan(
+            self.engine.name,
+            tuple(self.engine.sent_options("STAGE", run=RUN)),
+            of_data | facts,
+            tuple(jobs),
+            IMPORT_SECONDS + _OWN_SECONDS + sample.rows * (of_row + _DESCRIBE_ROW) + of_slices,
         )
 
-    def shape(self, columns: tuple[ColumnShape, ...], learned: int, read: set[str]) -> Shape:
-        """Return the input of the cost model."""
-        converted = 0 if self.known.is_parquet else self.known.bytes
-        return Shape(self.known.rows, learned, len(read), converted, columns, self.space)
 
-
-def _look(config: RunConfig, engine: Engine) -> _Looked:
+def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
     files = expand_paths(config.data)
     work = storage_path(config.work_dir or f"{config.output.rstrip('/')}/_work", "--work-dir")
     engine.check_storage([*files, storage_path(config.output, "--output"), work])
-    known = read_shape(config, files)
-    if known.rows == 0:
+    sample = read_sample(config, files)
+    if sample.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    left_out = list(cost_lines(config, sample.rows))
+    if config.resamples_examples and not config.is_paper:
+        left_out.append("replicates of the slices that turn out to be promising")
     space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
-    is_resampled = config.resamples_examples and not config.is_paper
-    outcome = resolve_outcome(config, known.source)
-    costs = tuple(cost_lines(config, known.rows))
-    return _Looked(files, work, known, outcome, space, is_resampled, costs)
-
-
-def _split(
-    engine: Engine, costs: Sequence[StageCost], built: dict[str, Callable[[Any], Any]]
-) -> tuple[list[PlannedJob], list[StageCost]]:
-    """Return the jobs of the stages that have one, and the other stages."""
-    # Iterations are alike.
-    kinds = {_kind(cost.stage) for cost in costs}
-    steps = {kind: steps_of(build) for kind, build in built.items() if kind in kinds}
-    jobs = [
-        PlannedJob(
-            _name(engine, cost.stage), engine.sends(cost.seconds), steps[_kind(cost.stage)], cost
-        )
-        for cost in costs
-        if _kind(cost.stage) in built
-    ]
-    return jobs, [cost for cost in costs if _kind(cost.stage) not in built]
-
-
-def _planned(
-    engine: Engine,
-    looked: _Looked,
-    facts: dict[str, Any],
-    jobs: list[PlannedJob],
-    rest: list[StageCost],
-    costs: Sequence[StageCost],
-) -> RunPlan:
-    of_data: dict[str, Any] = {
-        "rows": looked.known.rows,
-        "bytes": looked.known.bytes,
-        "files": len(looked.files),
-        "is_sampled": looked.known.is_sampled,
-        "not_estimated": list(looked.tfma_costs),
-    }
-    if looked.is_resampled:
-        of_data["not_estimated"].append("replicates of the slices that turn out to be promising")
-    total = totals(costs)
-    return RunPlan(
-        engine.name,
-        tuple(engine.sent_options("STAGE", run=RUN)),
-        of_data | facts,
-        tuple(jobs),
-        tuple(rest),
-        replace(total, seconds=total.seconds + IMPORT_SECONDS + OWN_SECONDS),
-    )
-
-
-def _name(engine: Engine, stage: str) -> str:
-    return engine.job_name(stage, run=RUN)
-
-
-def _kind(stage: str) -> str:
-    """Return the stage whose graph this one has."""
-    return "iteration" if stage.startswith("iteration-") else stage
-
-
-def _jobs(
-    config: RunConfig, looked: _Looked, encoding: Encoding, lattice: Lattice
-) -> dict[str, Callable[[Any], Any]]:
-    """Return what puts the jobs together that all commands have."""
-    converted = ConvertToParquet(
-        [(path, file_format(path, config.format)) for path in looked.files],
-        Conversion(
-            looked.work / "parquet",
-            config.column_names,
-            config.skip_rows,
-            delimiter=config.delimiter,
-        ),
-    )
-    folder = looked.work / "iteration-1"
-    combined = CombineSliceMetrics(
-        [WorkItem(0, ())], folder / "plan", lattice, Scaling(looked.space), None
-    )
-    test = BlockTest(
-        folder / "plan", "", folder, lattice, looked.space, (), config.used_min_slice_size
-    )
-    return {
-        "convert": lambda pipeline: pipeline | "Convert to Parquet" >> converted,
-        "encode": lambda pipeline: (
-            pipeline
-            | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
-            | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Extract slice keys" >> beam.Map(partial(encode_chunk, encoding))
-        ),
-        "iteration": lambda pipeline: (
-            pipeline
-            | "Combine slice metrics" >> combined
-            | "Test significance" >> beam.Map(partial(write_p_values, test))
-        ),
-    }
+    outcome = resolve_outcome(config, sample.source)
+    return _Inputs(config, engine, work, sample, outcome, space, tuple(left_out))

@@ -138,10 +138,6 @@ def drift_lines(
     large enough to be tested; a share of *other* or *missing* that grew by half, and more than chance
     explains; more values beyond the earlier run's smallest or largest than chance explains. The line
     names the remedy where more than half of the values are *other*, or beyond one end.
-
-    Parameters
-    ----------
-    smallest : examples of a slice that is tested
     """
     lines = [
         f"{name}: a feature in {given.uri}, but not a column of this data; its slices can't be tested."
@@ -172,12 +168,7 @@ def is_carried_on(then: Domain, now: Domain) -> bool:
 
 
 def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
-    """Return why only one of two runs has a predicate.
-
-    Parameters
-    ----------
-    then, now : the domain of its field in the earlier run and in this one
-    """
+    """Return why only one of two runs has a predicate."""
     when = "now" if condition in then.singletons else "then"
     field = repr(condition.field)
     if not is_carried_on(then, now):

@@ -30,21 +30,13 @@ class RepeatedIds:
 class EncodedDataset:
     """The examples, ready to be counted.
 
-    Attributes
-    ----------
-    totals : int64 [raw columns and total terms] the statistics of all examples
-    content : a hash of all examples' codes and measurements, in any order
-    of_all : int64 [columns and total terms] what the metrics know of all examples
-    repeated_ids : ids that several examples have, where they are named and not to be groups
-    models_agree : whether two models are compared that differ on no example
-    given : the slices of a check, which has no domains
-    drift : values in the data that the data of the given domains did not have
-    top_values : how many values of a column were named at most; None if there are no domains
-    lost : features of the given domains that the data has not
-    label_counts : examples by class, alone and with each feature; None if labels are no classes
-    hints : features that look like no property of an example, such as a model's output
-    model_columns : what each model reads, by side
-    within : findings that the examples are within; None for all examples of the data
+    ``repeated_ids``: ids that several examples have, where they are named and not to be groups.
+    ``drift``: values in the data that the data of the given domains did not have. ``top_values``:
+    how many values of a column were named at most; None if there are no domains. ``label_counts``:
+    examples by class, alone and with each feature; None if labels are no classes. ``hints``:
+    features that look like no property of an example, such as a model's output. ``model_columns``:
+    what each model reads, by side. ``within``: findings that the examples are within; None for all
+    examples of the data.
     """
 
     source: Source
@@ -53,17 +45,17 @@ class EncodedDataset:
     left_out: tuple[LeftOutColumn, ...]
     lattice: Lattice
     scaling: Scaling
-    totals: IntArray
+    totals: IntArray  # int64 [raw columns and total terms] the statistics of all examples
     shards: tuple[str, ...]
     labels: tuple[Any, ...]
-    content: int
-    of_all: IntArray
+    content: int  # a hash of all examples' codes and measurements, in any order
+    of_all: IntArray  # int64 [columns and total terms] what the metrics know of all examples
     repeated_ids: RepeatedIds | None = None
-    models_agree: bool = False
-    given: GivenSlices | None = None
+    models_agree: bool = False  # whether two models are compared that differ on no example
+    given: GivenSlices | None = None  # the slices of a check, which has no domains
     drift: tuple[str, ...] = ()
     top_values: int | None = None
-    lost: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  # features of the given domains that the data has not
     label_counts: LabelCounts | None = None
     hints: tuple[ColumnHint, ...] = ()
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)

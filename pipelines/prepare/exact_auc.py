@@ -62,12 +62,7 @@ _MEMBER_SECONDS = 8e-8
 
 
 class ExactAuc:
-    """Counts AUCs from the scores.
-
-    Parameters
-    ----------
-    totals : int64 [raw columns and total terms] of all examples
-    """
+    """Counts AUCs from the scores."""
 
     def __init__(
         self,
@@ -102,15 +97,9 @@ class ExactAuc:
     ) -> tuple[Iterator[CountedWins], Cost]:
         """Count the AUC of slices, except those already counted.
 
-        Parameters
-        ----------
-        keys : int64 [slices]
-        sums : int64 [slices, columns and perhaps more]
-        resampling : replicates of the AUC to count as well
-
-        Returns
-        -------
-        The results, some slices at a time, and what they cost when they were counted.
+        ``keys``: int64 [slices]. ``sums``: int64 [slices, columns and perhaps more].
+        ``resampling``: replicates of the AUC to count as well. Returns the results, some slices at
+        a time, and what they cost when they were counted.
         """
         order = np.argsort(self.lattice.feature_sets(keys)[0], kind="stable")
         keys, sums = keys[order], sums[order]
@@ -191,9 +180,7 @@ def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
 def move_auc(sums: IntArray, side: int, space: StatisticSpace) -> IntArray:
     """Return sums [slices, columns] whose AUC, or change of AUC, is at an end of its bound.
 
-    Parameters
-    ----------
-    side : 1 for the upper end, −1 for the lower one
+    ``side``: 1 for the upper end, −1 for the lower one.
     """
     moved = sums.copy()
     for old in (False, True)[: space.sides]:
@@ -214,13 +201,7 @@ def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
 
 
 def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: StatisticSpace) -> None:
-    """Put exact AUCs in the place of those of buckets.
-
-    Parameters
-    ----------
-    sums : int64 [slices, columns], which are changed
-    at : int64 [counted slices] where these are among the slices
-    """
+    """Put exact AUCs in the place of those of buckets."""
     for side, ranking in enumerate(counted.ranking):
         sums[at, space.ranking_columns(old=side == 1)] = ranking
 
@@ -229,15 +210,11 @@ def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: Stati
 class Exact:
     """The exact AUCs of some slices.
 
-    Attributes
-    ----------
-    keys : int64 [slices], sorted
-    sums : int64 [slices, columns]
-    columns : by name and number of the metric, [slices], those of a part that the AUC decides
+    ``columns``: by name and number of the metric, [slices], those of a part that the AUC decides.
     """
 
-    keys: Keys
-    sums: IntArray
+    keys: Keys  # int64 [slices], sorted
+    sums: IntArray  # int64 [slices, columns]
     columns: dict[tuple[str, int], NDArray[Any]]
 
     @classmethod
@@ -251,16 +228,7 @@ class Exact:
         tests: Sequence[tuple[int, SliceTest]],
         resampling: Resampling | None = None,
     ) -> tuple[Exact, Cost]:
-        """Count slices and test them.
-
-        Parameters
-        ----------
-        keys : int64 [slices], sorted
-        sums : int64 [slices, columns], which are changed
-        of_all : int64 [columns and total terms]
-        tests : of AUC, with the numbers of their metrics
-        resampling : how examples are resampled, where the tests need that
-        """
+        """Count slices and test them."""
         space = counter.space
         of_whole = np.zeros(1)
         if resampling is not None and space.comparison == "overall":
@@ -330,12 +298,3 @@ def _put(before: NDArray[Any], at: IntArray, values: NDArray[Any]) -> NDArray[An
     after = np.array(before)
     after[at] = values
     return after
-
-
-def added(cost: Cost, more: Cost) -> Cost:
-    """Return what both cost."""
-    return Cost(
-        cost.cpu_seconds + more.cpu_seconds,
-        cost.wall_seconds + more.wall_seconds,
-        cost.shuffled_bytes + more.shuffled_bytes,
-    )

@@ -47,13 +47,7 @@ class ColumnHint:
 def feature_hints(
     domains: Sequence[FeatureDomain], labels: LabelCounts | None, rows: int, chosen: Collection[str]
 ) -> tuple[ColumnHint, ...]:
-    """Return the features that look like no property of an example, in their order.
-
-    Parameters
-    ----------
-    labels : the classes by their values; None if labels are no classes
-    chosen : features without hints, because the user named them
-    """
+    """Return the features that look like no property of an example, in their order."""
     tables = labels.tables if labels is not None else (None,) * len(domains)
     return tuple(
         hint

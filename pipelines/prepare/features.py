@@ -68,18 +68,14 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
 class Learned:
     """How the features are cut.
 
-    Attributes
-    ----------
-    drift : what this data holds and that of the given domains did not, a line a column
-    top_values : how many values of a column were named at most
-    lost : features of the given domains that this data has not
+    ``drift``: what this data holds and that of the given domains did not, a line a column.
     """
 
     domains: tuple[FeatureDomain, ...]
     left_out: tuple[LeftOutColumn, ...]
     drift: tuple[str, ...]
-    top_values: int
-    lost: tuple[str, ...] = ()
+    top_values: int  # how many values of a column were named at most
+    lost: tuple[str, ...] = ()  # features of the given domains that this data has not
 
 
 def learn(

@@ -51,25 +51,19 @@ _ROLES += ("baseline_loss", "weight", "group", "example_id")
 class GivenDomains:
     """The domains in an earlier run's ChangeList for the features of this data.
 
-    Attributes
-    ----------
-    domains : by feature, in the order of the features; checked against this data
-    learned : features without a domain, which are learned from this data
-    lost : features of the earlier run that this data lacks
-    reasons : why the earlier run left a column out, by its name
-    top_values : how many values of a column the earlier run named at most; None if unknown
-    option : that named the document: ``--domains`` or ``--since``
+    ``domains``: by feature, in the order of the features; checked against this data.
+    ``top_values``: how many values of a column the earlier run named at most; None if unknown.
     """
 
     uri: str
     examples: int
     domains: dict[str, FrozenDomain]
-    learned: tuple[str, ...]
+    learned: tuple[str, ...]  # features without a domain, which are learned from this data
     left_out: tuple[LeftOutColumn, ...]
-    lost: tuple[str, ...]
-    reasons: dict[str, str]
+    lost: tuple[str, ...]  # features of the earlier run that this data lacks
+    reasons: dict[str, str]  # why the earlier run left a column out, by its name
     top_values: int | None
-    option: str = "--domains"
+    option: str = "--domains"  # that named the document: ``--domains`` or ``--since``
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -80,13 +74,7 @@ class GivenDomains:
 def read_domains_of(
     path: str, option: str = "--domains"
 ) -> tuple[SearchChangeList, dict[str, FeatureDomain]]:
-    """Return the ChangeList of an earlier run, and its domains by feature.
-
-    Raises
-    ------
-    InputError
-        The file is no ChangeList, or its domains are none that a run writes.
-    """
+    """Return the ChangeList of an earlier run, and its domains by feature."""
     document = read_search(path, option, with_slices=False)
     known: dict[str, FeatureDomain] = {}
     for shape in document.dataset.domains:
@@ -106,12 +94,6 @@ def given_domains(
 
     A feature without a domain there is learned from this data if the earlier run would have searched
     it: it was not in that data, or nothing was in it to slice by. Otherwise it is left out.
-
-    Raises
-    ------
-    InputError
-        The file is no ChangeList, its domains are none that a run writes, or a column can't be
-        held against those of its name.
     """
     document, known = read_domains_of(path, option)
     domains: dict[str, FrozenDomain] = {}
@@ -191,14 +173,7 @@ def _held_against(domain: FeatureDomain, kind: pa.DataType, where: str) -> Featu
 
 
 def checked_domain(shape: Domain) -> FeatureDomain:
-    """Return the domain of a document, whose predicates must divide the values as a run's do.
-
-    Raises
-    ------
-    InputError
-        No type of a column, an op that the kind has not, a predicate on another column, a value of
-        another type, a predicate that occurs twice, bins that overlap or are out of order.
-    """
+    """Return the domain of a document, whose predicates must divide the values as a run's do."""
     try:
         kind = arrow_type(shape.data_type)
     except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -41,16 +41,13 @@ _OPTIONS = {"changelist": "--changelist", "file": "--slices", "eval_config": "--
 class SliceRequest:
     """A slice as it was written.
 
-    Attributes
-    ----------
-    predicate : its text, or its conditions; of a slice that no predicate describes, a condition on the
-        column that is derived for it
-    name : the user's name for it; None for its predicate
+    ``predicate``: its text, or its conditions; of a slice that no predicate describes, a condition
+    on the column that is derived for it.
     """
 
     place: str
     predicate: str | tuple[Singleton, ...]
-    name: str | None = None
+    name: str | None = None  # the user's name for it; None for its predicate
     definition: AnyDefinition | None = None
     slice_id: str | None = None
 
@@ -62,32 +59,21 @@ class SliceRequest:
 
 @dataclass(frozen=True)
 class WantedSlices:
-    """The slices given to a check, before the columns are known.
-
-    Attributes
-    ----------
-    changelist_id : of the document; None for a file
-    data : of the document, in which its slices were found; empty for a file
-    """
+    """The slices given to a check, before the columns are known."""
 
     source: Literal["changelist", "file", "eval_config"]
     uri: str
     slices: tuple[SliceRequest, ...]
-    changelist_id: str | None = None
-    data: tuple[str, ...] = ()
+    changelist_id: str | None = None  # of the document; None for a file
+    data: tuple[str, ...] = ()  # of the document, in which its slices were found; empty for a file
 
 
 @dataclass(frozen=True)
 class GivenSlices:
-    """The slices of a check.
-
-    Attributes
-    ----------
-    membership : their conditions; a slice's position is its code
-    """
+    """The slices of a check."""
 
     wanted: WantedSlices
-    membership: SliceMembership
+    membership: SliceMembership  # their conditions; a slice's position is its code
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -138,11 +124,6 @@ def read_slices(uri: str) -> WantedSlices:
     """Return the slices of a YAML file: a list of predicates, or of ``name`` and ``predicate``.
 
     A predicate is a text, or conditions as in a ChangeList: ``{all: [{field, op, value}, …]}``.
-
-    Raises
-    ------
-    InputError
-        It is missing, no YAML, or something in it is not a predicate.
     """
     path = storage_path(uri, "--slices")
     try:
@@ -236,13 +217,7 @@ def _json_value(value: Any) -> Any:
 
 
 def given_slices(wanted: WantedSlices, schema: pa.Schema) -> GivenSlices:
-    """Return the slices with their conditions, after checking that the columns fit them.
-
-    Raises
-    ------
-    InputError
-        A column is missing or has another type; two slices are the same.
-    """
+    """Return the slices with their conditions, after checking that the columns fit them."""
     columns = dict(zip(schema.names, schema.types, strict=True))
     option = _OPTIONS[wanted.source]
     found: dict[int, SliceRequest] = {}

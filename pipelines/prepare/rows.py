@@ -20,10 +20,6 @@ def read_rows(source: Source, rows: IntArray, columns: Sequence[str]) -> pa.Tabl
     """Return columns of the examples at some positions, in the order of the positions.
 
     Only the splits that hold one of them are read.
-
-    Parameters
-    ----------
-    rows : int64 [m], ascending, each once
     """
     pieces = []
     for split in source.splits:

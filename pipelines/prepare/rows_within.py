@@ -31,15 +31,7 @@ _OPTION = "--within-findings"
 
 
 def findings_of(uri: str) -> Within:
-    """Return the findings of a document, without counts.
-
-    Raises
-    ------
-    NoFindingsError
-        It has none.
-    InputError
-        It is missing, or a finding is not a predicate.
-    """
+    """Return the findings of a document, without counts."""
     document = read_search(uri, _OPTION)
     wanted = {one.slice_id for one in document.findings}
     found = [one for one in document.slices if one.slice_id in wanted]
@@ -62,13 +54,7 @@ def findings_of(uri: str) -> Within:
 def read_within(
     source: Source, within: Within, work: WorkFolder, engine: Engine
 ) -> tuple[Source, Within]:
-    """Return the source of the examples in at least one of the slices, and how many they are.
-
-    Raises
-    ------
-    InputError
-        A column of the slices is missing or of another type, or no example is in them.
-    """
+    """Return the source of the examples in at least one of the slices, and how many they are."""
     membership = SliceMembership(
         tuple(
             tuple(Singleton(one.field, one.op, one.value) for one in predicate.all)

@@ -47,18 +47,7 @@ _ROUGH = 0.01
 def scale(
     encoding: Encoding, over: OverShards, facts: Sequence[dict[str, Any]], rows: int
 ) -> Scaling:
-    """Return how the columns of all shards become statistics.
-
-    Parameters
-    ----------
-    over : applies a function to all shards, a group at a time
-    facts : that each shard's writer said of it
-
-    Raises
-    ------
-    InputError
-        There are too many classes to be counted in pairs.
-    """
+    """Return how the columns of all shards become statistics."""
     space = encoding.space
     classes: tuple[Any, ...] = ()
     other: Any = None
@@ -170,12 +159,7 @@ def _with_deviations(
     rows: int,
     sums: Sequence[float],
 ) -> Scaling:
-    """Return the scaling with the deviations that the slices' means are held against.
-
-    Parameters
-    ----------
-    sums : of all terms, then of the weights and of their squares
-    """
+    """Return the scaling with the deviations that the slices' means are held against."""
     space = scaling.space
     centres: dict[str, float] = {}
     edges: dict[str, FloatArray] = {}
@@ -281,12 +265,7 @@ def _histograms(
 
 
 def _places(histogram: IntArray) -> FloatArray:
-    """Return where a score of each bucket stands among all examples of the other class.
-
-    Parameters
-    ----------
-    histogram : int64 [2, buckets] examples of each class
-    """
+    """Return where a score of each bucket stands among all examples of the other class."""
     share = histogram / np.maximum(histogram.sum(axis=1, keepdims=True), 1)
     below = np.cumsum(share, axis=1) - share / 2
     return np.stack([1.0 - below[1], below[0]])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SECONDS_PER_ROW = 2e-8
 LEAST_PASS_SECONDS = 1.0
 # CPU time of distinguishing an example from equal ones.
-_SECONDS_PER_NUMBER = 3e-7
+SECONDS_PER_NUMBER = 3e-7
 # The note of a pass that this process did.
 _HERE = {"plan": "", "facts": {"parts": 1}}
 
@@ -47,7 +47,7 @@ def numbered(
     heaviest: float = 0.0,
 ) -> list[StoragePath]:
     """Return the files with the numbers of examples that have the same hash in a column."""
-    seconds = rows * _SECONDS_PER_NUMBER
+    seconds = rows * SECONDS_PER_NUMBER
     folder = work.folder("ids")
     parts = -(-rows * ROW_BYTES // config.memory)
     if seconds >= LEAST_PASS_SECONDS:
@@ -68,9 +68,7 @@ def pass_over(
 ) -> list[Found]:
     """Return the result of a function for each group, by workers if that is worth a job.
 
-    Parameters
-    ----------
-    has_written : whether all is there that the function writes besides
+    ``has_written``: whether all is there that the function writes besides.
     """
     if engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
         return [function(group) for group in groups]

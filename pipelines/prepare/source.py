@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # CPU time of reading a value and of counting or coding it, measured on a million examples.
 SECONDS_PER_VALUE = 4e-8
 # The same of reading a byte of text, and writing it as Parquet.
-_SECONDS_PER_BYTE = 2e-8
+SECONDS_PER_BYTE = 2e-8
 # Bytes that a column of a chunk takes while it is read and coded, for the size of a chunk.
 _CELL_BYTES = 40
 _SMALLEST_CHUNK = 1024
@@ -58,7 +58,7 @@ def read_source(
             lambda pipeline: pipeline | "Convert to Parquet" >> transform,
             transform.is_written,
             job="convert",
-            seconds=size * _SECONDS_PER_BYTE,
+            seconds=size * SECONDS_PER_BYTE,
             reads_data=True,
         )
         source = converted_source(conversion, files)

@@ -28,13 +28,7 @@ _SECONDS_PER_VALUE = 4e-8
 
 
 def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> WantedSlices:
-    """Return the slices of an EvalConfig that have examples, in the order of its specs.
-
-    Raises
-    ------
-    OptionError
-        A column is unknown, or there are too many slices.
-    """
+    """Return the slices of an EvalConfig that have examples, in the order of its specs."""
     plan = eval_plan(uri)
     found: dict[str, SliceRequest] = {}
     for number, spec in enumerate(plan.specs):

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -33,17 +33,15 @@ __all__ = ["Cost", "Engine", "RunnerConfig", "runner_config", "shipped_configs",
 
 @dataclass(frozen=True)
 class Cost:
-    """What a pipeline run cost.
+    """What a pipeline run cost."""
 
-    Attributes
-    ----------
-    cpu_seconds : of this process and of those that it started
-    shuffled_bytes : of tables sent between workers
-    """
-
-    cpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of this process and of those that it started
     wall_seconds: float = 0.0
-    shuffled_bytes: int = 0
+    shuffled_bytes: int = 0  # of tables sent between workers
+
+    def __add__(self, more: Cost) -> Cost:
+        both = zip(astuple(self), astuple(more), strict=True)
+        return Cost(*(one + other for one, other in both))
 
 
 class Engine:
@@ -77,14 +75,11 @@ class Engine:
     ) -> None:
         """Let processes of the engine write to a file; before the first pipeline.
 
-        Parameters
-        ----------
-        log : path in the work folder; where that is in object storage, a temporary file is used,
-            which stays only where a run fails
-        run_id : what identifies the run in the names of its jobs; else a hash of the log's path and
-            the engine's options
-        resumes : whether an earlier process of this run may have left jobs that still run
-        note : shows the user a line; the log has it too
+        ``log``: path in the work folder; where that is in object storage, a temporary file is used,
+        which stays only where a run fails. ``run_id``: what identifies the run in the names of its
+        jobs; else a hash of the log's path and the engine's options. ``resumes``: whether an
+        earlier process of this run may have left jobs that still run. ``note``: shows the user a
+        line; the log has it too.
         """
         if note is not None:
             self._backend.note = note
@@ -129,13 +124,7 @@ class Engine:
         return seconds is None or seconds >= self._backend.smallest_job_seconds
 
     def check_storage(self, paths: Sequence[object]) -> None:
-        """Refuse paths that the engine's workers cannot see.
-
-        Raises
-        ------
-        InputError
-            One is on this machine, and the workers are not.
-        """
+        """Refuse paths that the engine's workers cannot see."""
         elsewhere = self._backend.runs_on_other_machines()
         if elsewhere is None:
             return
@@ -148,13 +137,7 @@ class Engine:
                 )
 
     def end_earlier(self, stage: str, but: str = "") -> None:
-        """End the jobs that an earlier process of a resumed run left, for a stage.
-
-        Parameters
-        ----------
-        stage : whose jobs are ended, with any plan
-        but : stage and plan whose job may continue
-        """
+        """End the jobs that an earlier process of a resumed run left, for a stage."""
         if self._resumes:
             self._check()
             self._backend.end_earlier(self.job_name(stage), self.job_name(but) if but else "")
@@ -169,16 +152,9 @@ class Engine:
     ) -> Cost:
         """Run the pipeline that ``build`` puts together.
 
-        Parameters
-        ----------
-        stage : short name of what it does, such as ``iteration-2``
-        seconds : estimated work; where it is less than what a job costs on the engine, it is done
-            in this process. None runs on the engine.
-
-        Raises
-        ------
-        SlicebeamError
-            What a worker reported, in its own words; anything else is an `EngineError`.
+        ``stage``: short name of what it does, such as ``iteration-2``. ``seconds``: estimated work;
+        where it is less than what a job costs on the engine, it is done in this process. None runs
+        on the engine.
         """
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
@@ -189,21 +165,11 @@ class Engine:
             raise TypeError("an engine without a result")
         return cost
 
-    def attach(self, stage: str, seconds: float | None = None) -> Cost | None:  # noqa: ARG002
+    def attach(self, stage: str) -> Cost | None:
         """Wait for the job that an earlier process of a resumed run sent for a stage.
 
-        Parameters
-        ----------
-        stage : as given to `run`
-
-        Returns
-        -------
-        What it cost, or None: this run is not resumed, or the engine has no such job, running or done.
-
-        Raises
-        ------
-        SlicebeamError
-            As of `run`.
+        ``stage``: as given to `run`. Returns what it cost, or None: this run is not resumed, or the
+        engine has no such job, running or done.
         """
         if not self._resumes:
             return None

@@ -1,21 +1,22 @@
-"""How the lock of a work folder is kept: as a file, or as an object.
-
-Every step is atomic, whoever else tries the same at the same time.
-"""
+"""The lock of a work folder: the system's own on a file, or a lease as an object in a bucket."""
 
 from __future__ import annotations
 
+import getpass
 import io
+import json
 import os
+import socket
 import time
+import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.run.lock_owner import Owner
+from slicebeam.runner_configs import process_stat
 from slicebeam.transforms.storage.object_stores import VersionConflictError
 from slicebeam.transforms.storage.storage import locked, storage_errors
 
@@ -24,27 +25,109 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import ObjectPath, StoragePath
 
 LOCK = "lock"
-# Seconds in which another process takes a dead run's lock over.
+# Seconds in which a process that takes a lock writes its name.
 _MOMENT = 0.02
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a lock.
+
+    ``machine``: identifies the running system (this boot of it), whatever its host is called; empty
+    where the system does not say.
+    """
+
+    host: str
+    pid: int
+    user: str
+    started: str  # when it took the lock, as an ISO time in UTC, for people to read
+    machine: str
+    processes: str  # identifies the set of process numbers that ``pid`` belongs to
+    begun: str  # when the process was started, since another may get its number afterwards
+    token: str  # identifies this taking of the lock
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        """Return this process as a new owner."""
+        pid = os.getpid()
+        return cls(
+            socket.gethostname(),
+            pid,
+            _user(),
+            datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
+            _machine(),
+            _process_numbers(),
+            process_stat.started(pid) or "",
+            uuid.uuid4().hex,
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Owner | None:
+        """Return the owner that a lock names, None if it names none."""
+        try:
+            fields = json.loads(text)
+            return cls(
+                pid=int(fields["pid"]),
+                **{name: str(fields[name]) for name in cls.__dataclass_fields__ if name != "pid"},
+            )
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def to_json(self, renewals: int = 0) -> bytes:
+        """Return what stands in the lock."""
+        return json.dumps({**asdict(self), "renewals": renewals}).encode()
+
+    def is_here(self) -> bool:
+        """Whether it is, or was, a process of the running system."""
+        return self.machine != "" and self.machine == _machine()
+
+    def lives(self) -> bool | None:
+        """Return whether the process lives, None if that can't be known from here."""
+        if not self.is_here() or self.processes != _process_numbers():
+            return None
+        now = process_stat.started(self.pid)
+        return now is not None and (now == self.begun or "" in (now, self.begun))
+
+    def __str__(self) -> str:
+        return f"{self.user} on {self.host}, process {self.pid}, since {self.started}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A number without a name, as containers have.
+        return f"user {os.getuid()}"
+
+
+def _machine() -> str:
+    """Return what identifies this boot of this machine."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return f"{socket.gethostname()}-{uuid.getnode():x}"
+
+
+def _process_numbers() -> str:
+    """Return what identifies the set of process numbers: containers have their own."""
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  (no path)
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True)
 class Held:
     """The visible state of a lock that another run holds.
 
-    Attributes
-    ----------
-    owner : None if the lock does not say
-    lives : whether the owner lives, None if that can't be known from here
-    age : seconds since its last sign of life by the clock of the storage; below 0 where clocks
-        disagree
-    sign : differs after each sign of life
+    ``age``: seconds since its last sign of life by the clock of the storage; below 0 where clocks
+    disagree.
     """
 
-    owner: Owner | None
-    lives: bool | None
+    owner: Owner | None  # None if the lock does not say
+    lives: bool | None  # whether the owner lives, None if that can't be known from here
     age: float
-    sign: Any
+    sign: Any  # differs after each sign of life
 
 
 class LostLockError(EngineError):
@@ -77,103 +160,63 @@ def lock_file(folder: StoragePath) -> LockFile:
 
 
 class LocalLock:
-    """A lock in a folder of the file system, shared between machines or not.
-
-    The lock is a file that is open and locked (flock) before it appears under its name, and what
-    replaces it is another such file: whoever has the system's lock on the file that bears the name
-    has the work folder. The system ends its lock with the process, however that ends.
-
-    Parameters
-    ----------
-    folder : that is locked
-    """
+    """The system's lock (flock) on a file that names its owner; it ends with the process."""
 
     def __init__(self, folder: Path, owner: Owner) -> None:
         self.path, self.owner = folder / LOCK, owner
-        self._temporary = folder / f".{LOCK}.{owner.token[:8]}"
-        self._own: int | None = None
-        self._seen: int | None = None
+        self._file: int | None = None
 
     def take(self) -> bool:
         """Take the lock where nobody has it, and say whether that was so."""
         with storage_errors(self.path, "write"):
             try:
-                return self._take()
+                file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             except FileNotFoundError:
-                # A run that ended in the meantime removed the folder: it is made again for the next attempt.
+                # A run that ended in the meantime removed the folder: it is made for the next attempt.
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 return False
-
-    def _take(self) -> bool:
-        own = self._written(self._temporary, os.O_TRUNC)
-        try:
-            os.link(self._temporary, self.path)
-        except FileExistsError:
-            os.close(own)
-            return False
-        except OSError:
-            # A file system without links: the name is free, or opening it says so.
-            os.close(own)
             try:
-                own = self._written(self.path, os.O_EXCL)
-            except FileExistsError:
-                return False
-        finally:
-            self._temporary.unlink(missing_ok=True)
-        self._own = own
-        return True
+                if self._is_taken(file):
+                    self._file = file
+            finally:
+                if self._file is None:
+                    os.close(file)
+        return self._file is not None
 
-    def _written(self, path: Path, flag: int) -> int:
-        """Return a new file, open and locked, that names the owner of the lock."""
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | flag, 0o666)
+    def _is_taken(self, file: int) -> bool:
+        is_free = locked(file)
+        if is_free is None:
+            raise EngineError(
+                f"the file system of {self.path.parent} has no locks (flock); choose another --work-dir"
+            )
+        # The owner before removes the file under its name as it ends.
+        if not is_free or not self._bears_the_name(file):
+            return False
         try:
-            locked(file)
+            os.ftruncate(file, 0)
             os.write(file, self.owner.to_json())
             os.fsync(file)
         except OSError:
-            os.close(file)
-            path.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
             raise
-        return file
+        return True
 
     def look(self) -> Held | None:
-        """Return the owner of the lock, None if there is none or it is about to be taken."""
-        self._forget()
+        """Return the owner of the lock, None if there is none or it is just changing."""
         with storage_errors(self.path, "read"):
             try:
-                file = self._seen = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW)
+                owner = Owner.from_json(self.path.read_bytes())
             except FileNotFoundError:
                 return None
-            free = locked(file)
-            if not self._bears_the_name(file):
-                self._forget()
-                return None
-            status = os.fstat(file)
-            owner = Owner.from_json(os.pread(file, 1 << 16, 0))
-        lives = None
-        if free is False:
-            if owner is not None and owner.lives() is False:
-                # Somebody else is taking it over just now.
-                self._forget()
-                time.sleep(_MOMENT)
-                return None
-            lives = True
-        elif owner is not None and free is None:
-            # A file system without such locks.
-            lives = owner.lives()
-        elif owner is not None and owner.is_here():
-            lives = False
-        return Held(
-            owner, lives, self._now() - status.st_mtime, (status.st_ino, status.st_mtime_ns)
-        )
+        if owner is None or owner.lives() is False:
+            # Another process has just taken it, and is about to write its own name.
+            time.sleep(_MOMENT)
+            return None
+        return Held(owner, True, 0.0, None)
 
-    def _now(self) -> float:
-        """Return the time by the clock that stamps the files there."""
-        with storage_errors(self._temporary, "write"):
-            self._temporary.touch()
-            now = self._temporary.stat().st_mtime
-            self._temporary.unlink()
-        return now
+    def take_over(self, held: Held) -> bool:  # noqa: ARG002  (as in buckets)
+        """Say no: the system's lock of a run that is gone is free."""
+        return False
 
     def _bears_the_name(self, file: int) -> bool:
         own = os.fstat(file)
@@ -183,55 +226,25 @@ class LocalLock:
             return False
         return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
 
-    def take_over(self, held: Held) -> bool:
-        """Replace the file that was seen last, on which the system's lock is kept in the meantime."""
-        if self._seen is None or not self._bears_the_name(self._seen):
-            return False
-        status = os.fstat(self._seen)
-        if (status.st_ino, status.st_mtime_ns) != held.sign:
-            return False
-        with storage_errors(self.path, "write"):
-            own = self._written(self._temporary, os.O_TRUNC)
-            self._temporary.replace(self.path)
-        self._own = own
-        self._forget()
-        return True
-
-    def _forget(self) -> None:
-        if self._seen is not None:
-            os.close(self._seen)
-            self._seen = None
-
     def renew(self) -> None:
-        """Give a sign of life; LostLockError where the lock is no longer this run's."""
-        if self._own is None:
-            return
-        if not self._bears_the_name(self._own):
+        """Raise LostLockError where the lock is no longer this run's."""
+        if self._file is not None and not self._bears_the_name(self._file):
             raise _lost(self.path)
-        # By the clock of the storage. Where even this is refused, the next writing says why.
-        with suppress(OSError):
-            os.utime(self._own)
 
     def give_up(self) -> None:
         """Remove the lock where it is this run's."""
-        self._forget()
-        if self._own is None:
+        if self._file is None:
             return
         # In a folder that can't be written to the file stays; nobody has the system's lock on it.
         with suppress(OSError):
-            if self._bears_the_name(self._own):
+            if self._bears_the_name(self._file):
                 self.path.unlink()
-        os.close(self._own)
-        self._own = None
+        os.close(self._file)
+        self._file = None
 
 
 class StoredLock:
-    """A lock in object storage: an object that is only ever written over the version last seen.
-
-    Parameters
-    ----------
-    folder : that is locked
-    """
+    """A lock in object storage: an object that is only ever written over the version last seen."""
 
     def __init__(self, folder: ObjectPath, owner: Owner) -> None:
         self.path, self.owner = folder / LOCK, owner

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 class Published:
     """What a run published.
 
-    Attributes
-    ----------
-    explanation : how the slice that the user named got its p-value, line by line
+    ``explanation``: how the slice that the user named got its p-value, line by line.
     """
 
     changelist: SearchChangeList

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.provenance import Run
-from slicebeam.pipelines.run.run_marker import OtherRunError
+from slicebeam.pipelines.run.work_folder import OtherRunError
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.published_files import well_known
 from slicebeam.transforms.storage.storage import storage_errors
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.run.run_marker import RunMarker
+    from slicebeam.pipelines.run.work_folder import RunMarker
     from slicebeam.transforms.storage.storage import StoragePath
 
 Document = TypeVar("Document", bound=ChangeList)
@@ -61,17 +61,7 @@ def hash_of_document(path: StoragePath) -> str | None:
 def published_before(
     kind: type[Document], path: StoragePath, run: RunMarker, begun: RunMarker | None
 ) -> Document | None:
-    """Return the document that a run has published already; None if the run has something to do.
-
-    Parameters
-    ----------
-    begun : the marker of a started run in the work folder; None if there is none
-
-    Raises
-    ------
-    InputError
-        Nothing is begun, and the document is of another run, or it or a file next to it has changed.
-    """
+    """Return the document that a run has published already; None if the run has something to do."""
     text = _text(path)
     if text is None:
         return None

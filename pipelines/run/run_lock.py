@@ -1,9 +1,8 @@
 """The lock of a work folder: one run at a time; a dead run does not keep others out.
 
-On the same machine it is known whether a run is alive, and the lock of a dead one is taken over at
-once. On another machine a run shows that it is alive by renewing its lock, and a lock that is not
-renewed lapses. Clocks are not trusted: a lock that looks lapsed is watched for two renewals before
-it is taken over.
+On file systems the system's lock ends with its process. In a bucket a run shows that it is alive by
+renewing its lock, and a lock that is not renewed lapses. Clocks are not trusted: a lock that looks
+lapsed is watched for two renewals before it is taken over.
 """
 
 from __future__ import annotations
@@ -30,12 +29,7 @@ _ATTEMPTS = 50
 
 
 class RunLock:
-    """Keeps a work folder for this run until it is released or the process ends.
-
-    Parameters
-    ----------
-    renewed_every, lapses_after : seconds
-    """
+    """Keeps a work folder for this run until it is released or the process ends."""
 
     def __init__(
         self,
@@ -53,13 +47,7 @@ class RunLock:
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        Raises
-        ------
-        EngineError
-            Another run has it: the message says who, since when, and when the lock would lapse.
-        """
+        """Take the lock."""
         try:
             self._take()
         except BaseException:
@@ -121,9 +109,7 @@ class RunLock:
     def check(self, *, at_once: bool = False) -> None:
         """Raise LostLockError where the folder is no longer this run's.
 
-        Parameters
-        ----------
-        at_once : look now, not only from time to time: for what another run would not survive
+        ``at_once``: look now, not only from time to time: for what another run would not survive.
         """
         if self._thread is None:
             return

@@ -13,15 +13,12 @@ if TYPE_CHECKING:
 class Stage:
     """The current stage, and its progress.
 
-    Attributes
-    ----------
-    done : says how many of its units are finished; None if there is nothing to count
-    total : how many there are; None if that is not known
-    besides : says what else changes in the meantime, such as the money spent
+    ``done``: says how many of its units are finished; None if there is nothing to count.
+    ``besides``: says what else changes in the meantime, such as the money spent.
     """
 
     text: str
     done: Callable[[], int] | None = None
     unit: str = ""
-    total: int | None = None
+    total: int | None = None  # how many there are; None if that is not known
     besides: Callable[[], str] | None = None

@@ -6,19 +6,21 @@ begins. Paid answers, which must outlive it, have their own folder next to it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.run.lock_files import LOCK, lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
-from slicebeam.pipelines.run.run_marker import RunMarker
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.storage.storage import (
@@ -51,6 +53,84 @@ _LOOKS, _BETWEEN_LOOKS = 3, 0.3
 _ASKED_TOGETHER = 16
 
 
+_LAYOUT = 7
+
+
+class OtherRunError(OptionError):
+    """What is to be resumed has other options or other data."""
+
+
+@dataclass(frozen=True)
+class RunMarker:
+    """A run as it is noted in its work folder.
+
+    ``config``: the options that decide the result, by their names. ``files``: size and time or
+    version of each input file; None for a missing one.
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, list[int | str] | None] = field(default_factory=dict)
+    run_id: str = ""  # the same for all processes of a run; empty before it began
+    replaces: str | None = None  # hash of the document when the run began; None if there was none
+    is_cleared: bool = True  # whether the stages of the run before are gone
+    layout: int = _LAYOUT  # of the work folder, which changes with the program
+
+    @classmethod
+    def read(cls, path: StoragePath) -> RunMarker | None:
+        """Return what `write` wrote; None if there is no such file."""
+        try:
+            return cls(**read_facts(path))
+        except FileNotFoundError:
+            return None
+        except (DamagedFileError, TypeError) as error:
+            raise InputError(
+                f"{path} is damaged or from another version, so it is unknown which run is in "
+                f"{path.parent}; leave --resume out to start over"
+            ) from error
+
+    def write(self, path: StoragePath) -> None:
+        """Write it, all of it or nothing."""
+        write_facts(path, vars(self))
+
+    def check_same(self, earlier: RunMarker, folder: StoragePath) -> None:
+        """Raise an InputError where the run that was begun in a folder is another than this one."""
+        if earlier.layout != self.layout:
+            raise OptionError(
+                f"--resume: {folder} was written by another version; leave --resume out"
+            )
+        for key in {**self.config, **earlier.config}:
+            now, before = self.config.get(key), earlier.config.get(key)
+            if now != before:
+                raise OtherRunError(
+                    f"--resume: {flag(key)} is {_shown(now)} but was {_shown(before)} in {folder}; "
+                    "use the same options, or leave --resume out"
+                )
+        for path in {**earlier.files, **self.files}:
+            if earlier.files.get(path) != self.files.get(path):
+                raise OtherRunError(
+                    f"--resume: the data has changed since the run began ({path}); leave --resume out"
+                )
+
+    @property
+    def config_hash(self) -> str:
+        """A hash of the options."""
+        return _hash([self.layout, self.config])
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of size and time or version of all files."""
+        return _hash(self.files)
+
+
+def _hash(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 class WorkFolder:
     """A folder that belongs to one run: its configuration, its data, and what is finished.
 
@@ -59,10 +139,8 @@ class WorkFolder:
 
     A context, which lets others have the folder at its end.
 
-    Attributes
-    ----------
-    run : its configuration and its data, and its id, which stays the same when it is resumed
-    is_resumed : whether the run continues where an earlier process of it was
+    ``run``: its configuration and its data, and its id, which stays the same when it is resumed.
+    ``is_resumed``: whether the run continues where an earlier process of it was.
     """
 
     def __init__(self, path: StoragePath) -> None:
@@ -89,17 +167,7 @@ class WorkFolder:
 
         Where there is nothing to continue with, a run that is to be resumed starts over.
 
-        Parameters
-        ----------
-        replaces : hash of the document that the run is to replace; None if there is none
-
-        Raises
-        ------
-        InputError
-            To resume: the run in it has another configuration or other data. To begin: the folder
-            holds something that no run put there.
-        EngineError
-            It cannot be written, or another run is using it.
+        ``replaces``: hash of the document that the run is to replace; None if there is none.
         """
         run = replace(described(config, files), replaces=replaces)
         if self.path.is_file():
@@ -122,52 +190,12 @@ class WorkFolder:
             self.release()
             raise
 
-    def join(self, config: DataConfig, files: Sequence[str]) -> None:
-        """Take part in a run whose parts are done in several processes, any of them more than once.
-
-        The first one marks the folder as this run's. Nobody is kept out: whoever joins does the
-        same, and files appear whole.
-
-        Raises
-        ------
-        InputError
-            The folder belongs to another configuration or other data, or holds something else.
-        """
-        self.run = run = described(config, files)
-        marker = self.path / _MARKER
-        earlier = RunMarker.read(marker)
-        if earlier is not None:
-            try:
-                run.check_same(earlier, self.path)
-            except InputError as error:
-                raise OptionError(
-                    f"--work-dir {self.path} belongs to another run; name an empty folder"
-                ) from error
-            return
-        self._check_content(run, resume=False)
-        with storage_errors(self.path, "make"):
-            make_folder(self.path)
-        self.run = replace(run, run_id=uuid.uuid4().hex[:10])
-        self.run.write(marker)
-
     def marker(self) -> RunMarker | None:
-        """Return the marker of the run in it; None if there is no run.
-
-        Raises
-        ------
-        InputError
-            It is damaged.
-        """
+        """Return the marker of the run in it; None if there is no run."""
         return RunMarker.read(self.path / _MARKER)
 
     def _check_content(self, run: RunMarker, *, resume: bool) -> RunMarker | None:
-        """Return the run to continue with, after refusing one that is another, or a folder of others.
-
-        Raises
-        ------
-        InputError
-            The run in it is another one, or no run put there what is in it.
-        """
+        """Return the run to continue with, after refusing one that is another, or a folder of others."""
         if resume and (earlier := self.marker()) is not None:
             run.check_same(earlier, self.path)
             return earlier
@@ -202,9 +230,7 @@ class WorkFolder:
     def check(self, *, at_once: bool = False) -> None:
         """Raise an EngineError where the folder is no longer this run's.
 
-        Parameters
-        ----------
-        at_once : look now, not only from time to time: before a result is published
+        ``at_once``: look now, not only from time to time: before a result is published.
         """
         if self._lock is not None:
             self._lock.check(at_once=at_once)
@@ -310,13 +336,7 @@ class WorkFolder:
                 self.path.rmdir()
 
     def remove_rest(self) -> None:
-        """Remove the leftovers of a finished run that was killed.
-
-        Raises
-        ------
-        EngineError
-            It cannot be removed, or another run is using it.
-        """
+        """Remove the leftovers of a finished run that was killed."""
         if self.path.is_dir() and not self._is_foreign(self.path / _MARKER):
             self._acquire()
             self.remove()

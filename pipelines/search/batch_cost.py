@@ -33,23 +33,16 @@ _SPREAD = 0.4
 # A result's numbers are copied while they are joined and sorted.
 _COPIES = 3
 # Of a part: besides its sums, a slice's key, and p-value, reasons and error for each metric.
-KEY_BYTES, METRIC_BYTES = 8, 18
+_KEY_BYTES, _METRIC_BYTES = 8, 18
 
 
 @dataclass(frozen=True)
 class BatchCost:
-    """What a batch costs.
+    """What a batch costs."""
 
-    Attributes
-    ----------
-    seconds : of one core, to count and test
-    tested : slices that are large enough
-    bytes : of the results that are held together
-    """
-
-    seconds: float
-    tested: int
-    bytes: int
+    seconds: float  # of one core, to count and test
+    tested: int  # slices that are large enough
+    bytes: int  # of the results that are held together
 
     @property
     def fits(self) -> bool:
@@ -84,7 +77,7 @@ def batch_cost(config: RunConfig, lattice: Lattice, space: StatisticSpace, rows:
         tested += cells * float(ndtr(log(times) / (_SPREAD * sqrt(level)))) if times else 0
     # These corrections need every p-value; the others only those up to alpha.
     kept = 1.0 if config.used_correction in ("bh", "by") else config.used_alpha
-    size = KEY_BYTES + 8 * space.columns + METRIC_BYTES * len(config.metric)
+    size = _KEY_BYTES + 8 * space.columns + _METRIC_BYTES * len(config.metric)
     return BatchCost(
         seconds + tested * test_seconds(config),
         round(tested),

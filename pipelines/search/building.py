@@ -24,7 +24,7 @@ from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slic
 from slicebeam.pipelines.changelist.testing import Check, Iteration, Search
 from slicebeam.pipelines.search.movements import movements
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
-from slicebeam.pipelines.search.results import CONFIDENCE, stretched_interval
+from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, stretched_interval
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.finding_list import FindingList
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
@@ -266,7 +266,7 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
             n=prepared.rows,
             after=after,
             before=before,
-            delta=Estimate(value=_finite(delta)),
+            delta=Estimate(value=finite(delta)),
             reason=undefined or "examples are grouped, and only slices are resampled by groups",
             direction=direction,
             **moved,
@@ -278,7 +278,7 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
         n=prepared.rows,
         after=after,
         before=before,
-        delta=_estimate(delta, delta_low[0], delta_high[0]),
+        delta=estimate(delta, delta_low[0], delta_high[0]),
         p_value=p,
         test=f"{METHODS[tested.methods[0]]}, two-sided" if tested.methods[0] else None,
         reason=undefined or REASONS[tested.reasons[0]] or None,
@@ -299,24 +299,13 @@ def _values(
     space = prepared.space
     value = own.value(sums, space, old=old)
     low, high = stretched_interval(own, sums, prepared.of_all, space, stretch, old=old)
-    return [_estimate(*one) for one in np.stack([value, low, high], axis=1).tolist()]
+    return [estimate(*one) for one in np.stack([value, low, high], axis=1).tolist()]
 
 
 def _direction(delta: float, *, higher_is_better: bool) -> Any:
     if not delta or math.isnan(delta):
         return "none"
     return "improved" if (delta > 0) == higher_is_better else "degraded"
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _estimate(value: float, low: float, high: float) -> Estimate:
-    if math.isnan(value):
-        # A formula may give an interval where the metric has no value.
-        low = high = math.nan
-    return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
 
 
 def listed_positions(reported: Reported, lists: Sequence[FindingList]) -> NDArray[np.int64]:
@@ -360,7 +349,7 @@ def _slices(
             definition=_definition(prepared, int(keys[place]), predicates[place]),
             cross_size=int(results.levels[at]),
             size=Size(n=int(sizes[at]), share=float(sizes[at] / prepared.rows)),
-            impact=_finite(sizes[at] * first.delta[at]),
+            impact=finite(sizes[at] * first.delta[at]),
             refinement=refinements[place],
             same_examples_as=copies.get(int(keys[place]), ()),
             changes=tuple(changes[place] for changes in by_metric),
@@ -397,7 +386,7 @@ def _refinements(
         None
         if code == NO_LABEL
         else Refinement(
-            label=_literal(LABELS[code]), parent=parents[place], p_refine=_finite(p[place])
+            label=_literal(LABELS[code]), parent=parents[place], p_refine=finite(p[place])
         )
         for place, code in enumerate(label.tolist())
     ]
@@ -420,12 +409,7 @@ def _changes(
     order: NDArray[np.int64],
     reported: NDArray[np.int64],
 ) -> list[Change]:
-    """Return a metric's change on each slice of the report.
-
-    Parameters
-    ----------
-    reported : positions of the slices reported for this metric, the worst first
-    """
+    """Return a metric's change on each slice of the report."""
     own, space = metric(measured.name), prepared.space
     place_of = np.zeros(results.keys.size, np.int64)
     place_of[reported] = np.arange(1, reported.size + 1)
@@ -444,11 +428,11 @@ def _changes(
                 n=int(results.sizes[at]),
                 after=after[place],
                 before=before[place] if before else None,
-                reference=None if baseline else _finite(measured.reference[at]),
-                complement=_finite(measured.complement[at]),
-                delta=_estimate(delta, measured.low[at], measured.high[at]),
-                p_value=_finite(measured.p[at]),
-                p_adjusted=_finite(measured.q[at]),
+                reference=None if baseline else finite(measured.reference[at]),
+                complement=finite(measured.complement[at]),
+                delta=estimate(delta, measured.low[at], measured.high[at]),
+                p_value=finite(measured.p[at]),
+                p_adjusted=finite(measured.q[at]),
                 test=METHODS[measured.method[at]] or None,
                 inputs={name: number for name, number in inputs.items() if math.isfinite(number)},
                 reason=REASONS[measured.reason[at]] or None,

@@ -45,19 +45,6 @@ def same_examples(
 
     Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
     as many examples only if they are the same; the row hashes of the others are compared.
-
-    Parameters
-    ----------
-    keys : int64 [slices] that are known
-    sums : int64 [slices, columns]
-    significant : bool [slices]
-    shown_in : int64 [slices] in how many metrics they say more than the slices above them
-    levels : int64 [slices]
-
-    Returns
-    -------
-    int64 [slices]
-        The slice's own key where it is not significant, or where no slice to show is the same.
     """
     same = keys.copy()
     shown = shown_in > 0
@@ -99,10 +86,8 @@ def nested_classes(
     Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
     the two are the same, and so are conjunctions that come to the same with all that they imply.
 
-    Parameters
-    ----------
-    keys, sizes : int64 [slices] of known slices
-    positions : int64 positions of the slices to compare
+    ``keys``, ``sizes``: int64 [slices] of known slices. ``positions``: int64 positions of the
+    slices to compare.
     """
     by_key = np.argsort(keys)
     ordered = keys[by_key]
@@ -138,9 +123,7 @@ def _closures(
 ) -> NDArray[np.uint64]:
     """Return a hash [conjunctions] of each conjunction with all that its parts imply.
 
-    Parameters
-    ----------
-    implied : conjunctions, and the digit of a singleton that each implies
+    ``implied``: conjunctions, and the digit of a singleton that each implies.
     """
     causes = np.concatenate([np.zeros(0, np.int64), *(cause for cause, _ in implied)])
     effects = np.concatenate([np.zeros(0, np.int64), *(effect for _, effect in implied)])

@@ -12,7 +12,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import read_search, read_table
 from slicebeam.pipelines.changelist.since import Moment
-from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.results import estimate, finite
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,14 +28,11 @@ _SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weig
 class MetricValues:
     """A metric on the slices of a run; every array is [slices].
 
-    Attributes
-    ----------
-    ids : slice ids, each once
-    value, value_low, value_high : of the metric, with its interval; NaN where undefined or not known
-    delta, low, high, q : of the metric; NaN where undefined
+    ``value``, ``value_low``, ``value_high``: of the metric, with its interval; NaN where undefined
+    or not known. ``delta``, ``low``, ``high``, ``q``: of the metric; NaN where undefined.
     """
 
-    ids: NDArray[np.str_]
+    ids: NDArray[np.str_]  # slice ids, each once
     n: NDArray[np.int64]
     value: NDArray[np.float64]
     value_low: NDArray[np.float64]
@@ -51,27 +48,22 @@ class MetricValues:
         has_interval = np.isfinite(self.value_low[at] + self.value_high[at])
         return Moment(
             n=int(self.n[at]),
-            value=_finite(self.value[at]),
-            value_interval=_estimate(self.value[at], self.value_low[at], self.value_high[at])
+            value=finite(self.value[at]),
+            value_interval=estimate(self.value[at], self.value_low[at], self.value_high[at])
             if has_interval
             else None,
-            delta=_estimate(self.delta[at], self.low[at], self.high[at]),
-            p_adjusted=_finite(self.q[at]),
+            delta=estimate(self.delta[at], self.low[at], self.high[at]),
+            p_adjusted=finite(self.q[at]),
             significant=bool(self.significant[at]),
         )
-
-
-def _estimate(value: float, low: float, high: float) -> Estimate:
-    return Estimate(value=_finite(value), lo=_finite(low), hi=_finite(high), confidence=CONFIDENCE)
 
 
 @dataclass(frozen=True)
 class BaselineRun:
     """An earlier run.
 
-    Attributes
-    ----------
-    measured : by each metric that both runs measure, all its tested slices, or those that it reports
+    ``measured``: by each metric that both runs measure, all its tested slices, or those that it
+    reports.
     """
 
     uri: str
@@ -81,13 +73,7 @@ class BaselineRun:
 
 
 def earlier_run(config: RunConfig) -> BaselineRun | None:
-    """Return the run that ``--since`` names, None without one.
-
-    Raises
-    ------
-    InputError
-        There is no such ChangeList, or the two runs measured different things.
-    """
+    """Return the run that ``--since`` names, None without one."""
     if config.since is None:
         return None
     document = read_search(config.since, "--since")
@@ -167,7 +153,3 @@ def _of_document(document: SearchChangeList, metric: str) -> MetricValues:
         numbers([change.p_adjusted for change in changes]),
         np.array([change.significant for change in changes], bool),
     )
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -14,7 +14,7 @@ from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import findings as document
-from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.results import CONFIDENCE, finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.candidates import ChosenSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.measures.base import Metric, Target
-    from slicebeam.pipelines.search.finding_list import Direction
+    from slicebeam.pipelines.search.findings import Direction
     from slicebeam.pipelines.search.results import MetricResult
 
 # Numbers of examples, their targets, and the targets' squares.
@@ -32,19 +32,12 @@ _MOMENTS = ((1, 0), (1, 1), (2, 2))
 
 @dataclass(frozen=True)
 class FindingTerms:
-    """Expresses the findings of one metric in that metric.
+    """Expresses the findings of one metric in that metric."""
 
-    Attributes
-    ----------
-    measured : the results of the metric, which has a target
-    direction : ``worse`` or ``better``
-    everything : int64 [raw columns] sums of all examples
-    """
-
-    measured: MetricResult
-    direction: Direction
+    measured: MetricResult  # the results of the metric, which has a target
+    direction: Direction  # ``worse`` or ``better``
     space: StatisticSpace
-    everything: NDArray[np.int64]
+    everything: NDArray[np.int64]  # int64 [raw columns] sums of all examples
 
     @property
     def _own(self) -> Metric:
@@ -60,12 +53,7 @@ class FindingTerms:
     def finding(
         self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
     ) -> document.Finding:
-        """Return a finding as the document holds it.
-
-        Parameters
-        ----------
-        n : examples in the denominator
-        """
+        """Return a finding as the document holds it."""
         value, expected, outside = self._own.of_target(
             np.array([one.value, one.expected, one.outside]), self.space
         ).tolist()
@@ -97,13 +85,7 @@ class FindingTerms:
     def intersections(
         self, masks: NDArray[np.int64], sums: NDArray[np.float64]
     ) -> tuple[document.Intersection, ...]:
-        """Return the largest sets of examples that are in the same findings.
-
-        Parameters
-        ----------
-        masks : int64 [patterns] which findings the examples of a pattern are in
-        sums : float64 [patterns, columns] of their targets
-        """
+        """Return the largest sets of examples that are in the same findings."""
         layout = self._target.layout
         size = layout.moment(sums, 1, 0)
         sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
@@ -124,13 +106,7 @@ class FindingTerms:
     def coverage(
         self, masks: NDArray[np.int64], sums: NDArray[np.float64], findings: int
     ) -> Coverage | None:
-        """Return how much of the targets' variance the findings explain; None with weights.
-
-        Parameters
-        ----------
-        masks, sums : as for `intersections`
-        findings : how many there are
-        """
+        """Return how much of the targets' variance the findings explain; None with weights."""
         layout = self._target.layout
         if layout.weighted:
             return None
@@ -181,20 +157,7 @@ def explained_variance(
     sums: NDArray[np.float64],
     of_all: NDArray[np.float64],
 ) -> Coverage:
-    """Return how much of the targets' variance slices explain together.
-
-    Parameters
-    ----------
-    layout : without weights
-    both : [slices, slices] examples in both of two
-    sums : [slices, columns] of the targets of each slice
-    of_all : [columns] of those of all examples
-    """
+    """Return how much of the targets' variance slices explain together."""
     n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
     totals = layout.moment(sums, 1, 1)
     return of_slices(both, totals, int(n), total, squares - total**2 / n)
-
-
-def finite(number: float) -> float | None:
-    """Return a number; None for NaN and infinities, which JSON lacks."""
-    return number if math.isfinite(number) else None

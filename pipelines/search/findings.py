@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, pass_over_shards
-from slicebeam.pipelines.search.finding_list import Direction, FindingList
-from slicebeam.pipelines.search.finding_terms import FindingTerms, finite
+from slicebeam.pipelines.search.finding_terms import FindingTerms
+from slicebeam.pipelines.search.results import finite
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,
@@ -65,6 +66,20 @@ MOST_HELD = 1 << 29
 _NO_SHARE = "it does not average over its examples"
 _CONSTANT = "its value, or its change, is the same in all examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
+
+
+Direction = Literal["worse", "better"]
+
+
+@dataclass(frozen=True)
+class FindingList:
+    """The findings of one metric in one direction."""
+
+    metric: str
+    direction: Direction  # ``worse`` or ``better``
+    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
+    findings: tuple[document.Finding, ...]
+    model: document.FindingModel
 
 
 def finding_lists(

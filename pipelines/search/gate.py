@@ -24,6 +24,7 @@ from slicebeam.pipelines.search.since_overall import (
     has_worsened,
     overall_text,
 )
+from slicebeam.pipelines.search.summary import counted
 from slicebeam.transforms.storage.storage import written_whole
 
 if TYPE_CHECKING:
@@ -38,12 +39,7 @@ PASSED, FAILED, UNTESTED = 0, 1, 2
 
 
 def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
-    """Return whether a run passes; None where there is no gate.
-
-    Parameters
-    ----------
-    fail_on : ``worse``, or None: only the thresholds of an EvalConfig count
-    """
+    """Return whether a run passes; None where there is no gate."""
     validation = document.validation
     missed = () if validation is None or validation.passed else validation.reasons()
     if fail_on is None:
@@ -111,7 +107,7 @@ def _worse_slices(document: ChangeList) -> list[str]:
     else:
         counts = {one.metric: one.degraded for one in document.testing.metrics if one.degraded}
     return [
-        f"{name} is significantly worse on {count:,} slice{'' if count == 1 else 's'}"
+        f"{name} is significantly worse on {counted(count, 'slice')}"
         for name, count in counts.items()
     ]
 

@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.pipelines.run.engine import Cost
     from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)
 class IterationRecord:
-    """The work of one iteration, as in the ChangeList.
+    """The work of one iteration, as in the ChangeList."""
 
-    Attributes
-    ----------
-    iteration : from 1
-    nonempty : those with a nonempty slice: the paper's candidates
-    nonempty_estimated : how many of them were expected; None for batch
-    tested : slices that are large enough and were tested
-    significant : significant slices after this iteration, of all visited so far
-    """
-
-    iteration: int
+    iteration: int  # from 1
     candidates: int
-    nonempty: int
-    nonempty_estimated: float | None
-    tested: int
-    significant: int
+    nonempty: int  # those with a nonempty slice: the paper's candidates
+    nonempty_estimated: float | None  # how many of them were expected; None for batch
+    tested: int  # slices that are large enough and were tested
+    significant: int  # significant slices after this iteration, of all visited so far
     cpu_seconds: float
     wall_seconds: float
     shuffled_bytes: int
 
+    def plus(self, cost: Cost) -> IterationRecord:
+        """Return the record with what more work of the iteration cost."""
+        return replace(
+            self,
+            cpu_seconds=self.cpu_seconds + cost.cpu_seconds,
+            wall_seconds=self.wall_seconds + cost.wall_seconds,
+            shuffled_bytes=self.shuffled_bytes + cost.shuffled_bytes,
+        )
+
 
 @dataclass(frozen=True)
 class Progress:
-    """What the user may be shown while the search runs.
+    """What the user may be shown while the search runs."""
 
-    Attributes
-    ----------
-    iteration : from 1
-    """
-
-    iteration: int
+    iteration: int  # from 1
     candidates: int
     counted: Callable[[], int]
     significant: int
@@ -55,20 +51,15 @@ class Progress:
 class SearchResult:
     """What the iterations found.
 
-    Attributes
-    ----------
-    stopped : ``exhausted`` or ``iterations``
-    tests_per_level : slices of each level that the correction counts
-    few_groups : int64 [slices] resampled slices with few groups, though enough for a test
-    most_groups : largest number of groups of any slice, at most `ENOUGH_GROUPS`; None without
-        groups
+    ``most_groups``: largest number of groups of any slice, at most `ENOUGH_GROUPS`; None without
+    groups.
     """
 
     strategy: str
-    stopped: str
+    stopped: str  # ``exhausted`` or ``iterations``
     records: tuple[IterationRecord, ...]
     parts: tuple[StoragePath, ...]
-    tests_per_level: tuple[int, ...]
+    tests_per_level: tuple[int, ...]  # slices of each level that the correction counts
     tested_per_level: tuple[int, ...]
-    few_groups: Keys
+    few_groups: Keys  # int64 [slices] resampled slices with few groups, though enough for a test
     most_groups: int | None = None

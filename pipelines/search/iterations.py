@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,24 +15,18 @@ from slicebeam.pipelines.search.batch_cost import batch_cost
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
 from slicebeam.pipelines.search.second_tests import SecondTests
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
-from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
+from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState, Strategy
 from slicebeam.transforms.count.significance import part_column, read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
-
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
-    from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.strategies import NextVisit
     from slicebeam.transforms.storage.storage import StoragePath
-
-    Array = NDArray[Any]
 
 
 class Iterations:
@@ -55,71 +49,89 @@ class Iterations:
         self.parts: list[StoragePath] = []
 
     def search(self) -> SearchResult:
-        """Run all iterations of the strategy."""
-        config = self.config
+        """Count and test all slices, those that are given, or those that a strategy proposes."""
+        config, lattice = self.config, self.prepared.lattice
         if not isinstance(config, SearchConfig):
-            raise TypeError(f"a {config.command} has no strategy")
-        prepared = self.prepared
-        cost = batch_cost(config, prepared.lattice, prepared.space, prepared.rows)
-        strategy = config.resolved_strategy(prepared.lattice.space(), batch_fits=cost.fits)
+            keys = lattice.singleton_keys()
+            none = np.zeros(keys.size, np.int64)
+            planned = plan_listed(keys, none, none, lattice, self.counter.budget)
+            return self._once("given", planned, keys.size)
+        cost = batch_cost(config, lattice, self.prepared.space, self.prepared.rows)
+        strategy = config.resolved_strategy(lattice.space(), batch_fits=cost.fits)
         if strategy == "batch":
-            return self._batch()
-        return self._step_by_step(config, strategy)
-
-    def _batch(self) -> SearchResult:
-        lattice = self.prepared.lattice
-        planned = plan_all(lattice, self.counter.budget)
-        parts, record = self._count(planned, lattice.space(), None, 0)
-        tested = np.zeros(lattice.max_cross_size + 1, np.int64)
-        for batch in parts_of(parts):
-            levels = lattice.cross_sizes(batch.column("key").to_numpy())
-            tested += np.bincount(levels, minlength=tested.size)
-        per_level = tuple(tested[1:].tolist())
-        parts, record = self.second_tests.resampled(parts, per_level, record)
-        self.parts += parts
-        record, self.parts, _ = self.second_tests.settled(self.parts, per_level, record)
-        called = self.second_tests.called(self.parts, 0, per_level, 1.0)
-        self._note(record, sum(keys.size for keys in called))
-        return self._searched("batch", "exhausted", per_level, per_level)
-
-    def _step_by_step(self, config: SearchConfig, strategy: str) -> SearchResult:
-        lattice = self.prepared.lattice
-        known = SearchState(config.used_min_slice_size)
+            return self._once(strategy, plan_all(lattice, self.counter.budget), lattice.space())
         prune = config.prune_significant
-        steps: Iterative | Priority
         if strategy == "iterative":
-            steps = Iterative(lattice, prune_significant=prune)
-        else:
-            steps = Priority(
-                lattice,
-                iterations=config.iterations,
-                max_candidates=config.max_candidates,
-                prune_significant=prune,
-            )
-        per_level: tuple[int, ...] = ()
-        while True:
-            proposal = steps.next(known)
-            if proposal is None:
-                break
-            parts, record = self._count_proposal(proposal, known)
-            keys, sizes = self._sizes_of(proposal, parts)
+            return self._step_by_step(strategy, Iterative(lattice, prune_significant=prune))
+        steps = Priority(
+            lattice,
+            iterations=config.iterations,
+            max_candidates=config.max_candidates,
+            prune_significant=prune,
+        )
+        return self._step_by_step(strategy, steps)
+
+    def _once(self, strategy: str, planned: Iterable[PlannedUnit], candidates: int) -> SearchResult:
+        """Count all slices in one iteration: the family are those that are tested."""
+        parts, record = self._count(planned, candidates, None, 0)
+        tested = np.zeros(self.prepared.lattice.max_cross_size + 1, np.int64)
+        for batch in parts_of(parts):
+            keys = batch.column("key").to_numpy()[~np.isnan(part_column(batch, "p", 0))]
+            tested += np.bincount(self.prepared.lattice.cross_sizes(keys), minlength=tested.size)
+        family = tuple(tested[1:].tolist())
+        parts, record = self.second_tests.resampled(parts, family, record)
+        record, self.parts, _ = self.second_tests.settled(
+            parts, family, record, is_all=strategy == "given"
+        )
+        called = self.second_tests.called(self.parts, 0, family, 1.0) if parts else []
+        self._note(record, sum(keys.size for keys in called))
+        return self._searched(strategy, "exhausted", family, family)
+
+    def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
+        """Count what a strategy proposes: the family are all slices that are large enough."""
+        lattice = self.prepared.lattice
+        known = SearchState(self.config.used_min_slice_size)
+        family: tuple[int, ...] = ()
+        while (proposal := steps.next(known)) is not None:
+            keys, bases, base_sizes = proposal.candidates, proposal.bases, proposal.base_sizes
+            planned = plan_listed(keys, bases, base_sizes, lattice, self.counter.budget)
+            significant = int(np.count_nonzero(known.significant))
+            parts, record = self._count(planned, keys.size, proposal.expected, significant)
+            # What is in no part is empty.
+            keys, sizes = np.sort(keys), np.zeros(keys.size, np.int64)
+            for batch in parts_of(parts):
+                at = np.searchsorted(keys, batch.column("key").to_numpy())
+                sizes[at] = slice_sizes(batch, self.prepared.space.cells)
             known.add(keys, sizes)
             visited = Visited(known.keys, known.sizes)
-            per_level = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
-            parts, record = self.second_tests.resampled(parts, per_level, record)
+            family = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
+            parts, record = self.second_tests.resampled(parts, family, record)
             self._learn(parts, known)
             self.parts += parts
-            record, self.parts, fresh = self.second_tests.settled(self.parts, per_level, record)
+            record, self.parts, fresh = self.second_tests.settled(self.parts, family, record)
             self._learn(fresh, known)
-            self._decide(known, per_level)
+            tested = np.flatnonzero(known.sizes >= known.min_size)
+            levels = lattice.cross_sizes(known.keys[tested])
+            q = self.second_tests.adjusted(known.p[tested], levels, family)
+            known.significant[:] = False
+            known.significant[tested] = q <= self.config.used_alpha
             self._note(record, int(np.count_nonzero(known.significant)))
-        is_stopped = isinstance(steps, Priority) and steps.is_stopped
-        large = known.sizes >= known.min_size
-        levels = lattice.cross_sizes(known.keys[large])
-        tested = np.bincount(levels, minlength=lattice.max_cross_size + 1)[1:]
-        return self._searched(
-            strategy, "iterations" if is_stopped else "exhausted", per_level, tuple(tested.tolist())
-        )
+        levels = lattice.cross_sizes(known.keys[known.sizes >= known.min_size])
+        counts = np.bincount(levels, minlength=lattice.max_cross_size + 1)[1:]
+        stopped = "iterations" if steps.is_stopped else "exhausted"
+        return self._searched(strategy, stopped, family, tuple(counts.tolist()))
+
+    def _learn(self, parts: list[StoragePath], known: SearchState) -> None:
+        """Add the p-values and differences of the counted slices."""
+        steering, space = metric(self.config.metric[0]), self.prepared.space
+        for batch in parts_of(parts):
+            columns = [batch.column(f"c{i}").to_numpy() for i in range(space.columns)]
+            known.learn(
+                batch.column("key").to_numpy(),
+                part_column(batch, "p", 0),
+                part_column(batch, "first", 0),
+                steering.delta(np.stack(columns, axis=1), self.prepared.of_all, space),
+            )
 
     def _searched(
         self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
@@ -134,47 +146,6 @@ class Iterations:
             np.concatenate(self.second_tests.few_groups),
             self.second_tests.most_groups,
         )
-
-    def _sizes_of(self, proposal: NextVisit, parts: list[StoragePath]) -> tuple[Keys, Array]:
-        """Return the candidates and their sizes; those that are in no part are empty."""
-        keys = np.sort(proposal.candidates)
-        sizes = np.zeros(keys.size, np.int64)
-        for batch in parts_of(parts):
-            at = np.searchsorted(keys, batch.column("key").to_numpy())
-            sizes[at] = slice_sizes(batch, self.prepared.space.cells)
-        return keys, sizes
-
-    def _learn(self, parts: list[StoragePath], known: SearchState) -> None:
-        """Add the p-values and differences of the counted slices."""
-        steering, space = metric(self.config.metric[0]), self.prepared.space
-        for batch in parts_of(parts):
-            columns = [batch.column(f"c{i}").to_numpy() for i in range(space.columns)]
-            known.learn(
-                batch.column("key").to_numpy(),
-                part_column(batch, "p", 0),
-                part_column(batch, "first", 0),
-                steering.delta(np.stack(columns, axis=1), self.prepared.of_all, space),
-            )
-
-    def _decide(self, known: SearchState, per_level: tuple[int, ...]) -> None:
-        tested = np.flatnonzero(known.sizes >= known.min_size)
-        levels = self.prepared.lattice.cross_sizes(known.keys[tested])
-        q = self.second_tests.adjusted(known.p[tested], levels, per_level)
-        known.significant[:] = False
-        known.significant[tested] = q <= self.config.used_alpha
-
-    def _count_proposal(
-        self, proposal: NextVisit, known: SearchState
-    ) -> tuple[list[StoragePath], IterationRecord]:
-        planned = plan_listed(
-            proposal.candidates,
-            proposal.bases,
-            proposal.base_sizes,
-            self.prepared.lattice,
-            self.counter.budget,
-        )
-        significant = int(np.count_nonzero(known.significant))
-        return self._count(planned, proposal.candidates.size, proposal.expected, significant)
 
     def _count(
         self,

@@ -9,7 +9,8 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.parts import SliceCoverage
 from slicebeam.pipelines.prepare.shard_passes import pass_over_shards
-from slicebeam.pipelines.search.finding_terms import explained_variance, finite
+from slicebeam.pipelines.search.finding_terms import explained_variance
+from slicebeam.pipelines.search.results import finite
 from slicebeam.transforms.count.finding_passes import without_buckets
 from slicebeam.transforms.discovery.count_overlaps import CountOverlaps
 from slicebeam.transforms.storage.storage import storage_path
@@ -39,11 +40,6 @@ def list_coverage(
     """Return for each metric how much the slices explain; nothing of examples with weights.
 
     Metrics that do not average over examples, or that have no value, are left out.
-
-    Parameters
-    ----------
-    keys : int64 [slices] distinct; not more than `MOST_COVERING`
-    sums : int64 [slices, columns] of the statistics; None where they are to be counted
     """
     scaling = without_buckets(prepared.scaling)
     space = scaling.space

@@ -24,10 +24,8 @@ def movements(
 ) -> list[dict[str, Any]]:
     """Return the fields of `Change` that say how examples changed on each slice (sums [slices, columns]).
 
-    Parameters
-    ----------
-    stretch : [slices] as in `MetricResult`; only where it is 1 do examples vary independently, so that a share
-        has an interval
+    ``stretch``: [slices] as in `MetricResult`; only where it is 1 do examples vary independently,
+    so that a share has an interval.
     """
     found = own.movement(sums, space)
     if found is None:
@@ -66,12 +64,7 @@ def _moved(
 
 
 def movement_text(change: Change, counted: str | None) -> str | None:
-    """Return how the examples changed between two models, in a sentence; None where that is not known.
-
-    Parameters
-    ----------
-    counted : which examples are in the metric's denominator; None for all
-    """
+    """Return how the examples changed between two models, in a sentence; None where that is not known."""
     if change.inconsistency is None:
         return None
     spread = f"inconsistency {change.inconsistency:.3g}"

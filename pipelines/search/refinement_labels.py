@@ -34,14 +34,7 @@ def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
 
 
 class ParentSums:
-    """The sums of the parents of significant slices, counted where the search did not.
-
-    Parameters
-    ----------
-    keys : int64 [slices] whose sums are known
-    sums : int64 [slices, columns]
-    needed : bool [slices] whose parents are needed
-    """
+    """The sums of the parents of significant slices, counted where the search did not."""
 
     def __init__(
         self,
@@ -83,14 +76,7 @@ class ParentSums:
         significant: NDArray[np.bool_],
         iterations: Iterations,
     ) -> None:
-        """Count the exact AUC of those parents of significant slices on which a label depends.
-
-        Parameters
-        ----------
-        keys : int64 [slices]
-        sums : int64 [slices, columns]
-        significant : bool [slices, metrics]
-        """
+        """Count the exact AUC of those parents of significant slices on which a label depends."""
         prepared = iterations.prepared
         levels = self.lattice.cross_sizes(keys)
         open_ones = [np.zeros(0, np.int64)]
@@ -132,13 +118,6 @@ def labels(
     *new*: no slice above it is significant in the same direction. *refines*: it is worse than each
     immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
     best parent is the one that explains it best: that with the largest p.
-
-    Parameters
-    ----------
-    keys : int64 [slices]
-    sums : int64 [slices, columns]
-    significant : bool [slices] by this metric
-    delta : float64 [slices]
     """
     lattice, space, totals = prepared.lattice, prepared.space, prepared.of_all
     levels = lattice.cross_sizes(keys)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.results import MetricResult, Results
 
 
@@ -23,11 +22,9 @@ if TYPE_CHECKING:
 class Reported:
     """The slices that a run reports, as positions in its `Results`.
 
-    Attributes
-    ----------
-    positions : int64 [reported] each slice once: those of the first metric, then those that only
-        the second one reports, and so on
-    by_metric : of each metric int64 [reported by it], the worst first
+    ``positions``: int64 [reported] each slice once: those of the first metric, then those that only
+    the second one reports, and so on. ``by_metric``: of each metric int64 [reported by it], the
+    worst first.
     """
 
     positions: NDArray[np.int64]
@@ -36,15 +33,9 @@ class Reported:
     def listed(self, most: int, needed: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of the slices that a document lists.
 
-        Parameters
-        ----------
-        needed : int64 [needed] positions that are listed in any case
-
-        Returns
-        -------
-        int64 [listed]
-            In the order of ``positions``, those that are not among them last. Where there are more
-            slices than ``most``, every metric has as many as any other.
+        ``needed``: int64 [needed] positions that are listed in any case. Returns in the order of
+        ``positions``, those that are not among them last. Where there are more slices than
+        ``most``, every metric has as many as any other.
         """
         others = np.setdiff1d(needed, self.positions)
         every = np.concatenate([self.positions, others])
@@ -65,7 +56,7 @@ def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
     return Reported(every[np.sort(first)], tuple(orders))
 
 
-def report_order(results: Results, config: RunConfig) -> Reported:  # noqa: ARG001  (as all orders)
+def report_order(results: Results) -> Reported:
     """Return the slices to report, of each metric the worst first.
 
     These are the significant slices that are *new* or *refine* in a metric, each set of examples
@@ -91,7 +82,7 @@ def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     return chosen[order]
 
 
-def given_order(results: Results, config: RunConfig) -> Reported:  # noqa: ARG001  (as all orders)
+def given_order(results: Results) -> Reported:
     """Return all given slices, the significant ones of each metric first, the worst of each first.
 
     By the confidence bound of the delta that is nearer to no difference, those without one last.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from scipy.special import stdtrit
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
 from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.measures.base import Metric
-    from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
@@ -44,18 +45,12 @@ _SLICES_AT_A_TIME = 1 << 16
 class MetricResult:
     """The results of one metric for all kept slices; every array is [slices].
 
-    Attributes
-    ----------
-    value, reference, complement, delta, low, high : of the metric; low and high are the ends of
-        the interval of the delta; complement is NaN for baseline
-    value_low, value_high : interval of the value; NaN where stretch is
-    value_error : how far the value, and for baseline the reference, may be off; 0 where both are exact
-    complement_error : the same of the complement, NaN for baseline
-    stretch : how much wider intervals of values are than independent examples would make them; NaN
-        where examples go together and the slice was not resampled
-    label : position in ``LABELS``
-    parent : key of the best parent, 0 without a label
-    p_refine : of the refinement test, NaN if there is none
+    ``value``, ``reference``, ``complement``, ``delta``, ``low``, ``high``: of the metric; low and
+    high are the ends of the interval of the delta; complement is NaN for baseline. ``value_low``,
+    ``value_high``: interval of the value; NaN where stretch is. ``value_error``: how far the value,
+    and for baseline the reference, may be off; 0 where both are exact. ``stretch``: how much wider
+    intervals of values are than independent examples would make them; NaN where examples go
+    together and the slice was not resampled.
     """
 
     name: str
@@ -73,21 +68,20 @@ class MetricResult:
     significant: NDArray[np.bool_]
     reason: NDArray[np.int8]
     method: NDArray[np.int8]
-    label: NDArray[np.int8]
-    parent: Keys
-    p_refine: NDArray[np.float64]
+    label: NDArray[np.int8]  # position in ``LABELS``
+    parent: Keys  # key of the best parent, 0 without a label
+    p_refine: NDArray[np.float64]  # of the refinement test, NaN if there is none
     value_error: NDArray[np.float64]
-    complement_error: NDArray[np.float64]
+    complement_error: NDArray[np.float64]  # how far the complement may be off; NaN for baseline
 
 
 @dataclass(frozen=True)
 class Tally:
     """How often each reason and method occurs among the tested slices, kept or not.
 
-    Attributes
-    ----------
-    reasons : int64 [metrics, reasons] slices by their position in ``REASONS``; 0 for tested ones
-    methods : int64 [metrics, methods] slices by their position in ``METHODS``; 0 for untested ones
+    ``reasons``: int64 [metrics, reasons] slices by their position in ``REASONS``; 0 for tested
+    ones. ``methods``: int64 [metrics, methods] slices by their position in ``METHODS``; 0 for
+    untested ones.
     """
 
     reasons: NDArray[np.int64]
@@ -111,23 +105,17 @@ def _counts(codes: NDArray[np.int8], kinds: int) -> NDArray[np.int64]:
 class Results:
     """All kept slices, ordered by level and predicate.
 
-    Attributes
-    ----------
-    keys : int64 [slices]
-    levels : int64 [slices]
-    sums : int64 [slices, columns]
-    same_as : int64 [slices] key of the shortest slice with the same examples that says more than
-        those above it, in as many metrics as any; the slice's own key where there is no other
-    saved : ``tested`` or ``significant``: which slices were kept
+    ``same_as``: int64 [slices] key of the shortest slice with the same examples that says more than
+    those above it, in as many metrics as any; the slice's own key where there is no other.
     """
 
-    keys: Keys
-    levels: NDArray[np.int64]
-    sums: NDArray[np.int64]
+    keys: Keys  # int64 [slices]
+    levels: NDArray[np.int64]  # int64 [slices]
+    sums: NDArray[np.int64]  # int64 [slices, columns]
     space: StatisticSpace
     metrics: list[MetricResult]
     same_as: Keys
-    saved: str
+    saved: str  # ``tested`` or ``significant``: which slices were kept
     tally: Tally
 
     @cached_property
@@ -161,8 +149,20 @@ class _Kept:
         return _Kept(*(getattr(self, field.name)[positions] for field in fields(self)))
 
 
+def finite(value: float) -> float | None:
+    """Return a number; None for NaN and infinities, which JSON lacks."""
+    return float(value) if math.isfinite(value) else None
+
+
+def estimate(value: float, low: float, high: float) -> Estimate:
+    """Return a value with its interval, which a formula may give where there is no value."""
+    if math.isnan(value):
+        low = high = math.nan
+    return Estimate(value=finite(value), lo=finite(low), hi=finite(high), confidence=CONFIDENCE)
+
+
 def collect(
-    config: SearchConfig,
+    config: RunConfig,
     prepared: EncodedDataset,
     searched: SearchResult,
     iterations: Iterations,
@@ -171,7 +171,9 @@ def collect(
 ) -> Results:
     """Return the results of a search."""
     total = sum(searched.tested_per_level)
-    saved = config.save_slices or ("tested" if total <= SAVE_ALL_UP_TO else "significant")
+    saved = getattr(config, "save_slices", None) or (
+        "tested" if total <= SAVE_ALL_UP_TO else "significant"
+    )
     kept, q, tally = _load(config, prepared, searched, keep_all=saved == "tested")
     put_whole(kept.sums, prepared.of_all, prepared.space)
     significant = q <= config.used_alpha
@@ -196,12 +198,7 @@ def collect(
 
 
 def collect_given(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    iterations: Iterations,
-    work: WorkFolder,  # noqa: ARG001  (as in `collect`)
-    engine: Engine,  # noqa: ARG001
+    config: RunConfig, prepared: EncodedDataset, searched: SearchResult, iterations: Iterations
 ) -> Results:
     """Return the results of given slices: all of them, tested or not.
 
@@ -411,15 +408,7 @@ def stretched_interval(
     *,
     old: bool = False,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the intervals (low, high) [slices] of the values, some slices at a time.
-
-    Parameters
-    ----------
-    sums : int64 [slices, columns]
-    totals : int64 [columns] of all examples
-    stretch : float64 [slices] how much wider the intervals are than for independent examples; NaN
-        where that is not known
-    """
+    """Return the intervals (low, high) [slices] of the values, some slices at a time."""
     low, high = np.empty(len(sums)), np.empty(len(sums))
     for begin in range(0, len(sums), _SLICES_AT_A_TIME):
         some = slice(begin, begin + _SLICES_AT_A_TIME)

@@ -30,16 +30,12 @@ _COLUMNS = ("p", "reason", "method", "se")
 class BootstrapStage:
     """The replicates' results for some slices.
 
-    Attributes
-    ----------
-    keys : int64 [slices], sorted
-    columns : by name, [slices], those of a part that the replicates decide
-    metrics : numbers of the metrics whose tests resample examples
+    ``columns``: by name, [slices], those of a part that the replicates decide.
     """
 
-    keys: Keys
+    keys: Keys  # int64 [slices], sorted
     columns: dict[str, NDArray[Any]]
-    metrics: tuple[int, ...]
+    metrics: tuple[int, ...]  # numbers of the metrics whose tests resample examples
 
     @classmethod
     def read(
@@ -48,13 +44,7 @@ class BootstrapStage:
         groups: NDArray[np.int64] | None,
         tests: Mapping[int, SliceTest],
     ) -> BootstrapStage:
-        """Read the parts of the second count.
-
-        Parameters
-        ----------
-        groups : int64 [slices] how many groups each slice has, by key; None without groups
-        tests : that resample examples, by the number of their metric
-        """
+        """Read the parts of the second count."""
         metrics = tuple(tests)
         names = [f"{name}{number}" for number in metrics for name in _COLUMNS]
         read = [read_part(part) for part in parts]

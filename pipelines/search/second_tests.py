@@ -18,7 +18,7 @@ from slicebeam.metrics.significance.outcome_codes import (
     UNVARYING,
 )
 from slicebeam.metrics.testing.multiplicity import adjusted
-from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, added, has_error
+from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, has_error
 from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
@@ -140,17 +140,12 @@ class SecondTests:
             )
             if groups is not None:
                 exact.refuse(chosen[groups < LEAST_GROUPS], FEW_GROUPS)
-            cost = added(cost, more)
+            cost = cost + more
             space = self.prepared.space
             rewritten = [
                 exact.rewrite(part, folder / f"exact-{part.name}", space) for part in rewritten
             ]
-        return rewritten, replace(
-            record,
-            cpu_seconds=record.cpu_seconds + cost.cpu_seconds,
-            wall_seconds=record.wall_seconds + cost.wall_seconds,
-            shuffled_bytes=record.shuffled_bytes + cost.shuffled_bytes,
-        )
+        return rewritten, record.plus(cost)
 
     def settled(
         self,
@@ -164,9 +159,7 @@ class SecondTests:
 
         Those that another metric calls have one too, for they may be reported.
 
-        Returns
-        -------
-        The record, all parts, and those of them that were written again.
+        Returns the record, all parts, and those of them that were written again.
         """
         if not self.ranked or not parts:
             return record, parts, []
@@ -188,15 +181,7 @@ class SecondTests:
             for part in parts
         ]
         fresh = [new for new, old in zip(rewritten, parts, strict=True) if new != old]
-        return (
-            replace(
-                record,
-                cpu_seconds=record.cpu_seconds + cost.cpu_seconds,
-                wall_seconds=record.wall_seconds + cost.wall_seconds,
-            ),
-            rewritten,
-            fresh,
-        )
+        return record.plus(replace(cost, shuffled_bytes=0)), rewritten, fresh
 
     def _changed_within_buckets(
         self, parts: list[StoragePath], ranked: tuple[int, ...], stage: str

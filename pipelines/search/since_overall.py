@@ -113,13 +113,7 @@ def _numbers(one: Estimate | None) -> tuple[float, float, float]:
 def tested_difference(
     config: RunConfig, name: str, found: RunDifference, adjusted: NDArray[np.float64], at: int
 ) -> Difference:
-    """Return one of many tested differences of a metric for the document.
-
-    Parameters
-    ----------
-    found : the differences [tests]
-    adjusted : their corrected p-values [tests]
-    """
+    """Return one of many tested differences of a metric for the document."""
     value, low, high, p = (float(one[at]) for one in found)
     worse = (value > 0) != metric(name).higher_is_better
     return Difference(

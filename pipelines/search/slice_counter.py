@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -41,7 +42,15 @@ if TYPE_CHECKING:
 
 # Tables of a block take at most this share of the worker's memory: the columns that are counted,
 # the results and their p-values need the rest.
-TABLES_SHARE = 8
+_TABLES_SHARE = 8
+
+
+def counting_budget(
+    config: RunConfig, space: StatisticSpace, rows: int, resampling: Resampling | None = None
+) -> Budget:
+    """Return what a block may hold."""
+    layers = 1 + (resampling.replicates if resampling else 0)
+    return Budget(rows, space.raw_columns, space.passes, layers, config.memory // _TABLES_SHARE)
 
 
 class SliceCounter:
@@ -72,13 +81,8 @@ class SliceCounter:
 
     def budget_for(self, resampling: Resampling | None) -> Budget:
         """Return the budget of a block that is counted with replicates."""
-        return Budget(
-            self.prepared.rows,
-            self.prepared.space.raw_columns,
-            self.prepared.space.passes,
-            1 + (resampling.replicates if resampling else 0),
-            self.config.memory // TABLES_SHARE,
-        )
+        prepared = self.prepared
+        return counting_budget(self.config, prepared.space, prepared.rows, resampling)
 
     def count(
         self,
@@ -91,16 +95,10 @@ class SliceCounter:
     ) -> tuple[list[StoragePath], Cost]:
         """Count and test the planned blocks, except those already finished.
 
-        Parameters
-        ----------
-        stage : name of the folder of its parts in the work folder
-        on_begin : receives a function that says how many candidates are counted
-        counts_only : neither test the slices nor resample them
-        resampling : how examples are resampled, where it is not for every candidate
-
-        Returns
-        -------
-        The parts, and what they cost when they were counted.
+        ``stage``: name of the folder of its parts in the work folder. ``on_begin``: receives a
+        function that says how many candidates are counted. ``counts_only``: neither test the slices
+        nor resample them. ``resampling``: how examples are resampled, where it is not for every
+        candidate. Returns the parts, and what they cost when they were counted.
         """
         folder, lattice = self.work.folder(stage), self.prepared.lattice
         drawn = None if counts_only else resampling or self.resampling

@@ -22,13 +22,7 @@ _MOST_LOOKED_AT = 20_000_000
 
 
 def check_slice_text(text: str, config: RunConfig) -> None:
-    """Refuse text that is neither an id nor a predicate, before any work is done.
-
-    Raises
-    ------
-    InputError
-        It is neither. The slices of a check may have any name.
-    """
+    """Refuse text that is neither an id nor a predicate, before any work is done."""
     if config.command == "check" or _ID.fullmatch(text):
         return
     try:
@@ -42,11 +36,6 @@ def find_slice_key(text: str, prepared: EncodedDataset, names: SliceNames) -> in
     """Return the key of the slice that is named by its id or its text.
 
     None for an id that is not looked for, the conjunctions being too many.
-
-    Raises
-    ------
-    InputError
-        There can't be such a slice in this run.
     """
     try:
         if prepared.given is not None:

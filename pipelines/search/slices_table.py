@@ -21,46 +21,34 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.search.finding_list import FindingList
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.prepare.given_slices import GivenSlices
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.domains import FeatureDomain
 
 _ROWS_AT_A_TIME = 1 << 15
 
+
+def _fields(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names.split()]
+
+
 SCHEMA = pa.schema(
     [
-        ("slice_id", pa.string()),
-        ("slice", pa.string()),
-        ("predicate", pa.string()),
+        *_fields(pa.string(), "slice_id slice predicate"),
         ("cross_size", pa.int8()),
         ("n", pa.int64()),
         ("share", pa.float64()),
         ("metric", pa.string()),
-        ("value", pa.float64()),
-        ("value_low", pa.float64()),
-        ("value_high", pa.float64()),
-        ("value_error", pa.float64()),
-        ("reference", pa.float64()),
-        ("complement", pa.float64()),
-        ("complement_error", pa.float64()),
-        ("delta", pa.float64()),
-        ("ci_low", pa.float64()),
-        ("ci_high", pa.float64()),
-        ("p_value", pa.float64()),
-        ("q_value", pa.float64()),
+        *_fields(pa.float64(), "value value_low value_high value_error"),
+        *_fields(pa.float64(), "reference complement complement_error"),
+        *_fields(pa.float64(), "delta ci_low ci_high p_value q_value"),
         ("significant", pa.bool_()),
-        ("impact", pa.float64()),
-        ("inconsistency", pa.float64()),
-        ("improved", pa.int64()),
-        ("degraded", pa.int64()),
-        ("label", pa.string()),
-        ("parent", pa.string()),
-        ("test", pa.string()),
-        ("reason", pa.string()),
-        ("finding", pa.int32()),
-        ("singleton_1", pa.int32()),
-        ("singleton_2", pa.int32()),
-        ("singleton_3", pa.int32()),
+        *_fields(pa.float64(), "impact inconsistency"),
+        *_fields(pa.int64(), "improved degraded"),
+        *_fields(pa.string(), "label parent test reason"),
+        *_fields(pa.int32(), "finding singleton_1 singleton_2 singleton_3"),
     ]
 )
 # Slices of more conditions have their first ones in the columns of codes.
@@ -68,12 +56,7 @@ _SINGLETONS = 3
 
 
 class SliceNames:
-    """The identity, the text and the predicate of slices.
-
-    Parameters
-    ----------
-    domains : of the features, in the lattice's order
-    """
+    """The identity, the text and the predicate of slices."""
 
     def __init__(self, lattice: Lattice, domains: tuple[FeatureDomain, ...]) -> None:
         self.lattice = lattice
@@ -113,6 +96,40 @@ class SliceNames:
         digits = self.lattice.digits(keys)
         columns = [texts.take(pa.array(digits[:, i])) for i in range(digits.shape[1])]
         return pc.binary_join_element_wise(*columns, separator, null_handling="skip")
+
+
+class GivenNames(SliceNames):
+    """The identity, the text and the predicate of given slices, as a search would call them.
+
+    A slice that no predicate describes has the identity and the text of its document.
+    """
+
+    def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
+        super().__init__(lattice, ())
+        slices, wanted = given.membership.predicates, given.wanted.slices
+        # Of a conjunction the sum of its conditions' identities is hashed.
+        sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
+        json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
+        self._hashes = np.array([0, *sums], np.uint64)
+        self._texts = pa.array([None, *given.texts], pa.string())
+        self._json = pa.array([None, *json], pa.string())
+        self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
+
+    def ids(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.ids`."""
+        return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
+
+    def predicates(self, keys: Keys) -> pa.Array:
+        """See `SliceNames.predicates`; null where no predicate describes the slice."""
+        is_own = self._own.take(pa.array(keys)).is_valid()
+        return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
+
+
+def slice_names(prepared: EncodedDataset) -> SliceNames:
+    """Return the names of the slices of a run."""
+    if prepared.given is not None:
+        return GivenNames(prepared.lattice, prepared.given)
+    return SliceNames(prepared.lattice, prepared.domains)
 
 
 def write_slices(

@@ -30,18 +30,14 @@ _LEAST_P = 1e-300
 class SearchState:
     """The results for the visited slices.
 
-    Attributes
-    ----------
-    keys : int64 [slices], sorted
-    sizes : int64 [slices] examples; 0 for an empty slice
-    p : float64 [slices] p-value of the metric that steers; NaN for a slice that is too small
-    first_p : float64 [slices] the same by the first test, where replicates decide only of some
-    delta : float64 [slices] difference of that metric from its reference
-    significant : bool [slices]
+    ``sizes``: int64 [slices] examples; 0 for an empty slice. ``p``: float64 [slices] p-value of the
+    metric that steers; NaN for a slice that is too small. ``first_p``: float64 [slices] the same by
+    the first test, where replicates decide only of some. ``delta``: float64 [slices] difference of
+    that metric from its reference. ``significant``: bool [slices].
     """
 
     min_size: int
-    keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))
+    keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))  # int64 [slices], sorted
     sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     first_p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -85,93 +81,107 @@ class SearchState:
 
 @dataclass(frozen=True)
 class NextVisit:
-    """The slices to visit next.
+    """The slices to visit next."""
 
-    Attributes
-    ----------
-    candidates : int64 [slices], sorted
-    bases : int64 [slices] a known slice that the candidate adds one predicate to; 0 for none
-    base_sizes : int64 [slices] examples of the base
-    expected : estimated number of nonempty candidates
-    """
-
-    candidates: Keys
-    bases: Keys
-    base_sizes: NDArray[np.int64]
-    expected: float
+    candidates: Keys  # int64 [slices], sorted
+    bases: Keys  # int64 [slices] a known slice that the candidate adds one predicate to; 0 for none
+    base_sizes: NDArray[np.int64]  # int64 [slices] examples of the base
+    expected: float  # estimated number of nonempty candidates
 
 
-def first_proposal(lattice: Lattice) -> NextVisit:
-    """Return all singletons."""
-    keys = lattice.singleton_keys()
-    none = np.zeros(keys.size, np.int64)
-    return NextVisit(keys, none, none, float(keys.size))
+class Strategy:
+    """Proposes slices to visit; with ``prune_significant`` none within significant slices."""
 
-
-class Iterative:
-    """Algorithm 1: level by level; with ``prune_significant`` nothing below significant slices."""
+    # Whether candidates were left when the iterations ended.
+    is_stopped = False
 
     def __init__(self, lattice: Lattice, *, prune_significant: bool) -> None:
         self.lattice, self.prune_significant = lattice, prune_significant
-        self.level = 0
+        self.iteration = 0
+        self.width = max(1, _CHILDREN_AT_A_TIME // lattice.base)
 
     def next(self, known: SearchState) -> NextVisit | None:
-        """Return the candidates of the next level, None when there are none."""
-        self.level += 1
-        if self.level == 1:
-            return first_proposal(self.lattice)
-        if self.level > self.lattice.max_cross_size:
-            return None
-        levels = self.lattice.cross_sizes(known.keys)
-        is_open = (levels == self.level - 1) & (known.sizes >= known.min_size)
-        if self.prune_significant:
-            is_open &= ~known.significant
-        parents = known.keys[is_open]
-        barren = known.barren(prune_significant=self.prune_significant)
-        width = max(1, _CHILDREN_AT_A_TIME // self.lattice.base)
-        found = [
-            self._children(parents[i : i + width], parents, barren)
-            for i in range(0, parents.size, width)
-        ]
-        if not found:
-            return None
-        candidates = np.concatenate([keys for keys, _ in found])
-        bases = np.concatenate([keys for _, keys in found])
+        """Return the candidates of the next iteration, None when there are none."""
+        self.iteration += 1
+        if self.iteration == 1:
+            keys = self.lattice.singleton_keys()
+            none = np.zeros(keys.size, np.int64)
+            return NextVisit(keys, none, none, float(keys.size))
+        return self._later(known)
+
+    def _later(self, known: SearchState) -> NextVisit | None:
+        raise NotImplementedError
+
+    def _extensible(self, known: SearchState) -> NDArray[np.bool_]:
+        """Return which known slices may have children that are visited."""
+        large = known.sizes >= known.min_size
+        return large & ~known.significant if self.prune_significant else large
+
+    def _open_singles(self, barren: Keys) -> Keys:
+        """Return the digits of the singletons that may be added to a slice."""
+        singles = np.arange(1, self.lattice.base, dtype=np.int64)
+        return singles[~contains(barren, self.lattice.singleton_keys())]
+
+    def _without_barren(self, keys: Keys, barren: Keys, levels: range) -> NDArray[np.bool_]:
+        """Return which slices have no barren ancestor on some levels."""
+        kept = np.ones(keys.size, bool)
+        for ancestor in self.lattice.subsets(keys, levels):
+            kept &= ~contains(barren, ancestor)
+        return kept
+
+    @staticmethod
+    def _visit(
+        pieces: list[tuple[Keys, Keys]], known: SearchState, expected: float | None = None
+    ) -> NextVisit | None:
+        """Return the visit of candidates and their bases; None if there are none."""
+        candidates, bases = (np.concatenate(some) for some in zip(*pieces, strict=True))
         if candidates.size == 0:
             return None
-        sizes = known.size_of(bases)
-        return NextVisit(candidates, bases, sizes, float(candidates.size))
+        order = np.argsort(candidates, kind="stable")
+        candidates, bases = candidates[order], bases[order]
+        number = float(candidates.size) if expected is None else expected
+        return NextVisit(candidates, bases, known.size_of(bases), number)
+
+
+class Iterative(Strategy):
+    """Algorithm 1: level by level."""
+
+    def _later(self, known: SearchState) -> NextVisit | None:
+        level = self.iteration
+        if level > self.lattice.max_cross_size:
+            return None
+        of_level = self.lattice.cross_sizes(known.keys) == level - 1
+        parents = known.keys[self._extensible(known) & of_level]
+        barren = known.barren(prune_significant=self.prune_significant)
+        starts = range(0, parents.size, self.width)
+        pieces = [self._children(parents[i : i + self.width], parents, barren) for i in starts]
+        return self._visit(pieces, known) if pieces else None
 
     def _children(self, some: Keys, parents: Keys, barren: Keys) -> tuple[Keys, Keys]:
         """Return candidates and the parents that they extend by a later singleton.
 
         A candidate with one open parent and no barren ancestor has only open parents: each was
         either visited, and then is open, or not visited because of a barren ancestor of its own
-        (what is barren stays so: more slices visited only lower the q-values of others). So it is
-        found from the parent without its last predicate, once.
+        (what is barren stays so: more slices visited only lower the q-values of others). So the
+        parent without the last predicate reaches it, once.
         """
-        lattice = self.lattice
-        digits = lattice.digits(some)
-        last = digits[:, self.level - 2]
-        singles = np.arange(1, lattice.base, dtype=np.int64)
-        singles = singles[~contains(barren, lattice.singleton_keys())]
-        later = lattice.feature_of[singles][None, :] > lattice.feature_of[last][:, None]
-        row, column = np.nonzero(later)
+        lattice, level = self.lattice, self.iteration
+        digits, singles = lattice.digits(some), self._open_singles(barren)
+        last = lattice.feature_of[digits[:, level - 2]]
+        row, column = np.nonzero(lattice.feature_of[singles][None, :] > last[:, None])
         grown = digits[row]
-        grown[:, self.level - 1] = singles[column]
+        grown[:, level - 1] = singles[column]
         keys = lattice.keys(grown)
         kept = np.ones(keys.size, bool)
         for parent in lattice.parents(keys):
             kept &= contains(parents, parent)
         keys, row = keys[kept], row[kept]
         # Parents are open, but a still larger slice may have become significant since.
-        kept = np.ones(keys.size, bool)
-        for ancestor in lattice.subsets(keys, range(1, self.level - 1)):
-            kept &= ~contains(barren, ancestor)
+        kept = self._without_barren(keys, barren, range(1, level - 1))
         return keys[kept], some[row[kept]]
 
 
-class Priority:
+class Priority(Strategy):
     """Algorithm 2: the children of the most promising slices, up to K that are not empty.
 
     With ``prune_significant`` these are the ones with the lowest p-values, as in the paper. Without
@@ -187,65 +197,52 @@ class Priority:
         max_candidates: int | None,
         prune_significant: bool,
     ) -> None:
-        self.lattice, self.prune_significant = lattice, prune_significant
-        self.iterations, self.max_candidates = iterations, max_candidates
-        self.iteration = 0
+        super().__init__(lattice, prune_significant=prune_significant)
+        self.iterations = iterations
+        self.limit = np.inf if max_candidates is None else max_candidates
         self.popped: Keys = np.zeros(0, np.int64)
-        # Whether candidates were left when the iterations ended.
-        self.is_stopped = False
 
-    def next(self, known: SearchState) -> NextVisit | None:
-        """Return the candidates of the next iteration, None when there are none."""
-        self.iteration += 1
-        if self.iteration == 1:
-            return first_proposal(self.lattice)
+    def _later(self, known: SearchState) -> NextVisit | None:
         if self.iteration > self.iterations:
-            self.max_candidates = 1
+            self.limit = 1
             self.is_stopped = self._proposal(known) is not None
             return None
         return self._proposal(known)
 
     def _proposal(self, known: SearchState) -> NextVisit | None:
         """Pop slices of the queue until their children are K; None where they have none."""
-        queue = self._queue(known)
-        rates = self._nonempty_rates(known)
+        queue, exact = self._queue(known), self._nonempty_rates(known)
+        rates = np.array([float(rate) for rate in exact])
         barren = known.barren(prune_significant=self.prune_significant)
-        width = max(1, _CHILDREN_AT_A_TIME // self.lattice.base)
-        step = min(64, width)
-        taken: list[tuple[Keys, Keys]] = []
+        # Sums of rounded rates may miss K by a little.
+        limit = self.limit * (1 - 1e-9)
+        step = min(64, self.width)
+        pieces = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         chosen = np.zeros(0, np.int64)
-        counts = [0] * (self.lattice.max_cross_size + 1)
+        counts = np.zeros(len(exact), np.int64)
         begin = 0
-        while begin < queue.size and not self._full(counts, rates):
+        while begin < queue.size and counts @ rates < limit:
             some = queue[begin : begin + step]
             keys, owner = self._children(some, known, barren, chosen)
-            levels = self.lattice.cross_sizes(keys)
-            end = self._last_base(counts, rates, levels, owner, some.size)
+            added = np.zeros((some.size, counts.size), np.int64)
+            np.add.at(added, (owner, self.lattice.cross_sizes(keys)), 1)
+            running = np.cumsum(added, axis=0) + counts
+            end = min(1 + int(np.searchsorted(running @ rates, limit)), some.size)
+            counts = running[end - 1]
             mine = owner < end
-            for level in range(1, len(counts)):
-                counts[level] += int(np.count_nonzero(levels[mine] == level))
-            taken.append((keys[mine], some[owner[mine]]))
+            pieces.append((keys[mine], some[owner[mine]]))
             chosen = np.sort(np.concatenate([chosen, keys[mine]]))
             self.popped = np.concatenate([self.popped, some[:end]])
             begin += end
-            step = min(2 * step, width)
+            step = min(2 * step, self.width)
         self.popped = np.sort(self.popped)
-        if chosen.size == 0:
-            return None
-        candidates = np.concatenate([keys for keys, _ in taken])
-        bases = np.concatenate([keys for _, keys in taken])
-        order = np.argsort(candidates)
-        candidates, bases = candidates[order], bases[order]
-        expected = float(self._expected(counts, rates))
-        return NextVisit(candidates, bases, known.size_of(bases), expected)
+        expected = sum(n * rate for n, rate in zip(counts.tolist(), exact, strict=True))
+        return self._visit(pieces, known, float(expected))
 
     def _queue(self, known: SearchState) -> Keys:
         """Return the slices that can be extended, the most promising first, ties by predicate."""
-        waiting = known.sizes >= known.min_size
-        if self.prune_significant:
-            waiting &= ~known.significant
+        waiting = self._extensible(known) & ~contains(self.popped, known.keys)
         waiting &= self.lattice.cross_sizes(known.keys) < self.lattice.max_cross_size
-        waiting &= ~contains(self.popped, known.keys)
         keys = known.keys[waiting]
         if self.prune_significant:
             return keys[np.lexsort((keys, known.first_p[waiting]))]
@@ -279,62 +276,26 @@ class Priority:
             rates.append(Fraction(nonempty, seen) if seen else rates[-1])
         return rates
 
-    @staticmethod
-    def _expected(counts: list[int], rates: list[Fraction]) -> Fraction:
-        return sum((n * rate for n, rate in zip(counts, rates, strict=True)), Fraction(0))
-
-    def _full(self, counts: list[int], rates: list[Fraction]) -> bool:
-        return self.max_candidates is not None and (
-            self._expected(counts, rates) >= self.max_candidates
-        )
-
-    def _last_base(
-        self,
-        counts: list[int],
-        rates: list[Fraction],
-        levels: NDArray[np.int64],
-        owner: NDArray[np.int64],
-        bases: int,
-    ) -> int:
-        """Return how many of the bases are popped until K is reached."""
-        if self.max_candidates is None:
-            return bases
-        added = np.zeros((bases, len(counts)), np.int64)
-        np.add.at(added, (owner, levels), 1)
-        running = np.cumsum(added, axis=0) + np.array(counts)
-        estimate = running @ np.array([float(rate) for rate in rates])
-        # Floating sums only narrow down where the exact comparison is made.
-        first = int(np.searchsorted(estimate, self.max_candidates * (1 - 1e-9)))
-        for base in range(first, bases):
-            if self._full(running[base].tolist(), rates):
-                return base + 1
-        return bases
-
     def _children(
         self, some: Keys, known: SearchState, barren: Keys, chosen: Keys
     ) -> tuple[Keys, NDArray[np.int64]]:
         """Return new candidates with the position of the base that reaches each first."""
         lattice = self.lattice
-        digits = lattice.digits(some)
+        digits, singles = lattice.digits(some), self._open_singles(barren)
         owners = lattice.feature_of[digits]
-        singles = np.arange(1, lattice.base, dtype=np.int64)
-        singles = singles[~contains(barren, lattice.singleton_keys())]
         free = np.ones((some.size, singles.size), bool)
         for position in range(lattice.max_cross_size):
             free &= lattice.feature_of[singles][None, :] != owners[:, position][:, None]
         row, column = np.nonzero(free)
         grown = digits[row]
         grown[np.arange(row.size), np.count_nonzero(grown, axis=1)] = singles[column]
-        keys = lattice.keys_of_sets(grown)
         # Bases are in the order of the queue: the first one that reaches a slice has it.
-        keys, first = np.unique(keys, return_index=True)
-        owner = row[first]
+        keys, first = np.unique(lattice.keys_of_sets(grown), return_index=True)
         kept = ~contains(known.keys, keys) & ~contains(chosen, keys)
-        keys, owner = keys[kept], owner[kept]
+        keys, owner = keys[kept], row[first[kept]]
         levels = lattice.cross_sizes(keys)
         kept = np.ones(keys.size, bool)
         for level in np.unique(levels).tolist():
             mine = np.flatnonzero(levels == level)
-            for ancestor in lattice.subsets(keys[mine], range(1, level)):
-                kept[mine] &= ~contains(barren, ancestor)
+            kept[mine] = self._without_barren(keys[mine], barren, range(1, level))
         return keys[kept], owner[kept]

@@ -25,6 +25,7 @@ from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testi
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.retested import LEAST_GROUPS
+from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.search.unbalanced_classes import unbalanced_classes
 
 if TYPE_CHECKING:
@@ -87,22 +88,27 @@ def testing(
 
 def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: SearchResult) -> str:
     """Return the promise of the correction as a sentence, and the number of metrics."""
-    alpha, family = config.used_alpha, sum(searched.tests_per_level)
-    levels = len(searched.tests_per_level)
-    sentences = {
-        "fdr-level": f"Among the significant slices of all levels together at most {alpha:.0%} are "
-        f"expected to be false (Benjamini-Hochberg at {alpha:g}/{levels} within each level).",
-        "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false "
-        f"(Bonferroni at {alpha:g}/{levels} within each level).",
-        "bh": f"Among the significant slices at most {alpha:.0%} are expected to be false "
-        "(Benjamini-Hochberg over all levels).",
-        "by": f"Among the significant slices at most {alpha:.0%} are expected to be false, however "
-        "the tests depend on each other (Benjamini-Yekutieli over all levels).",
-        "none": "Exploratory: no correction for testing many slices.",
-    }
+    alpha, levels = config.used_alpha, len(searched.tests_per_level)
+    of_levels, within, over = (
+        " of all levels together",
+        f"at {alpha:g}/{levels} within each level",
+        "over all levels",
+    )
     if prepared.given is not None:
-        sentences = _sentences_of_check(alpha, family)
-    text = sentences[config.used_correction]
+        # All given slices are one family.
+        of_levels, within = "", f"over the {sum(searched.tests_per_level):,} checked slices"
+        over = within
+    false_ones = f"at most {alpha:.0%} are expected to be false"
+    text = {
+        "fdr-level": f"Among the significant slices{of_levels} {false_ones} (Benjamini-Hochberg "
+        f"{within}).",
+        "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false (Bonferroni "
+        f"{within}).",
+        "bh": f"Among the significant slices {false_ones} (Benjamini-Hochberg {over}).",
+        "by": f"Among the significant slices {false_ones}, however the tests depend on each other "
+        f"(Benjamini-Yekutieli {over}).",
+        "none": "Exploratory: no correction for testing many slices.",
+    }[config.used_correction]
     if config.used_correction != "none" and prepared.given is None:
         text += _unvisited(searched)
     if len(config.metric) > 1 and config.used_correction != "none":
@@ -170,8 +176,7 @@ def _blind(
     """Return why no slice at all could be tested; None if some could, or none was given."""
     most = searched.most_groups
     if most is not None and most < LEAST_GROUPS:
-        groups = f"{most:,} group{'' if most == 1 else 's'}"
-        return f"no slice has more than {groups}, and {LEAST_GROUPS} are needed"
+        return f"no slice has more than {counted(most, 'group')}, and {LEAST_GROUPS} are needed"
     if reasons.sum() == 0:
         if searched.strategy != "given":
             return f"no slice has at least {config.smallest_slice_of(measured.name):,} examples"
@@ -186,7 +191,7 @@ def _blind(
     # An answer that is none: the value differs from the reference.
     answers = {REASONS[code]: int(reasons[code]) for code in _ANSWERS if reasons[code]}
     every = {**untested, **answers}
-    return "; ".join(f"{_slices(count)}: {reason}" for reason, count in every.items())
+    return "; ".join(f"{counted(count, 'slice')}: {reason}" for reason, count in every.items())
 
 
 def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
@@ -232,25 +237,7 @@ def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
         surely_better = (measured.reason == UNVARYING) & ~_worse(measured)
         count = int(reasons[UNVARYING]) - int(np.count_nonzero(surely_better))
         if count:
-            yield f"{measured.name} on {_slices(count)}: {REASONS[UNVARYING]}"
-
-
-def _slices(count: int) -> str:
-    return f"{count:,} slice{'' if count == 1 else 's'}"
-
-
-def _sentences_of_check(alpha: float, family: int) -> dict[str, str]:
-    """Return the promises of the corrections if all slices are one family."""
-    false_ones = f"Among the significant slices at most {alpha:.0%} are expected to be false"
-    none_false = f"With probability {1 - alpha:.0%} no significant slice is false"
-    return {
-        "fdr-level": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
-        "fwer-level": f"{none_false} (Bonferroni over the {family:,} checked slices).",
-        "bh": f"{false_ones} (Benjamini-Hochberg over the {family:,} checked slices).",
-        "by": f"{false_ones}, however the tests depend on each other (Benjamini-Yekutieli over the "
-        f"{family:,} checked slices).",
-        "none": "Exploratory: no correction for testing many slices.",
-    }
+            yield f"{measured.name} on {counted(count, 'slice')}: {REASONS[UNVARYING]}"
 
 
 def _tests_used(config: RunConfig, counts: NDArray[np.int64]) -> str:
@@ -313,7 +300,7 @@ def _warnings(
         untested = tests.untested.get(REASONS[FEW_GROUPS], 0)
         if untested and tests.blind is None:
             yield (
-                f"{_slices(untested)} that may be significant in {tests.metric} could not be "
+                f"{counted(untested, 'slice')} that may be significant in {tests.metric} could not be "
                 f"tested, because they have fewer than {LEAST_GROUPS} groups."
             )
     for name in prepared.scaling.rough:

@@ -9,15 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.document import ShiftChangeList
-from slicebeam.pipelines.changelist.reading import naming_files
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.source import read_source
-from slicebeam.pipelines.run.paths import places_of, removing_new_folders, writer
-from slicebeam.pipelines.run.published_run import with_run
-from slicebeam.pipelines.run.resuming import begin_run, remove_work, resumable
+from slicebeam.pipelines.run.open_run import open_run
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.shift.answers import NO_RESULT, Classes, LedgerAnswers, RecordedAnswers
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
@@ -26,8 +22,6 @@ from slicebeam.pipelines.shift.old_matrix import old_of_document, old_of_pool, r
 from slicebeam.pipelines.shift.pool import PoolColumns, by_values, read_pool
 from slicebeam.pipelines.shift.result import Bill, ShiftResult, money
 from slicebeam.transforms.encode.extract_predictions import class_type
-from slicebeam.transforms.storage.publication import files_to_publish
-from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
@@ -38,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.calls import Item
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.observer import Observer
-    from slicebeam.pipelines.run.paths import RunPaths
+    from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.shift.answers import AnswerSource
     from slicebeam.pipelines.shift.pool import LabelledPool
     from slicebeam.transforms.encode.conditions import SliceMembership
@@ -63,29 +57,22 @@ def run_shift(
     fail_on: str | None = None,
 ) -> PublishedShift:
     """Ask as few items as it takes, and publish how the confusion matrix shifted."""
-    with removing_new_folders(config):
-        return _run_shift(config, engine, observer, resume=resume, fail_on=fail_on)
-
-
-def _run_shift(
-    config: ShiftConfig, engine: Engine, observer: Observer, *, resume: bool, fail_on: str | None
-) -> PublishedShift:
     api = _api(config)
     price, currency = _price(config, api)
     limit = None if config.budget is None else parse_budget(config.budget).calls(price, currency)
-    places = places_of(config)
-    document = places.document
-    before = version_of(document)
     old_document = None if config.old_matrix is None else read_old(config.old_matrix)
-    engine.check_storage([*places.files, places.work])
-    observer.begin(config, places.files, engine.name)
-    work = WorkFolder(places.work)
-    done = begin_run(config, ShiftChangeList, places, work, engine, observer, resume=resume)
-    if done is not None:
-        _check_gate(fail_on, done.shift.focus is None or done.shift.focus.higher_is_better)
-        return PublishedShift(judged_anew(done, document, gate_of(done, fail_on)), document)
-    with work, resumable(work), ExitStack() as stack:
-        sliced = read_sliced_pool(config, places, work, engine, observer, api, limit, old_document)
+    with (
+        open_run(config, engine, observer, ShiftChangeList, resume=resume) as run,
+        ExitStack() as stack,
+    ):
+        done, work = run.published, run.work
+        if done is not None:
+            _check_gate(fail_on, done.shift.focus is None or done.shift.focus.higher_is_better)
+            judged = judged_anew(done, run.document, gate_of(done, fail_on))
+            return PublishedShift(judged, run.document)
+        sliced = read_sliced_pool(
+            config, run.files, work, engine, observer, api, limit, old_document
+        )
         pool = sliced.pool
         weights = focus_weights(config.focus, pool)
         strata = strata_of(pool, weights)
@@ -97,7 +84,7 @@ def _run_shift(
             if old_document is None
             else old_of_document(strata, pool, old_document, config.old_matrix or "")
         )
-        asking = _Asking(config, sliced, api, places, work, engine)
+        asking = _Asking(config, sliced, api, run.output, work, engine)
         answers = asking.open(stack)
         stopping = Stopping(limit, config.target_error, config.confidence)
         observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
@@ -115,13 +102,9 @@ def _run_shift(
         result = ShiftResult(config, pool, assessed, old, bill, predicates)
         changelist = result.to_changelist(engine.name)
         changelist = with_gate(changelist, gate_of(changelist, fail_on))
-        with files_to_publish(document, (), before, writer()) as files:
-            changelist = with_run(naming_files(changelist, files), work.run)
-            work.check(at_once=True)
-            for line in files.publish(changelist.to_json().encode("utf-8")):
-                observer.note(line)
-        remove_work(work, observer)
-    return PublishedShift(changelist, document)
+        with run.files_to_publish() as files:
+            changelist = run.publish(changelist, files)
+    return PublishedShift(changelist, run.document)
 
 
 def _check_gate(fail_on: str | None, better: bool | None) -> None:
@@ -174,7 +157,7 @@ class SlicedPool:
 
 def read_sliced_pool(
     config: ShiftConfig,
-    places: RunPaths,
+    files: Sequence[str],
     work: WorkFolder,
     engine: Engine,
     observer: Observer,
@@ -196,7 +179,7 @@ def read_sliced_pool(
                 "it out, or give --by"
             )
     observer.stage(Stage("reading the pool"))
-    source = read_source(config, places.files, work, engine)
+    source = read_source(config, files, work, engine)
     if source.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     label_type = source.column_type(config.label, "--label")
@@ -269,12 +252,12 @@ class _Asking:
         config: ShiftConfig,
         sliced: SlicedPool,
         api: ApiFile | None,
-        places: RunPaths,
+        output: StoragePath,
         work: WorkFolder,
         engine: Engine,
     ) -> None:
         self.config, self.sliced, self.api = config, sliced, api
-        self.places, self.work, self.engine = places, work, engine
+        self.output, self.work, self.engine = output, work, engine
         self.answered = 0
         self._bought = 0
 
@@ -301,7 +284,7 @@ class _Asking:
         folder = (
             storage_path(config.ledger, "--ledger")
             if config.ledger
-            else beneath(self.places.output, "ledger")
+            else beneath(self.output, "ledger")
         )
         classes = Classes(self.sliced.pool.classes, self.sliced.class_type)
         identity = self._identity()

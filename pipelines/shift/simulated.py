@@ -14,11 +14,10 @@ from slicebeam.metrics.shift.churn import churned
 from slicebeam.metrics.shift.quality import calls_for_target, qualities
 from slicebeam.metrics.shift.simulation import Items
 from slicebeam.metrics.shift.strata import Strata
+from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.config.shift import parse_budget
-from slicebeam.pipelines.run.paths import places_of, removing_new_folders
-from slicebeam.pipelines.run.resuming import open_work, remove_work, resumable
+from slicebeam.pipelines.run.open_run import open_run
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.shift.assessment import check_budget
 from slicebeam.pipelines.shift.focus import focus_weights
 from slicebeam.pipelines.shift.run import priced, read_sliced_pool
@@ -221,19 +220,12 @@ def _read(
         with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
             own = config.model_copy(update={"output": folder})
             return _read(own, engine, observer, resume=resume, methods=methods)
-    with removing_new_folders(config):
-        places = places_of(config)
-        engine.check_storage([*places.files, places.work])
-        observer.begin(config, places.files, engine.name)
-        work = WorkFolder(places.work)
-        open_work(config, places, work, engine, observer, resume=resume)
-        with work, resumable(work):
-            pools = []
-            for method in methods:
-                own = config.model_copy(update={"method": method, "api": None})
-                sliced = read_sliced_pool(own, places, work, engine, observer, None, _MOST_ITEMS)
-                pools.append(sliced.pool)
-            remove_work(work, observer)
+    with open_run(config, engine, observer, ShiftChangeList, resume=resume, publishes=False) as run:
+        pools = []
+        for method in methods:
+            own = config.model_copy(update={"method": method, "api": None})
+            sliced = read_sliced_pool(own, run.files, run.work, engine, observer, None, _MOST_ITEMS)
+            pools.append(sliced.pool)
     return pools
 
 

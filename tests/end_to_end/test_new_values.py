@@ -258,11 +258,7 @@ def test_the_same_however_it_is_cut(cut, nights, now, tmp_path):
 
 
 @pytest.mark.slow
-def test_as_one_job_and_repeated(nights, now, tmp_path):
-    flags = ["search", f"--data={nights}/second.parquet", *FLAGS, "--quiet"]
-    flags += [f"--since={nights}/then/changelist.json", "--strategy=batch", "--single-job"]
-    assert run([*flags, f"--output={tmp_path}/job"]) == 0
-    assert read(tmp_path / "job").slices_bytes == now.slices_bytes
+def test_repeated_from_the_document(now, tmp_path):
     document = f"{now.folder}/changelist.json"
     assert run(["run", document, "--quiet", f"--output={tmp_path}/again"]) == 0
     assert read(tmp_path / "again").slices_bytes == now.slices_bytes

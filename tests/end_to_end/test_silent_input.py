@@ -153,7 +153,7 @@ def test_bad_input_leaves_nothing_behind(tmp_path, capsys, wrong, work):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["check", "shift", "single job"])
+@pytest.mark.parametrize("command", ["check", "shift"])
 def test_nor_do_other_commands(tmp_path, capsys, command):
     (tmp_path / "data").mkdir()
     data = saved(tmp_path / "data", examples())
@@ -161,7 +161,6 @@ def test_nor_do_other_commands(tmp_path, capsys, command):
     arguments = {
         "check": ["check", f"--slices={tmp_path}/data/slices.yaml", "--prediction=pred"],
         "shift": ["shift", "--old-prediction=nothing", "--replay-prediction=pred", "--budget=50"],
-        "single job": ["search", "--prediction=nothing", "--single-job"],
     }[command]
     arguments += [f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
     refused(arguments, capsys, folder=tmp_path)

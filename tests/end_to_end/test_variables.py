@@ -141,16 +141,6 @@ def test_a_dry_run_shows_names(data, tmp_path, capsys, monkeypatch):
     assert f"--s3_secret_access_key={SECRET}" in engine._backend.sent_options("x")
 
 
-def test_a_template_with_a_secret_is_refused(data, tmp_path, capsys):
-    given = [f"--runner-option={one}" for one in (*DATAFLOW, "sdk_container_image=i", BY_NAME)]
-    roles = ["--label=income", "--prediction=prediction", "--strategy=batch"]
-    output = [f"--output={tmp_path / 'o'}", f"--template={tmp_path / 't'}"]
-    given += [*roles, *output, "--runner-config=dataflow"]
-    said = refused(["search", f"--data={data}", *given], capsys, folder=tmp_path)
-    assert "beam_options.s3_secret_access_key holds ${SLICEBEAM_TEST_KEY}" in said
-    assert not (tmp_path / "t").exists()
-
-
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_what_an_engine_says_of_a_secret_is_redacted(
     log_format, data, tmp_path, capfd, monkeypatch

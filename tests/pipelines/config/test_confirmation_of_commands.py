@@ -22,7 +22,7 @@ import pytest
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands import table
 from slicebeam.pipelines.commands.table import SUBCOMMANDS
-from slicebeam.pipelines.run.run_marker import RunMarker
+from slicebeam.pipelines.run.work_folder import RunMarker
 from tests.conftest import slow
 from tests.discovered import COLUMNS, discovery, planted_file
 

@@ -3,28 +3,23 @@
 import gzip
 import json
 import shutil
-import tempfile
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.plan import cost_model, data_shape
-from slicebeam.pipelines.plan.cost_model import Shape, estimate
-from slicebeam.pipelines.plan.data_shape import ColumnShape, column_shapes, read_shape
-from slicebeam.pipelines.plan.job_steps import steps_of
-from slicebeam.pipelines.single_job.job_work import DoSteps, work_of
-from slicebeam.pipelines.single_job.single_job import stages_of
+from slicebeam.pipelines.plan import data_sample
+from slicebeam.pipelines.plan.data_sample import read_sample
+from slicebeam.pipelines.run.engine import Engine
 from tests.conftest import slow
-from tests.running import names_of, read, refused, search
+from tests.running import refused, search
 
 ROLES = ["--label=income", "--prediction=prediction"]
 OTHERS = "--exclude-features=row_id,score,prediction_old,score_old"
+ROLES_OF = {"label": "income", "prediction": "prediction"}
 
 
 def dry_run(capsys, data, *more):
@@ -60,12 +55,6 @@ def test_jobs_and_options_of_dataflow(data, capsys, monkeypatch):
     large = dry_run(capsys, data, *engine, "--runner-option=smallest_job_seconds=0")
     assert all(job["sent"] for job in large["jobs"])
     assert large["estimate"]["jobs"] == 3
-    assert "Read examples/Read: ParDo" in large["jobs"][1]["steps"]
-    assert large["jobs"][2]["steps"] == [
-        "Combine slice metrics/Work items: Create",
-        "Combine slice metrics/Count: ParDo",
-        "Test significance: ParDo",
-    ]
 
 
 def test_text_says_the_same(data, capsys):
@@ -75,17 +64,9 @@ def test_text_says_the_same(data, capsys):
     assert lines[0] == "nothing is submitted: this is what would run"
     assert "engine: direct" in lines
     assert any(line.startswith("data: 16,281 examples, ") for line in lines)
+    assert any(line.startswith("job slicebeam-RUN-encode: on the engine; about ") for line in lines)
     assert any(line.startswith("estimate: about ") for line in lines)
-    assert "  Learn domains/Write: ParDo(WritePart)" in lines
     assert "  --direct_num_workers=1" in lines
-
-
-def test_a_single_job_is_shown_as_one(data, capsys):
-    (job,) = dry_run(capsys, data, "--single-job")["jobs"]
-    assert job["name"] == "slicebeam-RUN-search"
-    for stage in ("domains", "encode", "totals", "iteration-1"):
-        assert f"Search/{stage}/Work: ParDo(DoSteps)" in job["steps"]
-    assert "Search/Publish: ParDo(Publish)" in job["steps"]
 
 
 def test_iterating_strategies_are_bounded(data, capsys):
@@ -100,29 +81,28 @@ def test_iterating_strategies_are_bounded(data, capsys):
 
 
 def _options(data, **more):
-    return {"data": (data,), "label": "income", "prediction": "prediction", "output": "x", **more}
+    return {"data": (data,), "output": "x", **ROLES_OF, **more}
 
 
 def guessed(data, known):
     """What a plan takes for the columns of a search, and how many predicates these have."""
     sizes = {name: len(singles) for name, singles in known.domains().items()}
-    shape = read_shape(search_config(_options(str(data))), [str(data)])
-    found = column_shapes(shape, [*sizes], bins=10, top_values=100)
+    sample = read_sample(search_config(_options(str(data))), [str(data)])
+    found = sample.domains([*sizes], bins=10, top_values=100)
     assert set(found) == set(sizes)
-    return shape, {name: (one.size, sizes[name]) for name, one in found.items()}
+    return sample, {name: (one.size, sizes[name]) for name, one in found.items()}
 
 
 @pytest.fixture
 def known(tmp_path, adult_path):
-    roles = {"label": "income", "prediction": "prediction"}
-    return search(tmp_path / "out", data=adult_path, **roles)
+    return search(tmp_path / "out", data=adult_path, **ROLES_OF)
 
 
 @pytest.mark.parametrize("kind", [slow("csv"), "csv.gz"])
 @pytest.mark.slow
 def test_text_is_sampled(tmp_path, adult_path, known, capsys, monkeypatch, kind):
     """Of a file larger than a block its rows are estimated, and its types are those of the block."""
-    monkeypatch.setattr(data_shape, "_BLOCK_BYTES", 1 << 19)
+    monkeypatch.setattr(data_sample, "_BLOCK_BYTES", 1 << 19)
     table = pq.read_table(adult_path)
     text = pa.BufferOutputStream()
     pa_csv.write_csv(table, text)
@@ -138,12 +118,14 @@ def test_text_is_sampled(tmp_path, adult_path, known, capsys, monkeypatch, kind)
     assert all(0.6 * size <= one <= 1.2 * size for one, size in sizes.values())
 
 
+@pytest.mark.parametrize("rows", [16_281, 4096])
 @pytest.mark.slow
-def test_footers_tell_about_how_many_values_there_are(data, known):
-    shape, sizes = guessed(data, known)
-    assert (shape.rows, shape.is_sampled) == (16281, False)
-    one, size = np.sum(list(sizes.values()), axis=0)
-    assert 0.7 < one / size < 1.4
+def test_a_sample_tells_about_how_many_values_there_are(data, known, monkeypatch, rows):
+    monkeypatch.setattr(data_sample, "_SPLIT_ROWS", rows)
+    sample, sizes = guessed(data, known)
+    assert (sample.rows, sample.is_sampled) == (16281, False)
+    # Of all examples they are exact.
+    assert all((0.6 if rows < 16_281 else 1) * size <= one <= size for one, size in sizes.values())
 
 
 @pytest.mark.slow
@@ -164,133 +146,43 @@ def test_what_is_wrong_is_said_at_once(data, tmp_path, capsys):
     assert message == "--resume has no effect with --dry-run, which runs no job"
 
 
-def _shape(rows, repeats=3):
-    columns = (ColumnShape(10, has_equal_bins=True), ColumnShape(30, has_equal_bins=False))
-    return Shape(rows, 4, 6, 0, columns * repeats, statistic_space(("accuracy",), "overall"))
+def test_costs_grow_with_the_data(data, capsys):
+    table = pq.read_table(data)
+    for copies in (1, 8):
+        pq.write_table(pa.concat_tables([table] * copies), data)
+        planned = dry_run(capsys, data)
+        seconds = {job["stage"]: job["seconds"] for job in planned["jobs"]}
+        # Reading a value takes 4e-8 s: of ten features, label and prediction to encode them.
+        names = planned["features"]
+        assert seconds["domains"] == pytest.approx(copies * 16_281 * names * 4e-8)
+        assert seconds["encode"] == pytest.approx(copies * 16_281 * (names + 2) * 4e-8)
+        assert planned["estimate"]["cpu_seconds"] > sum(seconds.values())
 
 
-def test_costs_grow_with_the_data():
-    config = search_config(_options("x.parquet"))
-    seconds = [
-        sum(stage.seconds for stage in estimate(config, _shape(rows), 1))
-        for rows in (10_000, 100_000, 1_000_000, 10_000_000)
-    ]
-    assert seconds == sorted(seconds)
-    assert 3 < seconds[3] / seconds[2] < 11
-    written = {s.stage: s.written_bytes for s in estimate(config, _shape(1_000), 1)}
-    # Six features of a byte, and the cell.
-    assert written["encode"] == 7_000
+def test_a_run_sends_what_its_dry_run_says(data, tmp_path, capsys, monkeypatch):
+    """Both ask with the same seconds whether a job is worth sending."""
+    asked = []
 
+    def sends(_, seconds):
+        asked.append(seconds)
+        return False
 
-def test_shuffled_bytes_are_those_of_blocks_that_are_dealt_out():
-    config = search_config(_options("x.parquet") | {"strategy": "batch"})
-    # One table of two features, which takes seconds.
-    shape = _shape(2_000_000_000, repeats=1)
-    costs = {
-        workers: next(one for one in estimate(config, shape, workers) if "iteration" in one.stage)
-        for workers in (1, 64)
-    }
-    assert costs[1].shuffled_bytes == 0
-    assert costs[64].shuffled_bytes > 0
-
-
-def test_tested_slices_of_independent_features_are_about_those_estimated():
-    """Of data as the model assumes it, but for the dependence that real features have."""
-    from itertools import combinations
-
-    generator = np.random.default_rng(5)
-    shape = _shape(40_000)
-    lattice = shape.lattice(3)
-    shares = [cost_model._shares(column) for column in shape.columns]
-    codes = [generator.choice(one.size, shape.rows, p=one) for one in shares]
-    counted = 0.0
-    for level in (1, 2, 3):
-        weight = cost_model.DEPENDENCE ** (level - 1)
-        for chosen in combinations(range(len(codes)), level):
-            joint = np.zeros(shape.rows, np.int64)
-            for feature in chosen:
-                joint = joint * shares[feature].size + codes[feature]
-            counted += weight * int((np.bincount(joint) >= 20).sum())
-    assert cost_model.tested_slices(shape, lattice, 20) == pytest.approx(counted, rel=0.1)
-
-
-@pytest.mark.parametrize("test", ["auto", slow("bootstrap-rows")])
-@pytest.mark.slow
-def test_a_single_job_finds_the_same(data, tmp_path, monkeypatch, test):
-    """In process, with the work of every stage handed out, not only of those that take long."""
-    from slicebeam.pipelines.single_job import single_job
-
-    monkeypatch.setattr(single_job, "_SMALLEST_STAGE_SECONDS", 0.0)
-    handed = []
-
-    def counted(build):
-        handed.append(work_of(build))
-        return handed[-1]
-
-    monkeypatch.setattr(single_job, "work_of", counted)
-    arguments = ["search", f"--data={data}", *ROLES, "--features=age,education,sex", "--quiet"]
-    arguments += [f"--test={test}", "--memory-budget=16MB"]
-    assert run([*arguments, f"--output={tmp_path / 'plain'}"]) == 0
-    assert run([*arguments, f"--output={tmp_path / 'single'}", "--single-job"]) == 0
-    plain, single = read(tmp_path / "plain"), read(tmp_path / "single")
-    assert single.slices_bytes == plain.slices_bytes
-    assert single.document["slices"] == plain.document["slices"]
-    assert sorted(path.name for path in single.folder.iterdir()) == names_of(single.document)
-    kinds = [type(work.steps[0]).__name__ for work in handed]
-    each, numbered = "CallableWrapperDoFn", ["_WritePart", "CallableWrapperDoFn"]
-    resampling = numbered if test == "bootstrap-rows" else []
-    assert kinds == ["_WritePart", each, *resampling, each]
-
-
-@pytest.mark.slow
-def test_a_single_job_of_text_and_scores(tmp_path, adult_path):
-    """Its stages are those of its data and metrics."""
-    path = tmp_path / "adult.csv"
-    pa_csv.write_csv(pq.read_table(adult_path).slice(0, 4000), path)
-    label = pq.read_table(adult_path).column("income")[0].as_py()
-    arguments = ["search", f"--data={path}", "--label=income", "--score=score", "--quiet"]
-    arguments += ["--metric=auc,brier", f"--positive-class={label}", "--features=age,sex"]
-    assert run([*arguments, f"--output={tmp_path / 'plain'}"]) == 0
-    assert run([*arguments, f"--output={tmp_path / 'single'}", "--single-job"]) == 0
-    assert read(tmp_path / "single").slices_bytes == read(tmp_path / "plain").slices_bytes
-    scores = {"score": "score", "metric": ("auc", "brier"), "positive_class": "x"}
-    config = search_config({**_options(str(path)), "prediction": None, **scores})
-    assert stages_of(config) == (
-        *("convert", "domains", "encode", "scores", "buckets", "sizes", "deviations", "totals"),
-        *("auc-of-all", "iteration-1", "iteration-1-exact"),
+    monkeypatch.setattr(Engine, "sends", sends)
+    dry_run(capsys, data)
+    planned = asked.copy()
+    asked.clear()
+    search(
+        tmp_path / "out",
+        data=data,
+        **ROLES_OF,
+        exclude_features=tuple(OTHERS.split("=")[1].split(",")),
     )
-
-
-@pytest.mark.parametrize("look", [work_of, steps_of])
-def test_a_job_that_is_only_looked_at_leaves_no_folder(look, tmp_path, monkeypatch):
-    import apache_beam as beam
-
-    made = []
-
-    def build(pipeline):
-        made.extend(tmp_path.iterdir())
-        _ = pipeline | beam.Create([b""]) | beam.FlatMap(lambda _: [0])
-
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    look(build)
-    assert len(made) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_work_of_another_form_is_refused():
-    import apache_beam as beam
-
-    def build(pipeline):
-        steps = pipeline | beam.Create([b""])
-        _ = steps | beam.ParDo(DoSteps(), beam.pvalue.AsSingleton(steps))
-
-    with pytest.raises(TypeError, match="can't be handed out"):
-        work_of(build)
+    assert len(planned) == 3
+    assert asked[:3] == pytest.approx(planned)
 
 
 def test_a_check_too(data, tmp_path, capsys):
-    roles = {"label": "income", "prediction": "prediction", "features": ("age", "sex")}
-    known = search(tmp_path / "out", data=data, **roles)
+    known = search(tmp_path / "out", data=data, **ROLES_OF, features=("age", "sex"))
     arguments = ["check", f"--data={data}", f"--changelist={known.folder}/changelist.json"]
     assert run([*arguments, f"--output={tmp_path}/nowhere", "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)

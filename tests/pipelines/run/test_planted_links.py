@@ -16,8 +16,7 @@ from slicebeam.pipelines.attribution.labels import LabelStore
 from slicebeam.pipelines.attribution.session import LabelPaths
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
-from slicebeam.pipelines.run.run_marker import RunMarker
-from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.run.work_folder import RunMarker, WorkFolder
 from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
 from slicebeam.transforms.storage.storage import remove_folder
 from tests.discovered import COLUMNS, planted_file

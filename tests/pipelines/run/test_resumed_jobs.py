@@ -22,8 +22,6 @@ from slicebeam.pipelines.search import findings
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
-from slicebeam.pipelines.single_job import single_job
-from slicebeam.pipelines.single_job.single_job import run_single_job
 from slicebeam.runner_configs.dataflow import FinishedJob
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
@@ -83,7 +81,6 @@ DRIVEN = {
     "check": driven(check_config, run_check),
     "discover": driven(discover_config, run_discovery),
     "shift": driven(shift_config, run_shift),
-    "single job": driven(search_config, run_single_job),
 }
 
 
@@ -274,29 +271,3 @@ def test_what_a_job_was_asked_when_the_driver_died_is_not_asked_again(tmp_path, 
     calls = (tmp_path / "calls").read_text().split()
     assert len(calls) == len(set(calls)) == 100
     assert KeepingEngine.ran.count(left[0][1]) == 1
-
-
-@pytest.mark.slow
-def test_a_single_job_with_two_workers_keeps_what_they_counted(tmp_path, monkeypatch):
-    """What the workers of an earlier part wrote is not emptied by the next part."""
-    table(2000).to_parquet(tmp_path / "data.parquet")
-    monkeypatch.setattr(single_job, "_SMALLEST_STAGE_SECONDS", 0.0)
-    given = {"data": (str(tmp_path / "data.parquet"),), "label": "label", "score": "score"}
-    given |= {"metric": ("auc",), "test": "bootstrap-rows", "replicates": 20}
-    given |= {"features": ("age", "job"), "max_cross_size": 2, "strategy": "batch"}
-    emptied = []
-    empty = WorkFolder.empty
-
-    def noted(work, stage):
-        emptied.append(stage)
-        empty(work, stage)
-
-    monkeypatch.setattr(WorkFolder, "empty", noted)
-    for command in ("single job", "search"):
-        emptied.clear()
-        DRIVEN[command](tmp_path / command, False, given)
-        if command == "single job":
-            # Findings have no part of their own: the last step counts them.
-            others = {one for one in emptied if not one.startswith("findings-")}
-            assert others <= {"hashes", "first-hashes"}
-    assert published(tmp_path / "single job") == published(tmp_path / "search")

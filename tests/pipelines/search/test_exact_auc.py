@@ -17,11 +17,10 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.significance import auc
 from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
 from slicebeam.pipelines.api import check
-from slicebeam.pipelines.cli import run as cli_run
 from slicebeam.transforms.count import count_wins
 from tests.conftest import slow
 from tests.discover_runs import discover
-from tests.running import Found, read, rows_of, search
+from tests.running import Found, rows_of, search
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -298,31 +297,6 @@ def test_a_run_goes_on_after_its_pass_over_the_scores_was_interrupted(tmp_path, 
     assert calls == ["auc-of-all", "iteration-1-exact"]
     found = search(tmp_path / "again", data=data, resume=True, **OPTIONS)
     assert found.slices_bytes == whole.slices_bytes
-
-
-@pytest.mark.slow
-def test_a_single_job_counts_scores_too(tmp_path, monkeypatch):
-    from slicebeam.pipelines.single_job import single_job
-
-    frame = examples(rows=6000)
-    found = run(tmp_path, frame)
-    # Every stage is handed out, not only those that take long.
-    monkeypatch.setattr(single_job, "_SMALLEST_STAGE_SECONDS", 0.0)
-    handed, work_of = [], single_job.work_of
-
-    def noted(build):
-        work = work_of(build)
-        handed.append(type(work.steps[0]).__name__)
-        return work
-
-    monkeypatch.setattr(single_job, "work_of", noted)
-    arguments = ["search", f"--data={tmp_path / 'data.parquet'}", f"--output={tmp_path / 'one'}"]
-    arguments += ["--label=y", "--score=s", "--metric=auc", "--features=a,b,seg", "--quiet"]
-    arguments += ["--max-cross-size=2", "--alternative=both", "--single-job"]
-    assert cli_run(arguments) == 0
-    assert read(tmp_path / "one").slices_bytes == found.slices_bytes
-    # Of all examples, and of the slices that may be significant.
-    assert handed[-3:] == ["CallableWrapperDoFn"] * 3
 
 
 @settings(max_examples=60, deadline=None)

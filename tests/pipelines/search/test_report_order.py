@@ -15,7 +15,7 @@ def test_slices_without_a_delta_are_last_whatever_the_metric(metric):
         name=metric, delta=delta, low=delta - 0.05, high=delta + 0.05, significant=np.zeros(5, bool)
     )
     results = SimpleNamespace(metrics=[measured], keys=np.arange(1, 6))
-    order = given_order(results, None)  # type: ignore[arg-type]
+    order = given_order(results)
     assert order.positions[0] == (2 if metric == "accuracy" else 1)
     assert order.positions[-2:].tolist() == [0, 3]
     assert order.by_metric[0].tolist() == order.positions.tolist()

@@ -1,0 +1,239 @@
+"""One run of a command: what it reads, where it works, and what it publishes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic
+
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE, naming_files
+from slicebeam.pipelines.run.lock_files import LostLockError
+from slicebeam.pipelines.run.published_run import (
+    Document,
+    hash_of_document,
+    published_before,
+    with_run,
+)
+from slicebeam.pipelines.run.work_folder import WorkFolder, described
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
+from slicebeam.transforms.storage.publish import Version, version_of
+from slicebeam.transforms.storage.storage import (
+    StoragePath,
+    beneath,
+    make_folder,
+    storage_errors,
+    storage_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.transforms.storage.publication import FileSet
+
+# An error that says so would only be met again in the same work folder.
+_ANEW = "without --resume"
+
+
+@dataclass
+class RunContext(Generic[Document]):
+    """A run that holds its work folder.
+
+    ``replaces``: version of the document when the run began, the only one that it may replace.
+    ``published``: the document once it is published; from the start where an earlier process of
+    this run published it, so that nothing is left to do.
+    """
+
+    files: Sequence[str]
+    output: StoragePath
+    work: WorkFolder
+    engine: Engine
+    observer: Observer
+    replaces: Version | None
+    published: Document | None = None
+
+    @property
+    def document(self) -> StoragePath:
+        """Path of the document, which names the other files that are published."""
+        return self.output / CHANGELIST
+
+    @property
+    def table(self) -> StoragePath:
+        """Path of the table of slices."""
+        return self.output / TABLE
+
+    def files_to_publish(self, *names: str) -> AbstractContextManager[FileSet]:
+        """Open files that appear together with the document, or not at all."""
+        writer = f"the run of process {os.getpid()} on {socket.gethostname()}"
+        return files_to_publish(self.document, names, self.replaces, writer)
+
+    def publish(self, document: Document, files: FileSet) -> Document:
+        """Publish the document and its files, unless another run replaced it or took the lock."""
+        document = with_run(naming_files(document, files), self.work.run)
+        self.work.check(at_once=True)
+        for line in files.publish(document.to_json().encode("utf-8")):
+            self.observer.note(line)
+        self.published = document
+        return document
+
+
+@contextmanager
+def open_run(
+    config: DataConfig,
+    engine: Engine,
+    observer: Observer,
+    kind: type[Document],
+    *,
+    resume: bool = False,
+    publishes: bool = True,
+    shares_output: bool = False,
+) -> Iterator[RunContext[Document]]:
+    """Begin a run in its work folder, or continue it; remove the folder at the end.
+
+    Errors of the engine or the storage say how to continue. Wrong input leaves nothing behind.
+
+    ``kind``: class of the document. ``resume``: continue with what there is. ``publishes``: whether
+    there is a document at the end. ``shares_output``: whether the engine's workers must see the
+    output.
+    """
+    with _removing_new_folders(config):
+        files, output, folder = _paths(config)
+        run = RunContext[Document](
+            files, output, WorkFolder(folder), engine, observer, version_of(output / CHANGELIST)
+        )
+        engine.check_storage([*files, *([output] if shares_output else []), folder])
+        observer.begin(config, files, engine.name)
+        for line in getattr(config, "notes", ()):
+            observer.note(line)
+        if resume and publishes:
+            _continue_published(run, config, kind)
+        if run.published is not None:
+            yield run
+            return
+        replaced = hash_of_document(run.document) if publishes else None
+        run.work.begin(config, files, resume=resume, replaces=replaced)
+        if resume and not run.work.is_resumed:
+            observer.note(f"--resume: there is no unfinished run in {folder}; a new one starts now")
+        engine.log_to(
+            beneath(folder, "workers.log"),
+            run.work.run.run_id,
+            resumes=run.work.is_resumed,
+            note=observer.note,
+        )
+        with run.work, _saying_how_to_continue(run.work):
+            yield run
+            _try_to_remove(run.work.remove, observer)
+
+
+def _continue_published(
+    run: RunContext[Document], config: DataConfig, kind: type[Document]
+) -> None:
+    """Note whether an earlier process of the run published, and remove what it left."""
+    document = run.document
+    known = described(config, run.files)
+    run.published = published_before(kind, document, known, run.work.marker())
+    if run.published is None:
+        return
+    run.observer.note(f"already published: {document}; nothing to compute")
+    _try_to_remove(run.work.remove_rest, run.observer)
+    if isinstance(document, Path):
+        with storage_errors(document, "write"):
+            remove_abandoned_lock(document)
+
+
+def _paths(config: DataConfig) -> tuple[Sequence[str], StoragePath, StoragePath]:
+    """Return input files, output folder and work folder, after making the output folder."""
+    files = expand_paths(config.data)
+    output = storage_path(config.output, "--output")
+    if output.is_file():
+        raise OptionError(f"--output {output} is a file; name a folder")
+    with storage_errors(output, "make the output folder"):
+        make_folder(output)
+    folder = (
+        storage_path(config.work_dir, "--work-dir") if config.work_dir else beneath(output, "_work")
+    )
+    if _resolved(folder) == _resolved(output):
+        raise OptionError(
+            f"--work-dir {folder} is the output folder; name another folder, or leave it out"
+        )
+    return files, output, folder
+
+
+def _resolved(path: StoragePath) -> StoragePath:
+    return path.resolve() if isinstance(path, Path) else path
+
+
+@contextmanager
+def _removing_new_folders(config: DataConfig) -> Iterator[None]:
+    """Where wrong input ends a run, remove the empty folders that were not there before it."""
+    missing: list[Path] = []
+    for option, name in (("--output", config.output), ("--work-dir", config.work_dir)):
+        path = storage_path(name, option) if name else None
+        if isinstance(path, Path):
+            with storage_errors(path, "read"):
+                missing += [one for one in (path, *path.parents) if not one.exists()]
+    try:
+        yield
+    except InputError:
+        for folder in sorted(missing, key=lambda one: -len(one.parts)):
+            # Another process may have put something there in the meantime.
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _try_to_remove(remove: Callable[[], None], observer: Observer) -> None:
+    """Remove a work folder; if that fails the user gets a note, but the result is published."""
+    try:
+        remove()
+    except EngineError as error:
+        observer.note(f"{error}; the result is published, and the folder may be deleted")
+
+
+@contextmanager
+def _saying_how_to_continue(work: WorkFolder) -> Iterator[None]:
+    """Say in an error of engine or storage where a run continues from.
+
+    After wrong input nothing is left to continue from, unless the run was a continuation itself.
+    """
+    try:
+        yield
+    except InputError:
+        if not work.is_resumed:
+            # The error that ends the run says more than what can't be removed.
+            with suppress(EngineError):
+                work.remove()
+        raise
+    except EngineError as error:
+        # Where the folder is gone or another run's, nothing else matters, and nothing is finished.
+        try:
+            work.check(at_once=True)
+        except EngineError as trouble:
+            # Storage that is down can't tell whose the folder is, and the first error says why.
+            if isinstance(trouble, LostLockError):
+                raise
+        if _ANEW in str(error):
+            raise
+        again = "continue with the same command and --resume"
+        if "--memory-budget" in str(error):
+            again = _in_less_memory(work)
+        raise type(error)(f"{error}\nfinished work is in {work.path}; {again}") from error
+    except MemoryError as error:
+        raise EngineError(
+            f"out of memory; finished work is in {work.path}; {_in_less_memory(work)}, or start over "
+            "with a lower --top-values or --max-cross-size"
+        ) from error
+
+
+def _in_less_memory(work: WorkFolder) -> str:
+    if "memory_budget" in work.run.config:
+        return "start over with a lower --memory-budget, without --resume"
+    return "continue with --resume and a lower --memory-budget"

@@ -1,1 +1,0 @@
-"""A search as one job of an engine, without a driver."""
