@@ -23,6 +23,28 @@ _SCHEME = re.compile(r"(?!file:)[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATIENCE = 0.5
 
 
+class FinishedJob:
+    """What Beam calls the result of a job: counts of ours, by name."""
+
+    def __init__(self, counted: dict[str, int]) -> None:
+        self._counted = counted
+
+    def metrics(self) -> FinishedJob:
+        """Return an object that can be queried for counts."""
+        return self
+
+    def query(self) -> dict[str, list[Any]]:
+        """Return all counts."""
+        from apache_beam.metrics.execution import MetricKey, MetricResult
+        from apache_beam.metrics.metricbase import MetricName
+
+        counters = [
+            MetricResult(MetricKey("", MetricName("slicebeam", name)), value, None)
+            for name, value in self._counted.items()
+        ]
+        return {"counters": counters}
+
+
 class Backend:
     """One engine with its options; made once per run, and used for all its jobs.
 

@@ -1,4 +1,4 @@
-"""Pipelines that are put together to look at, and are not run."""
+"""Pipelines that are put together to look at, and perhaps run in this process."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def unrun_pipeline(options: PipelineOptions | None = None) -> Iterator[beam.Pipe
     """Yield a new pipeline, whose temporary folder is removed at the end."""
     from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+    # Named: DirectRunner would first look for another runner's binary on the web.
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
     try:
         yield pipeline

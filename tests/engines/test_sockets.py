@@ -21,7 +21,7 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.runner_configs import guardian, private_network, private_sockets
 from slicebeam.runner_configs.guarded_process import GuardedProcess
-from slicebeam.runner_configs.private_sockets import in_process_runner, socket_folder
+from slicebeam.runner_configs.private_sockets import socket_folder
 from slicebeam.runner_configs.worker_processes import serve_pool, start_thread
 from tests.open_sockets import at_work, attacked, listening, needs_root
 
@@ -45,27 +45,10 @@ def temporary(tmp_path, monkeypatch):
         assert not list(Path(name).iterdir())
 
 
-def test_alone_a_run_listens_at_nothing(tmp_path):
-    with at_work(tmp_path, "direct") as (_, sockets):
+@pytest.mark.parametrize("engine", ["direct", "direct_multi"])
+def test_in_this_process_and_in_worker_processes_a_run_listens_at_nothing(tmp_path, engine):
+    with at_work(tmp_path, engine) as (_, sockets):
         assert sockets == set()
-
-
-def test_worker_processes_listen_where_only_their_user_can_connect(tmp_path, temporary):
-    with at_work(tmp_path, "direct_multi") as (_, sockets):
-        # The pool, one of each worker, and control, data and state of the job.
-        assert len(sockets) == 6
-        assert all(one.is_unix for one in sockets)
-        folders = {Path(one.address.removeprefix("unix:")).parent for one in sockets}
-        assert [folder.parent for folder in folders] == [temporary]
-        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
-
-
-@needs_root
-@pytest.mark.slow
-def test_another_user_can_use_no_socket_of_worker_processes(tmp_path):
-    with at_work(tmp_path, "direct_multi") as (_, sockets):
-        told = attacked(sockets, tmp_path)
-    assert told == {one.address: {"connects": False} for one in sockets}
 
 
 @needs_root
@@ -127,14 +110,6 @@ def test_sockets_are_not_where_their_path_would_mean_something_else(temporary, m
     assert folder.parent == Path("/tmp")
     folder.rmdir()
     odd.rmdir()
-
-
-def test_a_beam_that_builds_its_servers_in_another_way_is_refused(temporary, monkeypatch):
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    monkeypatch.setattr(FnApiRunner, "run_stages", lambda self, context, stages: None)
-    with pytest.raises(EngineError, match="cannot keep the worker processes of Beam"):
-        in_process_runner("unix:pool", temporary)
 
 
 def program(path, text):

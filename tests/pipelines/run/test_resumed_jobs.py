@@ -25,7 +25,7 @@ from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
 from slicebeam.pipelines.single_job import single_job
 from slicebeam.pipelines.single_job.single_job import run_single_job
-from slicebeam.runner_configs.dataflow import FinishedJob
+from slicebeam.runner_configs.backend import FinishedJob
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
