@@ -1,6 +1,6 @@
 """The same searches on every engine: results to the byte, wall and CPU seconds, bytes shuffled.
 
-    python benchmarks/engines.py [--only flink-cluster-external,prism] [--ways batch] [--write]
+    python benchmarks/engines.py [--only flink-cluster-process,prism] [--ways batch] [--write]
 
 Starts the clusters itself, from packages that it loads once (see runner_configs/local_cluster.py).
 Prints tables, and with --write puts them into docs/how-to/engines.md. CPU seconds are of all processes that
@@ -57,10 +57,9 @@ ENGINES = {
     "prism": "Prism 2.77.0",
     "flink-embedded": "Flink 1.19 in the job server",
     "flink-cluster-loopback": "Flink 1.19.3, 2 task managers, threads of the run",
-    "flink-cluster-external": "Flink 1.19.3, 2 task managers, worker processes of the run",
     "flink-cluster-process": "Flink 1.19.3, 2 task managers, worker processes of their own",
     "spark-embedded": "Spark 3.5.0 in the job server",
-    "spark-cluster-external": "Spark 3.5.0, 2 workers, worker processes of the run",
+    "spark-cluster-process": "Spark 3.5.0, 2 workers, worker processes of their own",
 }
 # How often Adult is repeated, and the level up to which slices are counted.
 SHUFFLED = [(1, 2), (10, 2), (100, 2), (300, 2), (1, 3), (10, 3), (100, 3)]
@@ -277,7 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(ENGINES))
     parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--shuffled", default="flink-cluster-external", help="engine, or nothing")
+    parser.add_argument("--shuffled", default="flink-cluster-process", help="engine, or nothing")
     parser.add_argument("--json", type=Path, help="file to add each run to")
     parser.add_argument("--write", action="store_true", help="into docs/how-to/engines.md")
     asked = parser.parse_args()

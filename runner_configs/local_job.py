@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 from apache_beam.internal import pickler
 from apache_beam.pipeline import PipelineVisitor, PTransformOverride
-from apache_beam.transforms.core import _DoFnParam
+from apache_beam.transforms.core import Create, DoFn, GroupByKey, ParDo, _DoFnParam
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class _Share(PTransformOverride):
         self.elements = elements
 
     def matches(self, applied_ptransform: Any) -> bool:
-        return isinstance(applied_ptransform.transform, beam.Create)
+        return isinstance(applied_ptransform.transform, Create)
 
     def get_replacement_transform_for_applied_ptransform(self, applied_ptransform: Any) -> Any:
-        return beam.Create(self.elements).with_output_types(
+        return Create(self.elements).with_output_types(
             applied_ptransform.transform.get_output_type()
         )
 
@@ -74,7 +74,7 @@ class _Seen(PipelineVisitor):
 
     def __init__(self, pipeline: beam.Pipeline) -> None:
         self.elements: tuple[Any, ...] | None = None
-        self.steps: list[list[beam.DoFn]] = [[]]
+        self.steps: list[list[DoFn]] = [[]]
         self.runs_bundles = self.is_other = False
         self._inside: Any = None
         pipeline.visit(self)
@@ -83,7 +83,7 @@ class _Seen(PipelineVisitor):
         transform = transform_node.transform
         if self._inside is not None:
             return
-        if isinstance(transform, beam.Create):
+        if isinstance(transform, Create):
             self.is_other |= self.elements is not None
             self.elements = tuple(transform.values)
             self._inside = transform_node
@@ -98,27 +98,27 @@ class _Seen(PipelineVisitor):
         transform = transform_node.transform
         if self._inside is not None:
             return
-        if isinstance(transform, beam.ParDo) and not transform_node.side_inputs:
+        if isinstance(transform, ParDo) and not transform_node.side_inputs:
             self.runs_bundles |= not _is_plain(transform)
             self.steps[-1].append(transform.fn)
-        elif isinstance(transform, beam.GroupByKey) and len(self.steps) == 1:
+        elif isinstance(transform, GroupByKey) and len(self.steps) == 1:
             self.steps.append([])
         else:
             self.is_other = True
 
 
-def _is_plain(transform: beam.ParDo) -> bool:
+def _is_plain(transform: ParDo) -> bool:
     """Return whether a step is what its function does with an element."""
     function = transform.fn
     overrides = [
-        name for name in _BUNDLES if getattr(type(function), name) is not getattr(beam.DoFn, name)
+        name for name in _BUNDLES if getattr(type(function), name) is not getattr(DoFn, name)
     ]
     _, defaults = function.get_function_arguments("process")
     asks = any(isinstance(default, _DoFnParam) for default in defaults)
     return not (overrides or asks or transform.args or transform.kwargs)
 
 
-def apply_steps(element: Any, steps: list[beam.DoFn]) -> Iterator[Any]:
+def apply_steps(element: Any, steps: list[DoFn]) -> Iterator[Any]:
     """Yield the output of the steps for an element."""
     if not steps:
         yield element

@@ -148,7 +148,7 @@ class _Worker:
 
 
 def main() -> None:
-    """Import what steps need, and fork a worker for each socket; end with the first that ends."""
+    """Import what steps need, and fork a worker for each socket; all end with the first that ends."""
     logging.getLogger().setLevel(logging.ERROR)
     import slicebeam.runner_configs.local_job
     import slicebeam.transforms.count.combine_slice_metrics
@@ -166,6 +166,8 @@ def main() -> None:
             _serve(connection)
         connection.close()
     os.wait()
+    # The driver learns it from whichever worker it waits for.
+    os.killpg(0, signal.SIGKILL)
 
 
 def _serve(connection: Connection) -> None:

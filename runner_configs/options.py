@@ -132,9 +132,8 @@ class _Portable(EngineOptions):
 
     Attributes
     ----------
-    environment : what runs the Python of the workers: threads of this process (loopback), a worker
-        pool (external; of this run's own processes where no address is given), a command of each
-        node (process), or a container (docker)
+    environment : what runs the Python of the workers: threads of this process (loopback),
+        processes that the engine starts (process), a worker pool (external) or a container (docker)
     environment_config : address of the worker pool, command, or image
     private_network : whether the program that a run starts gets a network of its own, which only the
         run can reach
@@ -150,7 +149,12 @@ class _Portable(EngineOptions):
             raise ValueError("environment docker needs an image in environment_config")
         if self.environment == "loopback" and self.environment_config:
             raise ValueError("environment loopback takes no environment_config")
-        if self.environment == "external" and self.environment_config:
+        if self.environment == "external":
+            if not self.environment_config:
+                raise ValueError(
+                    "environment external needs the address of a worker pool in environment_config; "
+                    "workers that the engine starts are environment process"
+                )
             split_address(self.environment_config)
         return self
 
@@ -167,7 +171,7 @@ class PrismOptions(_Portable):
 
     backend: ClassVar[str] = "slicebeam.runner_configs.prism:Prism"
 
-    environment: Literal["loopback", "external"] = "loopback"
+    environment: Literal["loopback", "external", "process"] = "loopback"
     binary: Path | None = None
     workers: Annotated[int, Field(ge=1, le=256)] = 2
     start_timeout: Seconds = 60.0
@@ -224,9 +228,9 @@ class ClusterOptions(_Portable):
                 f"environment loopback works only with an engine on this machine, and the master is "
                 f"on {self.host}: use process, docker or external"
             )
-        if self.environment in ("external", "process") and not self.environment_config:
+        if self.environment == "process" and not self.environment_config:
             raise ValueError(
-                f"environment {self.environment} needs environment_config where the master is on "
+                f"environment process needs environment_config where the master is on "
                 f"another machine ({self.host})"
             )
         return self

@@ -25,7 +25,7 @@ class Prism(PortableEngine):
 
     def __init__(self, options: PrismOptions) -> None:
         # Prism asks for one worker, which works on several bundles at once in threads.
-        super().__init__(options, options.workers, processes=1)
+        super().__init__(options, options.workers)
         self.options = options
         self.name = f"prism, {options.workers} threads"
 

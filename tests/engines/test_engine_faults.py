@@ -92,12 +92,12 @@ def is_counting(address, known):
 def test_ctrl_c_ends_the_job_on_the_cluster(tmp_path, adult_path, engines, no_folder_left):
     address = engines.flink.running.address
     known = {job["jid"] for job in jobs(address)}
-    given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-external"))
+    given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-process"))
     process, children = started(given, lambda: is_counting(address, known))
     names = [child.name() for child in children]
     assert "java" in names
-    # The job server's guardian, the pool and its two workers.
-    assert len([name for name in names if name.startswith("python")]) == 4
+    # The job server's guardian.
+    assert len([name for name in names if name.startswith("python")]) == 1
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=120)
     assert process.returncode == 130, message
@@ -109,7 +109,7 @@ def test_ctrl_c_ends_the_job_on_the_cluster(tmp_path, adult_path, engines, no_fo
     assert not (tmp_path / "changelist.json").exists()
 
 
-@pytest.mark.parametrize("engine", ["prism--external", "spark-embedded"])
+@pytest.mark.parametrize("engine", ["prism--process", "spark-embedded"])
 def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
     tmp_path, adult_path, engines, engine, no_folder_left
 ):
@@ -132,7 +132,7 @@ def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
     tmp_path, adult_path, engines, no_folder_left
 ):
     plan = tmp_path / "_work" / "stages" / "iteration-1" / "plan"
-    given = command(adult_path, tmp_path, *engines.arguments("prism--external"))
+    given = command(adult_path, tmp_path, *engines.arguments("prism--process"))
     process, children = started(given, plan.exists)
     worker = next(child for child in children if child.ppid() in {c.pid for c in children}
                   and child.name().startswith("python"))  # fmt: skip
@@ -201,7 +201,7 @@ def test_a_task_manager_that_dies_changes_nothing(tmp_path, adult_path, engines,
     cluster = engines.flink
     address = cluster.running.address
     known = {job["jid"] for job in jobs(address)}
-    given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-external"))
+    given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-process"))
     process, _ = started(given, lambda: is_counting(address, known))
     engines.replace_task_manager()
     _, message = process.communicate(timeout=300)

@@ -40,11 +40,11 @@ def told(found):
 # The others are in benchmarks/engines.py, which takes a quarter of an hour.
 CLUSTER = "(cluster), parallelism 2"
 CASES = {
-    "prism, 2 threads": [*(("prism", way) for way in ("batch", "iterative", "priority", "baseline")), ("prism--external", "paper")],
-    "flink 1.19 (embedded), parallelism 2": [("flink-embedded", "batch"), ("flink-embedded-external", "baseline")],
-    f"flink 1.19 {CLUSTER}": [("flink-cluster-external", "batch"), ("flink-cluster-loopback", "priority"), ("flink-cluster-process", "baseline")],
+    "prism, 2 threads": [*(("prism", way) for way in ("batch", "iterative", "priority", "baseline")), ("prism--process", "paper")],
+    "flink 1.19 (embedded), parallelism 2": [("flink-embedded", "batch"), ("flink-embedded-process", "baseline")],
+    f"flink 1.19 {CLUSTER}": [("flink-cluster-process", "batch"), ("flink-cluster-loopback", "priority"), ("flink-cluster-process", "baseline")],
     "spark (embedded), parallelism 2": [("spark-embedded", "batch"), ("spark-embedded", "iterative")],
-    f"spark 3.5.0 {CLUSTER}": [("spark-cluster-external", "batch")],
+    f"spark 3.5.0 {CLUSTER}": [("spark-cluster-process", "batch")],
 }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ class _Count(beam.DoFn):
         yield number
 
 
-@pytest.mark.parametrize("engine", ["prism", "flink-cluster-external", "spark-cluster-external"])
+@pytest.mark.parametrize("engine", ["prism", "flink-cluster-process", "spark-cluster-process"])
 def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
     """Each node has one worker process, so that both are at work where both nodes are."""
     done = tmp_path / "done"

@@ -30,17 +30,13 @@ def executor(engines, running):
     return False
 
 
-def worker(engines, running):
-    family = psutil.Process(running.pid).children(recursive=True)
-    workers = [
-        process
-        for process in family
-        if process.ppid() != running.pid and process.name().startswith("python")
-    ]
-    for process in workers[-1:]:
-        with suppress(psutil.Error):
-            process.kill()
-            return True
+def worker(cluster, engines, running):
+    for program in getattr(engines, cluster).running.programs:
+        for process in psutil.Process(program.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if any("runner_configs.boot" in part for part in process.cmdline()):
+                    process.kill()
+                    return True
     return False
 
 
@@ -50,12 +46,12 @@ def run_itself(engines, running):
 
 
 KILLS = {
-    "Flink: a task manager killed": ("flink-cluster-external", task_manager),
-    "Flink: a worker process killed": ("flink-cluster-external", worker),
-    "Flink: the run killed": ("flink-cluster-external", run_itself),
-    "Spark: an executor killed": ("spark-cluster-external", executor),
-    "Spark: a worker process killed": ("spark-cluster-external", worker),
-    "Spark: the run killed": ("spark-cluster-external", run_itself),
+    "Flink: a task manager killed": ("flink-cluster-process", task_manager),
+    "Flink: a worker process killed": ("flink-cluster-process", partial(worker, "flink")),
+    "Flink: the run killed": ("flink-cluster-process", run_itself),
+    "Spark: an executor killed": ("spark-cluster-process", executor),
+    "Spark: a worker process killed": ("spark-cluster-process", partial(worker, "spark")),
+    "Spark: the run killed": ("spark-cluster-process", run_itself),
 }
 
 
