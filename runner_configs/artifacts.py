@@ -75,9 +75,8 @@ def job_server_jar(
     if found is None:
         raise EngineError(
             f"no job server for {f'{engine} {version}'.removesuffix(' *')}: name its jar with "
-            f"--runner-option job_server_jar=PATH or {variable}, let Beam download it with "
-            "job_server_jar=download, or build one with 'python -m "
-            f"slicebeam.runner_configs.local_cluster {engine} jar'"
+            f"--runner-option job_server_jar=PATH or {variable}, or let Beam download it with "
+            "job_server_jar=download"
         )
     return found
 

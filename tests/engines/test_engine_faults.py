@@ -90,7 +90,7 @@ def is_counting(address, known):
 
 
 def test_ctrl_c_ends_the_job_on_the_cluster(tmp_path, adult_path, engines, no_folder_left):
-    address = engines.flink.running.address
+    address = engines.flink.address
     known = {job["jid"] for job in jobs(address)}
     given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-process"))
     process, children = started(given, lambda: is_counting(address, known))
@@ -199,11 +199,11 @@ def _kill_group(pid):
 
 def test_a_task_manager_that_dies_changes_nothing(tmp_path, adult_path, engines, no_folder_left):
     cluster = engines.flink
-    address = cluster.running.address
+    address = cluster.address
     known = {job["jid"] for job in jobs(address)}
     given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-process"))
     process, _ = started(given, lambda: is_counting(address, known))
-    engines.replace_task_manager()
+    cluster.replace_node()
     _, message = process.communicate(timeout=300)
     assert process.returncode == 0, message
     # The job was begun again, and found the same.

@@ -65,7 +65,7 @@ def test_without_a_private_network_a_job_server_takes_jobs_and_a_pool_starts_not
 @needs_root
 def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(tmp_path, engines):
     options = engines.options("flink-cluster")
-    nodes = {program.pid for program in engines.flink.running.programs}
+    nodes = set(engines.flink.pids())
     with at_work(tmp_path, "flink", options["runner_option"]) as (started, sockets):
         pool = started._backend._environment().url
         ours = {one for one in sockets if nodes.isdisjoint(parents(one.pid))}

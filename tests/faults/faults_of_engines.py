@@ -2,12 +2,11 @@
 
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 import psutil
 
-from tests.engines.started import Engines
 from tests.faults.faults import CLEAR, EQUAL, WAYS, Fault, resumed, verdict
 
 # A run on a cluster takes a minute, and one that is begun again more than that.
@@ -16,13 +15,13 @@ _MOMENTS = ("shards/*.arrow", "iteration-1/0*.arrow", "iteration-1/plan")
 
 
 def task_manager(engines, running):
-    engines.replace_task_manager()
+    engines.flink.replace_node()
     return True
 
 
 def executor(engines, running):
-    for program in engines.spark.running.programs:
-        for process in psutil.Process(program.pid).children(recursive=True):
+    for pid in engines.spark.pids():
+        for process in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
                 if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
                     process.kill()
@@ -31,8 +30,8 @@ def executor(engines, running):
 
 
 def worker(cluster, engines, running):
-    for program in getattr(engines, cluster).running.programs:
-        for process in psutil.Process(program.pid).children(recursive=True):
+    for pid in getattr(engines, cluster).pids():
+        for process in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
                 if any("runner_configs.boot" in part for part in process.cmdline()):
                     process.kill()
@@ -80,11 +79,9 @@ def struck(engines, name, kill, bench, number):
         yield resumed(bench, command, output, bench.undisturbed(*flags))
 
 
-@contextmanager
-def faults(folder):
+def faults(engines):
     """Return what can happen to clusters, which are started when they are first needed."""
-    with Engines(folder / "engines") as engines:
-        yield [
-            Fault(f"{what}, then resumed", 3, partial(struck, engines, name, kill), {EQUAL, CLEAR})
-            for what, (name, kill) in KILLS.items()
-        ]
+    return [
+        Fault(f"{what}, then resumed", 3, partial(struck, engines, name, kill), {EQUAL, CLEAR})
+        for what, (name, kill) in KILLS.items()
+    ]
