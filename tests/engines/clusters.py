@@ -12,6 +12,7 @@ from slicebeam.runner_configs.cluster import ask
 from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.portable import free_port
 from tests.engines.programs import flink_home, spark_home
+from tests.object_stores import ROOT
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
@@ -39,8 +40,9 @@ class Cluster:
         temporary = self.folder / "tmp" / name
         temporary.mkdir(exist_ok=True)
         log = self.folder / "log" / f"{name}.out"
-        # The workers of Python that it starts outlive the test that it is started in.
-        variables = {**variables, "TMPDIR": str(self.folder / "tmp")}
+        # Workers of Python that it starts know the functions of tests, and outlive the first test.
+        path = os.pathsep.join([str(ROOT / ".typing"), str(ROOT)])
+        variables = {**variables, "TMPDIR": str(self.folder / "tmp"), "PYTHONPATH": path}
         self.programs[name] = GuardedProcess(command, log, temporary, variables)
 
     def await_nodes(self):

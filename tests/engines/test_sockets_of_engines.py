@@ -81,7 +81,7 @@ def parents(pid):
     return {pid, *(parent.pid for parent in process.parents())}
 
 
-@pytest.mark.parametrize("engine", ["prism--process", "flink-embedded"])
+@pytest.mark.parametrize("engine", ["prism--process", "prism"])
 def test_a_run_ends_with_a_line_where_what_leads_into_the_network_is_killed(
     tmp_path, adult_path, engines, engine
 ):

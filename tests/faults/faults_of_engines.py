@@ -1,4 +1,4 @@
-"""Faults of clusters: a task manager, an executor, a worker or the run itself killed in mid-job."""
+"""Faults of clusters: an executor, a worker or the run itself killed in mid-job."""
 
 import signal
 import time
@@ -12,11 +12,6 @@ from tests.faults.faults import CLEAR, EQUAL, WAYS, Fault, resumed, verdict
 # A run on a cluster takes a minute, and one that is begun again more than that.
 _MOST_SECONDS = 600.0
 _MOMENTS = ("shards/*.arrow", "iteration-1/0*.arrow", "iteration-1/plan")
-
-
-def task_manager(engines, running):
-    engines.flink.replace_node()
-    return True
 
 
 def executor(engines, running):
@@ -45,7 +40,6 @@ def run_itself(engines, running):
 
 
 KILLS = {
-    "Flink: a task manager killed": ("flink-cluster-process", task_manager),
     "Flink: a worker process killed": ("flink-cluster-process", partial(worker, "flink")),
     "Flink: the run killed": ("flink-cluster-process", run_itself),
     "Spark: an executor killed": ("spark-cluster-process", executor),
