@@ -46,20 +46,12 @@ class FinishedJob:
 
 
 class Backend:
-    """One engine with its options; made once per run, and used for all its jobs.
-
-    Attributes
-    ----------
-    workers : how many can work at once
-    smallest_job_seconds : of estimated work; less is done in the process of the run
-    counters : which of Beam's two kinds of counts this engine reports correctly
-    log : file for what its processes say
-    storage_hint : what to do about a path that its workers do not see
-    """
+    """One engine with its options; made once per run, and used for all its jobs."""
 
     name: str
     workers: int
     smallest_job_seconds: float = 0.0
+    # Which of Beam's two kinds of counts this engine reports correctly.
     counters: Literal["committed", "attempted"] = "committed"
     log: Path = Path(os.devnull)
     note: Callable[[str], None] = staticmethod(lambda _: None)
@@ -110,16 +102,7 @@ def run_aside(
 ) -> Any:
     """Run a job in a thread, so that an interrupt or a lost worker ends the waiting for it.
 
-    Beam would wait forever.
-
-    Parameters
-    ----------
-    watch : is called again and again in the meantime, and raises where waiting is in vain
-
-    Raises
-    ------
-    EngineError
-        The time is over.
+    Beam would wait forever. `watch` is called meanwhile, and raises where waiting is in vain.
     """
     outcome: Future[Any] = Future()
 

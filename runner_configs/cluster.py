@@ -141,13 +141,7 @@ class ClusterEngine(PortableEngine):
 
 
 def ask(url: str, *, method: str = "GET") -> Any:
-    """Return the JSON that an address of an engine answers, None if it is empty.
-
-    Raises
-    ------
-    EngineError
-        It does not answer, or not with JSON.
-    """
+    """Return the JSON that an address of an engine answers, None if it is empty."""
     request = urllib.request.Request(url, method=method)  # noqa: S310  (http by construction)
     try:
         with urllib.request.urlopen(request, timeout=_ANSWER) as answer:  # noqa: S310

@@ -176,12 +176,7 @@ class Dataflow(Backend):
         return self._finish(job)
 
     def end_earlier(self, name: str, but: str = "") -> None:
-        """End the jobs of an earlier process of this run for a stage, and wait until they are over.
-
-        Parameters
-        ----------
-        name : of the stage's jobs, without the parts for plans and attempts
-        """
+        """End an earlier process's jobs of a stage, whatever their plan and attempt, and wait for that."""
         ended = [
             job
             for job in self.service.active_jobs()

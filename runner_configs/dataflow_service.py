@@ -31,15 +31,7 @@ _TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the service reports it.
-
-    Attributes
-    ----------
-    id : that the service gave it
-    name : that we gave it
-    state : the service's word for it, such as ``JOB_STATE_RUNNING``
-    created : seconds since 1970
-    """
+    """A job as the service reports it."""
 
     id: str
     name: str
@@ -59,13 +51,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobCounts:
-    """What a finished job counted.
-
-    Attributes
-    ----------
-    user : counts of our own, by name
-    vcpu_seconds : that its workers had
-    """
+    """What a finished job counted."""
 
     user: dict[str, int]
     vcpu_seconds: float

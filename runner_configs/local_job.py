@@ -20,12 +20,7 @@ _BUNDLES = ("setup", "start_bundle", "finish_bundle", "teardown")
 
 @dataclass(frozen=True)
 class LocalJob:
-    """The work of a job of this machine.
-
-    Attributes
-    ----------
-    steps : packed functions of an element, and those of a key with the values that they made
-    """
+    """The elements of a job, and packed functions: of an element, and perhaps of a key with its values."""
 
     elements: tuple[Any, ...]
     steps: bytes

@@ -52,13 +52,7 @@ class LocalProcesses:
         self._workers = [_Worker(Connection(ours.detach())) for ours, _ in pairs]
 
     def run(self, pipeline: Any, log: Path) -> dict[str, int] | None:
-        """Do a job and return its counts, None where its form does not allow it.
-
-        Raises
-        ------
-        SlicebeamError
-            As the worker raised it; an `EngineError` where a worker has ended.
-        """
+        """Do a job and return its counts, None where its form does not allow it."""
         from slicebeam.runner_configs.local_job import shares_of, work_of
 
         counts: Counter[str] = Counter()

@@ -22,12 +22,7 @@ _ASKED_AT_ONCE = 8
 
 
 class LoopbackPool:
-    """Threads of this process that work for an engine which brings a secret: anybody may reach the port.
-
-    Parameters
-    ----------
-    network : that in which the engine is, if it has a private one
-    """
+    """Threads of this process that work for an engine which brings a secret: anybody may reach the port."""
 
     def __init__(self, network: NetworkAccess | None = None, secret: str = "") -> None:
         import grpc

@@ -59,12 +59,7 @@ def free_port() -> int:
 
 
 class PortableEngine(Backend):
-    """An engine behind Beam's job service, which a program of this run's own provides.
-
-    Parameters
-    ----------
-    workers : how many can work at once
-    """
+    """An engine behind Beam's job service, which a program of this run's own provides."""
 
     def __init__(self, options: PrismOptions | ClusterOptions, workers: int) -> None:
         self.environment, self.environment_config = options.environment, options.environment_config
@@ -106,13 +101,7 @@ class PortableEngine(Backend):
         return {}
 
     def cancel(self, name: str) -> None:
-        """End a job that was sent and outlives the job service, which is ended before.
-
-        Raises
-        ------
-        EngineError
-            It could not be ended.
-        """
+        """End a job that was sent and outlives the job service, which is ended before."""
 
     def needed(self) -> dict[str, str]:
         """Return the addresses, and their services, that must answer while a job runs."""
@@ -308,13 +297,7 @@ class PortableEngine(Backend):
         self._endpoint = endpoint
 
     def _entrance(self, network: NetworkAccess, port: int) -> str:
-        """Return the address of a port in the program's network.
-
-        Raises
-        ------
-        EngineError
-            The program ended, and its network with it.
-        """
+        """Return the address of a port in the program's network."""
         try:
             return network.address(port)
         except OSError:
@@ -323,13 +306,7 @@ class PortableEngine(Backend):
             raise
 
     def _is_private(self) -> bool:
-        """Return whether the program gets a private network; warn about open services.
-
-        Raises
-        ------
-        EngineError
-            It can have none, and the user has not allowed to do without.
-        """
+        """Return whether the program gets a private network; warn about open services."""
         why = reason_against(self.outside(), wanted=self.private_network)
         if why and self.private_network and self.is_embedded:
             raise no_network(self.name, why)

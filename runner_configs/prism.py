@@ -30,13 +30,7 @@ class Prism(PortableEngine):
         self.name = f"prism, {options.workers} threads"
 
     def binary(self) -> Path:
-        """Return the program.
-
-        Raises
-        ------
-        EngineError
-            It is not there, or cannot be run.
-        """
+        """Return the program."""
         from apache_beam.version import __version__ as version
 
         found = find_program(self.options.binary, BINARY_VARIABLE, f"prism-{version}", "binary")
