@@ -242,8 +242,13 @@ class PortableEngine(Backend):
     def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
         """Return program and variables of a worker that a node starts."""
         if config.lstrip().startswith("{"):
-            shape = json.loads(config)
-            return shape["command"], shape.get("env", {})
+            try:
+                shape = json.loads(config)
+                return os.fspath(shape["command"]), shape.get("env", {})
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(
+                    f'environment_config {config}: write it as {{"command": "/path/of/worker"}}'
+                ) from error
         if config:
             return config, {}
         # The same Python as here, by a file, since engines take no arguments with the command.
@@ -258,19 +263,10 @@ class PortableEngine(Backend):
 
     def check(self) -> None:
         """Refuse options that could not work and that Beam would not report."""
-        config = self.environment_config
         if self._external:
             check_answers(self._external, "the worker pool", "start it, or use environment process")
-        if self.environment == "process" and config and config.lstrip().startswith("{"):
-            try:
-                shape = json.loads(config)
-                is_right = isinstance(shape, dict) and isinstance(shape.get("command"), str)
-            except ValueError:
-                is_right = False
-            if not is_right:
-                raise InputError(
-                    f'environment_config {config}: write it as {{"command": "/path/of/worker"}}'
-                )
+        if self.environment == "process" and self.environment_config:
+            self._worker_command(self.environment_config)
         if not self._describes_options():
             check_beam_options(self.beam_options, own=_OWN)
 

@@ -283,6 +283,16 @@ def test_paths_of_this_machine_are_for_workers_on_it(options, seen):
                 engine.check_storage(["gs://bucket/data", path])
 
 
+def test_workers_in_a_private_network_see_this_machine_only():
+    with Engine(runner_config("flink", ["environment=process"])) as engine:
+        engine.check_storage(["/data/x.parquet"])
+        hint = "environment=loopback, or private_network=false"
+        with pytest.raises(InputError, match=rf"gs://b/x is elsewhere, .* see it; .*{hint}"):
+            engine.check_storage(["data.csv", "gs://b/x"])
+    with Engine(runner_config("flink", ["environment=process", "private_network=false"])) as engine:
+        engine.check_storage(["/data/x.parquet", "gs://b/x"])
+
+
 def test_beam_options_are_checked():
     check_beam_options({"max_cache_memory_usage_mb": 3, "experiments": ["a", "b"]})
     check_beam_options(
