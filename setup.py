@@ -21,6 +21,6 @@ setup(
         "slicebeam.pipelines": ["py.typed", "*.pyi", "demo_data/*"],
         "slicebeam.pipelines.adaptive.proposers": ["py.typed", "lexicons.*", "*.yaml"],
         "slicebeam.pipelines.page": ["py.typed", "bundle/*"],
-        "slicebeam.runner_configs": ["py.typed", "*.yaml", "*/pom.xml"],
+        "slicebeam.runner_configs": ["py.typed", "*.yaml"],
     },
 )

@@ -1,8 +1,8 @@
 """The same searches on every engine: results to the byte, wall and CPU seconds, bytes shuffled.
 
-    python benchmarks/engines.py [--only flink-cluster-external,prism] [--ways batch] [--write]
+    python benchmarks/engines.py [--only flink-cluster-process,prism] [--ways batch] [--write]
 
-Starts the clusters itself, from packages that it loads once (see runner_configs/local_cluster.py).
+Starts the clusters itself, from packages that it loads once (see tests/engines/programs.py).
 Prints tables, and with --write puts them into docs/how-to/engines.md. CPU seconds are of all processes that
 a run starts, and beside them of the cluster's; both are sampled, so that what a process did in its
 last tenth of a second is missing.
@@ -32,13 +32,13 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from slicebeam.runner_configs import cluster_packages
+from tests.engines import programs
 from tests.engines.started import Engines
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tests.engines.started import Started
+    from tests.engines.clusters import Cluster
 
 ROOT = Path(__file__).parents[1]
 ADULT = ROOT / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -57,10 +57,9 @@ ENGINES = {
     "prism": "Prism 2.77.0",
     "flink-embedded": "Flink 1.19 in the job server",
     "flink-cluster-loopback": "Flink 1.19.3, 2 task managers, threads of the run",
-    "flink-cluster-external": "Flink 1.19.3, 2 task managers, worker processes of the run",
     "flink-cluster-process": "Flink 1.19.3, 2 task managers, worker processes of their own",
     "spark-embedded": "Spark 3.5.0 in the job server",
-    "spark-cluster-external": "Spark 3.5.0, 2 workers, worker processes of the run",
+    "spark-cluster-process": "Spark 3.5.0, 2 workers, worker processes of their own",
 }
 # How often Adult is repeated, and the level up to which slices are counted.
 SHUFFLED = [(1, 2), (10, 2), (100, 2), (300, 2), (1, 3), (10, 3), (100, 3)]
@@ -121,7 +120,7 @@ def _note(process: psutil.Process, seen: dict[tuple[int, float], float]) -> None
         return
 
 
-def cluster_of(engines: Engines, name: str) -> Started | None:
+def cluster_of(engines: Engines, name: str) -> Cluster | None:
     if "-cluster-" not in name:
         return None
     return engines.flink if name.startswith("flink") else engines.spark
@@ -133,7 +132,7 @@ def measured(engines: Engines, name: str, way: str, folder: Path) -> dict[str, A
     command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={ADULT}"]
     command += [f"--output={output}", *COMMON, *WAYS[way], *engines.arguments(name)]
     cluster = cluster_of(engines, name)
-    pids = [program.pid for program in cluster.running.programs] if cluster else []
+    pids = cluster.pids() if cluster else []
     begun = time.perf_counter()
     with CpuSampler(*pids) as of_cluster:
         process = subprocess.Popen(command)
@@ -240,7 +239,7 @@ def page(found: list[dict[str, Any]], shuffles: list[list[str]]) -> str:
     text = (
         f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}; "
         f"apache-beam {version('apache-beam')}; Java {jvm.group(1) if jvm else 'none'}; Flink "
-        f"{cluster_packages.FLINK}; Spark {cluster_packages.SPARK}; load of the machine before the "
+        f"{programs.FLINK}; Spark {programs.SPARK}; load of the machine before the "
         f"first run {LOAD:.1f}\n\n"
     )
     header = [
@@ -277,7 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(ENGINES))
     parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--shuffled", default="flink-cluster-external", help="engine, or nothing")
+    parser.add_argument("--shuffled", default="flink-cluster-process", help="engine, or nothing")
     parser.add_argument("--json", type=Path, help="file to add each run to")
     parser.add_argument("--write", action="store_true", help="into docs/how-to/engines.md")
     asked = parser.parse_args()

@@ -54,9 +54,11 @@ def main() -> int:
             *stack.enter_context(faults_of_object_storage.faults()),
         ]
         if asked.engines:
+            from tests.engines.started import Engines
             from tests.faults import faults_of_engines
 
-            faults += stack.enter_context(faults_of_engines.faults(place.folder))
+            engines = stack.enter_context(Engines(place.folder / "engines"))
+            faults += faults_of_engines.faults(engines)
         print(_HEADER)
         for fault in faults:
             if any(part in fault.name for part in asked.only):

@@ -24,17 +24,7 @@ def cache_folder() -> Path:
 
 
 def find_program(given: Path | str | None, variable: str, cached: str, option: str) -> Path | None:
-    """Return the file that the option, the variable or the cache names; None if none does.
-
-    Parameters
-    ----------
-    cached : glob of its name in the cache folder; the last match is used
-
-    Raises
-    ------
-    InputError
-        What the option or the variable names is no file.
-    """
+    """Return the file that the option, the variable or the cache names; None if none does."""
     for path, source in ((given, f"option {option}"), (os.environ.get(variable), variable)):
         if path:
             found = Path(path).expanduser()
@@ -48,21 +38,7 @@ def find_program(given: Path | str | None, variable: str, cached: str, option: s
 def job_server_jar(
     given: str | None, engine: str, version: str, variable: str, gradle_target: str
 ) -> Path:
-    """Return the jar of Beam's job server.
-
-    Parameters
-    ----------
-    given : a path, or ``download`` for the one that Beam publishes
-    engine : ``flink`` or ``spark``
-    version : of the engine, as in the name of the cached jar; ``*`` for any
-    variable : of the environment that may name it
-    gradle_target : Beam's name of the published one
-
-    Raises
-    ------
-    EngineError
-        There is none, or it cannot be downloaded.
-    """
+    """Return the jar of Beam's job server: of a path, or with ``download`` the one that Beam publishes."""
     if given == "download":
         from apache_beam.utils.subprocess_server import JavaJarServer
 
@@ -75,21 +51,14 @@ def job_server_jar(
     if found is None:
         raise EngineError(
             f"no job server for {f'{engine} {version}'.removesuffix(' *')}: name its jar with "
-            f"--runner-option job_server_jar=PATH or {variable}, let Beam download it with "
-            "job_server_jar=download, or build one with 'python -m "
-            f"slicebeam.runner_configs.local_cluster {engine} jar'"
+            f"--runner-option job_server_jar=PATH or {variable}, or let Beam download it with "
+            "job_server_jar=download"
         )
     return found
 
 
 def java_program(name: str) -> str:
-    """Return the path of the Java that starts a job server.
-
-    Raises
-    ------
-    EngineError
-        It is not installed.
-    """
+    """Return the path of the Java that starts a job server."""
     found = shutil.which(name)
     if found is None:
         raise EngineError(
@@ -103,11 +72,6 @@ def jar_version(jar: Path, engine: str) -> str | None:
     """Return the version of Flink (major.minor) or Spark that a job server is built for.
 
     None if it does not tell.
-
-    Raises
-    ------
-    EngineError
-        It is not a jar.
     """
     try:
         with zipfile.ZipFile(jar) as opened:

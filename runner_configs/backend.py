@@ -23,21 +23,35 @@ _SCHEME = re.compile(r"(?!file:)[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATIENCE = 0.5
 
 
-class Backend:
-    """One engine with its options; made once per run, and used for all its jobs.
+class FinishedJob:
+    """What Beam calls the result of a job: counts of ours, by name."""
 
-    Attributes
-    ----------
-    workers : how many can work at once
-    smallest_job_seconds : of estimated work; less is done in the process of the run
-    counters : which of Beam's two kinds of counts this engine reports correctly
-    log : file for what its processes say
-    storage_hint : what to do about a path that its workers do not see
-    """
+    def __init__(self, counted: dict[str, int]) -> None:
+        self._counted = counted
+
+    def metrics(self) -> FinishedJob:
+        """Return an object that can be queried for counts."""
+        return self
+
+    def query(self) -> dict[str, list[Any]]:
+        """Return all counts."""
+        from apache_beam.metrics.execution import MetricKey, MetricResult
+        from apache_beam.metrics.metricbase import MetricName
+
+        counters = [
+            MetricResult(MetricKey("", MetricName("slicebeam", name)), value, None)
+            for name, value in self._counted.items()
+        ]
+        return {"counters": counters}
+
+
+class Backend:
+    """One engine with its options; made once per run, and used for all its jobs."""
 
     name: str
     workers: int
     smallest_job_seconds: float = 0.0
+    # Which of Beam's two kinds of counts this engine reports correctly.
     counters: Literal["committed", "attempted"] = "committed"
     log: Path = Path(os.devnull)
     note: Callable[[str], None] = staticmethod(lambda _: None)
@@ -88,16 +102,7 @@ def run_aside(
 ) -> Any:
     """Run a job in a thread, so that an interrupt or a lost worker ends the waiting for it.
 
-    Beam would wait forever.
-
-    Parameters
-    ----------
-    watch : is called again and again in the meantime, and raises where waiting is in vain
-
-    Raises
-    ------
-    EngineError
-        The time is over.
+    Beam would wait forever. `watch` is called meanwhile, and raises where waiting is in vain.
     """
     outcome: Future[Any] = Future()
 

@@ -45,19 +45,7 @@ class _Parser(argparse.ArgumentParser):
 def check_beam_options(
     options: Mapping[str, Any], *, engine_options: Collection[str] = (), own: Collection[str] = ()
 ) -> None:
-    """Refuse options that Beam does not know, or not with these values.
-
-    Parameters
-    ----------
-    options : name -> value
-    engine_options : names that the engine knows besides Beam
-    own : names that the engine's own options set
-
-    Raises
-    ------
-    InputError
-        The first that is wrong, with the known name that is most like it.
-    """
+    """Refuse options that Beam does not know, or not with these values."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     parser = _Parser(allow_abbrev=False, add_help=False, conflict_handler="resolve")

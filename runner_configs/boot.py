@@ -26,7 +26,10 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--provision_endpoint", required=True)
     for name in ("logging_endpoint", "control_endpoint", "artifact_endpoint", "semi_persist_dir"):
         parser.add_argument(f"--{name}", default="")
-    return parser.parse_known_args(given)[0]
+    known = parser.parse_known_args(given)[0]
+    # Prism quotes it, though no shell reads it.
+    known.id = known.id.strip("'")
+    return known
 
 
 def main() -> None:

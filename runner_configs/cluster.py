@@ -30,7 +30,7 @@ class ClusterEngine(PortableEngine):
     gradle_target: str
 
     def __init__(self, options: ClusterOptions) -> None:
-        super().__init__(options, options.parallelism, options.parallelism)
+        super().__init__(options, options.parallelism)
         self.cluster = options
         self.is_embedded = options.is_embedded and not options.job_endpoint
 
@@ -71,8 +71,8 @@ class ClusterEngine(PortableEngine):
     def runs_on_other_machines(self) -> str | None:
         """Return where workers are that do not see this machine's files."""
         options = self.cluster
-        if options.shared_folder:
-            return None
+        if self._is_shut_in or options.shared_folder:
+            return super().runs_on_other_machines()
         if options.environment == "docker":
             return f"{self.engine} (in containers of {options.environment_config})"
         return None if options.is_here else f"{self.engine} on {options.host}"
@@ -141,13 +141,7 @@ class ClusterEngine(PortableEngine):
 
 
 def ask(url: str, *, method: str = "GET") -> Any:
-    """Return the JSON that an address of an engine answers, None if it is empty.
-
-    Raises
-    ------
-    EngineError
-        It does not answer, or not with JSON.
-    """
+    """Return the JSON that an address of an engine answers, None if it is empty."""
     request = urllib.request.Request(url, method=method)  # noqa: S310  (http by construction)
     try:
         with urllib.request.urlopen(request, timeout=_ANSWER) as answer:  # noqa: S310

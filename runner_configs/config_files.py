@@ -30,13 +30,7 @@ _KEYS = ("runner", "options")
 
 @dataclass(frozen=True)
 class RunnerConfig:
-    """The engine and its options.
-
-    Attributes
-    ----------
-    options : of that engine, with the values of environment variables
-    written : the options as they may be written down: variables by name, and no secret spelt out
-    """
+    """The engine and its options; `written` has variables by name, and no secret spelt out."""
 
     runner: str = "direct"
     options: Options = field(default_factory=DirectOptions, repr=False)
@@ -56,18 +50,7 @@ def shipped_configs() -> list[str]:
 
 
 def runner_config(name: str, overrides: Sequence[str]) -> RunnerConfig:
-    """Return the engine of a file, or of one that comes with the package.
-
-    Parameters
-    ----------
-    name : path of a YAML file, or ``direct``, ``direct_multi``, ``flink`` …
-    overrides : ``key=value`` options; ``key.name=value`` sets one entry of a mapping
-
-    Raises
-    ------
-    InputError
-        The file is missing or wrong; an option is unknown or has a bad value.
-    """
+    """Return the engine of a file, or of one that comes with the package."""
     where = f"--runner-config {name}"
     path = configs_folder() / f"{name}.yaml" if name in shipped_configs() else Path(name)
     try:

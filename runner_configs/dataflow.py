@@ -19,7 +19,7 @@ from slicebeam.metrics.errors import (
     SlicebeamError,
     install_hint,
 )
-from slicebeam.runner_configs.backend import Backend
+from slicebeam.runner_configs.backend import Backend, FinishedJob
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.dataflow_service import DataflowService, is_passing, refusal
 from slicebeam.runner_configs.reported_errors import reported
@@ -61,33 +61,6 @@ def vcpus_of(machine_type: str | None) -> int:
     name = machine_type or ""
     found = re.search(r"custom-(\d+)-\d+", name) or re.search(r"-(\d+)$", name)
     return int(found.group(1)) if found else _VCPUS
-
-
-class FinishedJob:
-    """What Beam calls the result of a job.
-
-    Parameters
-    ----------
-    counted : counts of ours, by name
-    """
-
-    def __init__(self, counted: dict[str, int]) -> None:
-        self._counted = counted
-
-    def metrics(self) -> FinishedJob:
-        """Return an object that can be queried for counts."""
-        return self
-
-    def query(self) -> dict[str, list[Any]]:
-        """Return all counts."""
-        from apache_beam.metrics.execution import MetricKey, MetricResult
-        from apache_beam.metrics.metricbase import MetricName
-
-        counters = [
-            MetricResult(MetricKey("", MetricName("slicebeam", name)), value, None)
-            for name, value in self._counted.items()
-        ]
-        return {"counters": counters}
 
 
 class Dataflow(Backend):
@@ -203,12 +176,7 @@ class Dataflow(Backend):
         return self._finish(job)
 
     def end_earlier(self, name: str, but: str = "") -> None:
-        """End the jobs of an earlier process of this run for a stage, and wait until they are over.
-
-        Parameters
-        ----------
-        name : of the stage's jobs, without the parts for plans and attempts
-        """
+        """End an earlier process's jobs of a stage, whatever their plan and attempt, and wait for that."""
         ended = [
             job
             for job in self.service.active_jobs()

@@ -31,15 +31,7 @@ _TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the service reports it.
-
-    Attributes
-    ----------
-    id : that the service gave it
-    name : that we gave it
-    state : the service's word for it, such as ``JOB_STATE_RUNNING``
-    created : seconds since 1970
-    """
+    """A job as the service reports it."""
 
     id: str
     name: str
@@ -59,13 +51,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobCounts:
-    """What a finished job counted.
-
-    Attributes
-    ----------
-    user : counts of our own, by name
-    vcpu_seconds : that its workers had
-    """
+    """What a finished job counted."""
 
     user: dict[str, int]
     vcpu_seconds: float
@@ -79,93 +65,55 @@ class DataflowService:
 
     def __init__(self, options: DataflowOptions) -> None:
         self.options = options
-        self._clients: tuple[Any, Any, Any] | None = None
+        self._clients: dict[str, Any] = {}
 
     def jobs_named(self, name: str) -> list[Job]:
         """Return the jobs of a name, the latest last."""
-        from google.cloud import dataflow_v1beta3 as api
-
-        request = api.ListJobsRequest(
-            project_id=self.options.project,
-            location=self.options.region,
-            filter=api.ListJobsRequest.Filter.ALL,
-            name=name,
-        )
-        return sorted(
-            (job for job in self._listed(request) if job.name == name),
-            key=lambda job: (job.created, job.id),
-        )
+        jobs = [job for job in self._jobs(filter="ALL", name=name) if job.name == name]
+        return sorted(jobs, key=lambda job: (job.created, job.id))
 
     def active_jobs(self) -> list[Job]:
         """Return all jobs of the project and region that are not over."""
-        from google.cloud import dataflow_v1beta3 as api
+        return [job for job in self._jobs(filter="ACTIVE") if job.is_active]
 
-        request = api.ListJobsRequest(
-            project_id=self.options.project,
-            location=self.options.region,
-            filter=api.ListJobsRequest.Filter.ACTIVE,
-        )
-        return [job for job in self._listed(request) if job.is_active]
-
-    def _listed(self, request: Any) -> list[Job]:
-        jobs, _, _ = self._service()
-        # Further pages are asked for on the way: where one fails, all are asked for again.
-        return self._told(
-            lambda: [_job(one) for one in jobs.list_jobs(request=request, timeout=_TIMEOUT)],
-            "list its jobs",
+    def _jobs(self, **request: Any) -> list[Job]:
+        return self._ask(
+            "Jobs.list_jobs", "list its jobs", lambda jobs: list(map(_job, jobs)), **request
         )
 
     def job(self, job_id: str) -> Job:
         """Return the state of a job."""
-        from google.cloud import dataflow_v1beta3 as api
-
-        jobs, _, _ = self._service()
-        request = api.GetJobRequest(job_id=job_id, **self._place())
-        return _job(self._ask(jobs.get_job, request, f"report the state of job {job_id}"))
+        return self._ask("Jobs.get_job", f"report the state of job {job_id}", _job, job_id=job_id)
 
     def cancel(self, job_id: str) -> None:
         """Ask for the end of a job."""
-        from google.cloud import dataflow_v1beta3 as api
-
-        jobs, _, _ = self._service()
-        wanted = api.Job(requested_state=api.JobState.JOB_STATE_CANCELLED)
-        request = api.UpdateJobRequest(job_id=job_id, job=wanted, **self._place())
-        self._ask(jobs.update_job, request, f"cancel job {job_id}")
+        wanted = {"requested_state": "JOB_STATE_CANCELLED"}
+        self._ask("Jobs.update_job", f"cancel job {job_id}", job_id=job_id, job=wanted)
 
     def errors(self, job_id: str) -> list[str]:
         """Return the error messages of a job."""
-        from google.cloud import dataflow_v1beta3 as api
-
-        _, messages, _ = self._service()
-        request = api.ListJobMessagesRequest(
+        return self._ask(
+            "Messages.list_job_messages",
+            f"report the messages of job {job_id}",
+            lambda messages: [message.message_text for message in messages],
             job_id=job_id,
-            minimum_importance=api.JobMessageImportance.JOB_MESSAGE_ERROR,
-            **self._place(),
+            minimum_importance="JOB_MESSAGE_ERROR",
         )
-
-        def texts() -> list[str]:
-            found = messages.list_job_messages(request=request, timeout=_TIMEOUT)
-            return [one.message_text for one in found]
-
-        return self._told(texts, f"report the messages of job {job_id}")
 
     def counts(self, job_id: str) -> JobCounts:
         """Return the counts of a job."""
-        from google.cloud import dataflow_v1beta3 as api
-
-        _, _, metrics = self._service()
-        request = api.GetJobMetricsRequest(job_id=job_id, **self._place())
-        found = self._ask(metrics.get_job_metrics, request, f"report the metrics of job {job_id}")
+        what = f"report the metrics of job {job_id}"
+        answer = self._ask("Metrics.get_job_metrics", what, job_id=job_id)
         user: dict[str, int] = {}
         seconds = 0.0
-        for one in found.metrics:
-            # What is tentative is told again, committed.
-            if one.scalar is None or one.name.context.get("tentative") == "true":
+        for metric in answer.metrics:
+            # Skip tentative counters; the service repeats them as committed.
+            if metric.scalar is None or metric.name.context.get("tentative") == "true":
                 continue
-            if one.name.origin == "user":
-                user[one.name.name] = user.get(one.name.name, 0) + int(one.scalar)
-            elif one.name.name == "TotalVcpuTime":
-                seconds = float(one.scalar)
+            if metric.name.origin == "user":
+                user[metric.name.name] = user.get(metric.name.name, 0) + int(metric.scalar)
+            elif metric.name.name == "TotalVcpuTime":
+                seconds = float(metric.scalar)
         return JobCounts(user, seconds)
 
     def console(self, job_id: str) -> str:
@@ -175,36 +123,40 @@ class DataflowService:
             f"?project={self.options.project}"
         )
 
-    def _place(self) -> dict[str, str]:
-        return {"project_id": self.options.project, "location": self.options.region}
+    def _ask(
+        self,
+        call: str,
+        what: str,
+        read: Callable[[Any], Any] = lambda answer: answer,
+        **request: Any,
+    ) -> Any:
+        """Return what is read of an answer; its further pages are asked for on the way."""
+        kind, _, method = call.partition(".")
+        request |= {"project_id": self.options.project, "location": self.options.region}
 
-    def _service(self) -> tuple[Any, Any, Any]:
-        """Return the clients of jobs, messages and metrics."""
-        if self._clients is None:
+        def answer() -> Any:
+            return read(getattr(client, method)(request=request, timeout=_TIMEOUT))
+
+        client = self._client(kind)
+        return self._told(answer, what)
+
+    def _client(self, kind: str) -> Any:
+        if kind not in self._clients:
             from google.api_core.client_options import ClientOptions
             from google.auth.credentials import AnonymousCredentials
             from google.cloud import dataflow_v1beta3 as api
 
-            given: dict[str, Any] = {}
+            options: dict[str, Any] = {}
             if self.options.no_auth:
-                given["credentials"] = AnonymousCredentials()  # type: ignore[no-untyped-call]
+                options["credentials"] = AnonymousCredentials()  # type: ignore[no-untyped-call]
             if self.options.endpoint:
-                given["client_options"] = ClientOptions(api_endpoint=self.options.endpoint)
+                options["client_options"] = ClientOptions(api_endpoint=self.options.endpoint)
                 # As Beam has it: what stands in for the service speaks JSON.
                 if "localhost" in self.options.endpoint:
-                    given["transport"] = "rest"
-            self._clients = self._told(
-                lambda: (
-                    api.JobsV1Beta3Client(**given),
-                    api.MessagesV1Beta3Client(**given),
-                    api.MetricsV1Beta3Client(**given),
-                ),
-                "be reached",
-            )
-        return self._clients
-
-    def _ask(self, call: Callable[..., Any], request: Any, what: str) -> Any:
-        return self._told(lambda: call(request=request, timeout=_TIMEOUT), what)
+                    options["transport"] = "rest"
+            client = getattr(api, f"{kind}V1Beta3Client")
+            self._clients[kind] = self._told(lambda: client(**options), "be reached")
+        return self._clients[kind]
 
     def _told(self, call: Callable[[], Answer], what: str) -> Answer:
         """Return the result of a call, repeated while the service is overloaded or away."""

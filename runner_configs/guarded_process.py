@@ -42,15 +42,7 @@ def python_module(name: str) -> list[str]:
 
 
 class GuardedProcess:
-    """A program that ends with this process.
-
-    Parameters
-    ----------
-    log : file that its output is added to
-    environment : variables besides those of this process
-    sockets : folder for the sockets of a network of its own; it is removed too. None for no such
-        network.
-    """
+    """A program that ends with this process; in a network of its own where it has a folder for sockets."""
 
     def __init__(
         self,
@@ -131,13 +123,7 @@ class GuardedProcess:
 def wait_for(
     is_ready: Callable[[], bool], what: str, seconds: float, process: GuardedProcess | None = None
 ) -> None:
-    """Wait until a function returns true.
-
-    Raises
-    ------
-    EngineError
-        The program ended in the meantime, or the time is over.
-    """
+    """Wait until a function returns true."""
     end = time.monotonic() + seconds
     while not is_ready():
         if process is not None:

@@ -18,13 +18,7 @@ JOBS, ARTIFACTS = private_network.JOBS, private_network.ARTIFACTS
 
 
 class NetworkAccess:
-    """Sockets that lead into a private network and out of it.
-
-    Attributes
-    ----------
-    sockets : their folder, which only this user can enter
-    pool : where the run's worker pool listens
-    """
+    """Sockets that lead into a private network and out of it."""
 
     def __init__(self) -> None:
         self.sockets: Path = socket_folder()

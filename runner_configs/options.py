@@ -33,13 +33,7 @@ def _from_yaml(value: Any) -> Any:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``, with or without a scheme before it.
-
-    Raises
-    ------
-    ValueError
-        It is no such address.
-    """
+    """Return host and port of ``host:port``, with or without a scheme before it."""
     bare = re.sub(r"^[a-z]+://", "", address).rstrip("/")
     found = _ADDRESS.fullmatch(bare)
     if not found or not 0 < int(found["port"]) < 1 << 16:
@@ -95,16 +89,7 @@ class _Options(BaseModel):
 
 
 class EngineOptions(_Options):
-    """Options of every engine.
-
-    Attributes
-    ----------
-    backend : the class that runs jobs by these options, as ``module:class``; it is imported for a run
-    smallest_job_seconds : a job whose work is estimated to take less is done in the process of the
-        run, since starting it on the engine would take longer
-    job_timeout : seconds after which a job that is not finished is given up
-    beam_options : further options of Beam's, by name
-    """
+    """Options of every engine; the YAML files explain all options."""
 
     backend: ClassVar[str]
     counters: ClassVar[Literal["committed", "attempted"]] = "committed"
@@ -115,12 +100,7 @@ class EngineOptions(_Options):
 
 
 class DirectOptions(_Options):
-    """Options of the in-process engine.
-
-    Attributes
-    ----------
-    workers : processes that count at once; 1 stays in this process
-    """
+    """Options of the in-process engine."""
 
     backend: ClassVar[str] = "slicebeam.runner_configs.in_process:InProcess"
 
@@ -128,17 +108,7 @@ class DirectOptions(_Options):
 
 
 class _Portable(EngineOptions):
-    """Options of engines that start workers in an environment.
-
-    Attributes
-    ----------
-    environment : what runs the Python of the workers: threads of this process (loopback), a worker
-        pool (external; of this run's own processes where no address is given), a command of each
-        node (process), or a container (docker)
-    environment_config : address of the worker pool, command, or image
-    private_network : whether the program that a run starts gets a network of its own, which only the
-        run can reach
-    """
+    """Options of engines that start workers in an environment."""
 
     environment: Environment = "loopback"
     environment_config: str | None = None
@@ -150,45 +120,29 @@ class _Portable(EngineOptions):
             raise ValueError("environment docker needs an image in environment_config")
         if self.environment == "loopback" and self.environment_config:
             raise ValueError("environment loopback takes no environment_config")
-        if self.environment == "external" and self.environment_config:
+        if self.environment == "external":
+            if not self.environment_config:
+                raise ValueError(
+                    "environment external needs the address of a worker pool in environment_config; "
+                    "workers that the engine starts are environment process"
+                )
             split_address(self.environment_config)
         return self
 
 
 class PrismOptions(_Portable):
-    """Options of Prism, Beam's portable runner for one machine.
-
-    Attributes
-    ----------
-    binary : the program; otherwise from $SLICEBEAM_PRISM, the cache folder or the PATH
-    workers : bundles that are worked on at once, in threads of one process
-    start_timeout : seconds that it may take to start
-    """
+    """Options of Prism, Beam's portable runner for one machine."""
 
     backend: ClassVar[str] = "slicebeam.runner_configs.prism:Prism"
 
-    environment: Literal["loopback", "external"] = "loopback"
+    environment: Literal["loopback", "external", "process"] = "loopback"
     binary: Path | None = None
     workers: Annotated[int, Field(ge=1, le=256)] = 2
     start_timeout: Seconds = 60.0
 
 
 class ClusterOptions(_Portable):
-    """Common options of Flink and Spark.
-
-    Attributes
-    ----------
-    parallelism : how many bundles are worked on at once
-    worker_processes : Python workers that each node of the engine starts; None for as many as it
-        works on at once
-    job_server_jar : Beam's job server: a path, or ``download`` for the published one; else an
-        environment variable or the cache folder tells
-    job_endpoint : host:port of a job server that runs already
-    java_options : for the job server
-    artifacts_dir : folder shared by job server and nodes, for staged files
-    shared_folder : local paths are mounted at the same place on every node
-    start_timeout : seconds that master and job server may take to answer
-    """
+    """Common options of Flink and Spark."""
 
     parallelism: Count = 2
     worker_processes: Annotated[int, Field(ge=1, le=256)] | None = None
@@ -224,22 +178,16 @@ class ClusterOptions(_Portable):
                 f"environment loopback works only with an engine on this machine, and the master is "
                 f"on {self.host}: use process, docker or external"
             )
-        if self.environment in ("external", "process") and not self.environment_config:
+        if self.environment == "process" and not self.environment_config:
             raise ValueError(
-                f"environment {self.environment} needs environment_config where the master is on "
+                f"environment process needs environment_config where the master is on "
                 f"another machine ({self.host})"
             )
         return self
 
 
 class FlinkOptions(ClusterOptions):
-    """Options of Flink.
-
-    Attributes
-    ----------
-    master : ``[local]`` for one inside the job server, or host:port of the REST address
-    version : of the cluster, ``major.minor``; the job server must be of the same
-    """
+    """Options of Flink."""
 
     backend: ClassVar[str] = "slicebeam.runner_configs.flink:Flink"
 
@@ -259,15 +207,7 @@ class FlinkOptions(ClusterOptions):
 
 
 class SparkOptions(ClusterOptions):
-    """Options of Spark.
-
-    Attributes
-    ----------
-    master : ``local[N]`` for one inside the job server, or ``spark://host:port``
-    version : of the cluster, to the patch; None if the job server's is not to be compared
-    web_ui : host:port of the master's pages; None for port 8080 of its host
-    spark_conf : ``spark.…`` properties, such as ``spark.executor.memory``
-    """
+    """Options of Spark."""
 
     backend: ClassVar[str] = "slicebeam.runner_configs.spark:Spark"
     counters: ClassVar[Literal["committed", "attempted"]] = "attempted"
@@ -297,22 +237,7 @@ class SparkOptions(ClusterOptions):
 
 
 class DataflowOptions(EngineOptions):
-    """Options of Google Cloud Dataflow.
-
-    Attributes
-    ----------
-    project, region : where the job runs
-    temp_location, staging_location : gs:// folders
-    num_workers, max_num_workers : machines at first, and at most
-    service_account : that workers act as
-    use_public_ips : whether workers have addresses of their own on the internet
-    setup_file : setup.py that installs slicebeam on the workers
-    sdk_container_image : image with slicebeam in it
-    endpoint : of another service than the public one
-    no_auth : send no credentials, for a stand-in of the service
-    poll_seconds : between two looks how a job goes
-    service_timeout : seconds that the service may fail to answer
-    """
+    """Options of Google Cloud Dataflow."""
 
     backend: ClassVar[str] = "slicebeam.runner_configs.dataflow:Dataflow"
 

@@ -19,9 +19,9 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.runner_configs.backend import Backend, run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess, wait_for
+from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.runner_configs.network_access import JOBS, NetworkAccess, no_network, reason_against
 from slicebeam.runner_configs.options import split_address
-from slicebeam.runner_configs.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,16 +59,9 @@ def free_port() -> int:
 
 
 class PortableEngine(Backend):
-    """An engine behind Beam's job service, which a program of this run's own provides.
+    """An engine behind Beam's job service, which a program of this run's own provides."""
 
-    Parameters
-    ----------
-    workers : how many can work at once
-    """
-
-    def __init__(
-        self, options: PrismOptions | ClusterOptions, workers: int, processes: int
-    ) -> None:
+    def __init__(self, options: PrismOptions | ClusterOptions, workers: int) -> None:
         self.environment, self.environment_config = options.environment, options.environment_config
         self.beam_options, self.job_timeout = options.beam_options, options.job_timeout
         self.start_timeout = options.start_timeout
@@ -77,8 +70,7 @@ class PortableEngine(Backend):
         self.private_network = options.private_network
         self._network: NetworkAccess | None = None
         self._has_warned = False
-        is_external = self.environment == "external" and not self.environment_config
-        self._pool = WorkerPool(processes if is_external else 0)
+        self._pool: LoopbackPool | None = None
         self._server: GuardedProcess | None = None
         self._endpoint = ""
         self._folder: Path | None = None
@@ -96,11 +88,9 @@ class PortableEngine(Backend):
 
     def outside(self) -> str | None:
         """Return the address that the program must reach outside a private network, if any."""
-        if self.environment in ("process", "docker"):
-            return f"workers by environment {self.environment}"
-        if self.environment == "external" and self.environment_config:
-            return f"the worker pool {self.environment_config}"
-        return None
+        if self.environment == "docker":
+            return "workers in containers"
+        return f"the worker pool {self._external}" if self._external else None
 
     def server_environment(self, folder: Path) -> Mapping[str, str]:  # noqa: ARG002
         """Return the variables that the program needs."""
@@ -111,24 +101,41 @@ class PortableEngine(Backend):
         return {}
 
     def cancel(self, name: str) -> None:
-        """End a job that was sent and outlives the job service, which is ended before.
-
-        Raises
-        ------
-        EngineError
-            It could not be ended.
-        """
+        """End a job that was sent and outlives the job service, which is ended before."""
 
     def needed(self) -> dict[str, str]:
         """Return the addresses, and their services, that must answer while a job runs."""
-        if self.environment == "external" and self.environment_config:
-            return {self.environment_config: "the worker pool"}
-        return {}
+        return {self._external: "the worker pool"} if self._external else {}
 
     def after(self, name: str) -> None:
         """Look back at a job that is finished."""
 
     # What is the same for all.
+
+    @property
+    def _external(self) -> str | None:
+        """The address of the worker pool of the user's own, if there is one."""
+        return self.environment_config if self.environment == "external" else None
+
+    @property
+    def _is_shut_in(self) -> bool:
+        """Whether the program starts the workers, in its private network."""
+        return self.is_embedded and self.private_network and self.environment == "process"
+
+    def runs_on_other_machines(self) -> str | None:
+        """Return where workers are that do not reach everything."""
+        return f"{self.name}, in a private network" if self._is_shut_in else None
+
+    def sees(self, path: str) -> bool:
+        """Return whether workers see a path; in a private network there are only local ones."""
+        return super().sees(path) != self._is_shut_in
+
+    @property
+    def storage_hint(self) -> str:  # type: ignore[override]
+        """What to do about a path that workers do not see."""
+        if self._is_shut_in:
+            return "use --runner-option environment=loopback, or private_network=false"
+        return super().storage_hint
 
     @property
     def folder(self) -> Path:
@@ -225,15 +232,23 @@ class PortableEngine(Backend):
             )
         if config:
             return environments.ExternalEnvironment(config, capabilities=capabilities)
+        if self._pool is None:
+            # Where the engine is elsewhere, so are those that ask for workers.
+            self._pool = LoopbackPool(self._network if self.is_embedded else None)
         return environments.ExternalEnvironment(
-            self._pool.address(self.log), self._pool.parameters, capabilities
+            self._pool.address, {"secret": self._pool.secret}, capabilities
         )
 
     def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
         """Return program and variables of a worker that a node starts."""
         if config.lstrip().startswith("{"):
-            shape = json.loads(config)
-            return shape["command"], shape.get("env", {})
+            try:
+                shape = json.loads(config)
+                return os.fspath(shape["command"]), shape.get("env", {})
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(
+                    f'environment_config {config}: write it as {{"command": "/path/of/worker"}}'
+                ) from error
         if config:
             return config, {}
         # The same Python as here, by a file, since engines take no arguments with the command.
@@ -248,19 +263,10 @@ class PortableEngine(Backend):
 
     def check(self) -> None:
         """Refuse options that could not work and that Beam would not report."""
-        config = self.environment_config
-        if self.environment == "external" and config:
-            check_answers(config, "the worker pool", "start it, or leave environment_config out")
-        if self.environment == "process" and config and config.lstrip().startswith("{"):
-            try:
-                shape = json.loads(config)
-                is_right = isinstance(shape, dict) and isinstance(shape.get("command"), str)
-            except ValueError:
-                is_right = False
-            if not is_right:
-                raise InputError(
-                    f'environment_config {config}: write it as {{"command": "/path/of/worker"}}'
-                )
+        if self._external:
+            check_answers(self._external, "the worker pool", "start it, or use environment process")
+        if self.environment == "process" and self.environment_config:
+            self._worker_command(self.environment_config)
         if not self._describes_options():
             check_beam_options(self.beam_options, own=_OWN)
 
@@ -273,8 +279,6 @@ class PortableEngine(Backend):
         if not self._endpoint and self._is_private():
             self._network = NetworkAccess()
         network = self._network
-        # Where the engine is elsewhere, so are those that ask for workers.
-        self._pool.start(network if self.is_embedded else None)
         if self._endpoint:
             if self._server is not None:
                 self._server.check()
@@ -289,13 +293,7 @@ class PortableEngine(Backend):
         self._endpoint = endpoint
 
     def _entrance(self, network: NetworkAccess, port: int) -> str:
-        """Return the address of a port in the program's network.
-
-        Raises
-        ------
-        EngineError
-            The program ended, and its network with it.
-        """
+        """Return the address of a port in the program's network."""
         try:
             return network.address(port)
         except OSError:
@@ -304,13 +302,7 @@ class PortableEngine(Backend):
             raise
 
     def _is_private(self) -> bool:
-        """Return whether the program gets a private network; warn about open services.
-
-        Raises
-        ------
-        EngineError
-            It can have none, and the user has not allowed to do without.
-        """
+        """Return whether the program gets a private network; warn about open services."""
         why = reason_against(self.outside(), wanted=self.private_network)
         if why and self.private_network and self.is_embedded:
             raise no_network(self.name, why)
@@ -357,7 +349,6 @@ class PortableEngine(Backend):
         """Raise if a job's services are gone, or waiting is in vain."""
         if self._server is not None:
             self._server.check()
-        self._pool.check()
         now = time.monotonic()
         for address, what in self.needed().items():
             silent = now - self._last_answers[address]
@@ -371,14 +362,13 @@ class PortableEngine(Backend):
                     raise
 
     def cpu_seconds(self) -> float:
-        """Return the CPU seconds of the job server and of the worker processes."""
-        server = self._server.cpu_seconds() if self._server is not None else 0.0
-        return server + self._pool.cpu_seconds()
+        """Return the CPU seconds of the job server, and of the workers that it has started."""
+        return self._server.cpu_seconds() if self._server is not None else 0.0
 
     def stop(self) -> None:
         """End the job server and the workers, and remove their folder."""
         self._stop_server()
-        self._pool.stop()
+        self._stop_pool()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -390,10 +380,15 @@ class PortableEngine(Backend):
             self._server = self._folder = None
         if self._network is not None:
             # The workers know no other network.
-            self._pool.stop()
+            self._stop_pool()
             self._network.remove()
             self._network = None
         self._endpoint = ""
+
+    def _stop_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool = None
 
 
 def executable(path: Path) -> bool:

@@ -25,18 +25,12 @@ class Prism(PortableEngine):
 
     def __init__(self, options: PrismOptions) -> None:
         # Prism asks for one worker, which works on several bundles at once in threads.
-        super().__init__(options, options.workers, processes=1)
+        super().__init__(options, options.workers)
         self.options = options
         self.name = f"prism, {options.workers} threads"
 
     def binary(self) -> Path:
-        """Return the program.
-
-        Raises
-        ------
-        EngineError
-            It is not there, or cannot be run.
-        """
+        """Return the program."""
         from apache_beam.version import __version__ as version
 
         found = find_program(self.options.binary, BINARY_VARIABLE, f"prism-{version}", "binary")

@@ -52,13 +52,7 @@ def refusal() -> str:
 
 @cache
 def private_address(sockets: Path, url: str) -> str:
-    """Return the Unix socket that leads to ``host:port`` in a private network.
-
-    Raises
-    ------
-    OSError
-        The network is gone.
-    """
+    """Return the Unix socket that leads to ``host:port`` in a private network."""
     found = _LAST_PORT.search(url)
     if found is None:
         return url
@@ -72,13 +66,7 @@ def private_address(sockets: Path, url: str) -> str:
 
 
 def enter() -> None:
-    """Move this process into a network of its own.
-
-    Raises
-    ------
-    OSError
-        The system does not allow it.
-    """
+    """Move this process into a network of its own."""
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
     # Root needs no users of its own, in which files of other users would be closed to it.

@@ -22,9 +22,9 @@ def started(pid: int) -> str | None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process so far; 0 where it is gone or there is no /proc."""
+    """Return the CPU seconds of a process, and of those that it started and that ended; 0 without /proc."""
     try:
-        return sum(map(int, _fields(pid)[11:13])) / float(os.sysconf("SC_CLK_TCK"))
+        return sum(map(int, _fields(pid)[11:15])) / float(os.sysconf("SC_CLK_TCK"))
     except OSError:
         return 0.0
 

@@ -62,12 +62,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
-    """Return the error that a worker raised for the user, found in the engine's error.
-
-    Parameters
-    ----------
-    log : where the whole of it is; None if nowhere
-    """
+    """Return the error that a worker raised for the user, found in the engine's error."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, SlicebeamError):

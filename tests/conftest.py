@@ -11,6 +11,7 @@ import pytest
 
 from slicebeam.transforms.storage import storage
 from tests import object_stores
+from tests.engines.started import Engines
 from tests.storage_faults import faulty, repeat_at_once
 
 ADULT = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -37,6 +38,13 @@ STORES = [
 # Reasons to skip a test that a run of everything accepts: PyTorch takes 6 GB, and the shared data
 # does not lie in the checkout.
 _ACCEPTED = ("needs the extra [text]", "the extra [text] is installed", "needs the shared data")
+
+
+@pytest.fixture(scope="session")
+def engines(tmp_path_factory):
+    """One cluster of each engine for all tests."""
+    with Engines(tmp_path_factory.mktemp("engines")) as started:
+        yield started
 
 
 def pytest_addoption(parser):

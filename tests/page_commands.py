@@ -47,11 +47,9 @@ NOT_RUN = {
     "slicebeam search --data 'gs://bucket/": CLOUD,
     "gcloud ": CLOUD,
     "podman build": CLOUD,
-    "python -m slicebeam.runner_configs.local_cluster": CLUSTER,
+    "docker compose": CLUSTER,
     "slicebeam search … --runner-config flink": CLUSTER,
-    "slicebeam search --data pipelines/demo_data/adult_scored.parquet --label income "
-    "--prediction prediction --exclude-features row_id,fnlwgt,score,score_old,prediction_old "
-    "--output out/flink": CLUSTER,
+    "slicebeam search --data /tmp/slicebeam/": CLUSTER,
     "slicebeam discover … --text text --encoder 'openai:": FOREIGN,
     'slicebeam define --changelist out/sentences --name "about a film" --llm': FOREIGN,
     'slicebeam attribute run --changelist out/sentences --slice "well done" --budget 200': FOREIGN,
@@ -78,7 +76,17 @@ NOT_RUN = {
         "needs PyTorch and takes four CPU minutes"
     ),
 }
-PROGRAMS = ("slicebeam", "python", "python3", "pip", "gcloud", "export", "printf", "pytest")
+PROGRAMS = (
+    "slicebeam",
+    "python",
+    "python3",
+    "pip",
+    "gcloud",
+    "export",
+    "printf",
+    "pytest",
+    "docker",
+)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""A search that is struck in the middle of a job, which waits for a file that nobody writes."""
+"""A search that is struck in the middle of a job, which waits for the file ``begun-may-end``."""
 
 import subprocess
 import sys
@@ -18,7 +18,8 @@ FLAGS += [
 
 def command(output, data, engine):
     program = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *FLAGS]
-    return [*program, f"--data={data}", f"--output={output}", f"--runner-config={engine}"]
+    engine = [f"--runner-config={engine}"] if isinstance(engine, str) else engine
+    return [*program, f"--data={data}", f"--output={output}", *engine]
 
 
 def search_at_work(folder, data, engine, stage):
@@ -44,7 +45,7 @@ def main(begun, stage):
 
     def wait(element):
         Path(begun).touch()
-        while Path(begun).parent.exists():
+        while Path(begun).parent.exists() and not Path(f"{begun}-may-end").exists():
             time.sleep(0.01)
         return element
 

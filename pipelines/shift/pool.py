@@ -22,10 +22,10 @@ from slicebeam.pipelines.shift.difficulties import (
     difficulty_bins,
     quantile_edges,
 )
+from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
 from slicebeam.transforms.encode.column_values import missing_mask
 from slicebeam.transforms.encode.conditions import SliceMembership
-from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES, classes
-from slicebeam.transforms.encode.extract_slice_keys import id_hashes
+from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.encode.value_counts import NumberCounts, unsupported
@@ -253,7 +253,7 @@ def _class_values(
         if missing is not None:
             present = ~missing
             array = array.filter(pa.array(present))
-    values = classes(array, columns.class_type, name, chunk)
+    values = ChunkColumn(name, array, chunk).classes(columns.class_type)
     # Adding zero makes -0.0 the 0.0 that it equals.
     return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values, present
 

@@ -8,8 +8,7 @@ from tests.discovered import COLUMNS, discovery, planted_file
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("engine", ["prism", "flink-embedded"])
-def test_same_result(tmp_path, engines, monkeypatch, engine):
+def test_same_result(tmp_path, engines, monkeypatch):
     for module in (fitting, description):
         monkeypatch.setattr(module, "_LEAST_JOB_SECONDS", 0.0)
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
@@ -18,7 +17,7 @@ def test_same_result(tmp_path, engines, monkeypatch, engine):
     data = planted_file(tmp_path / "data.parquet", rows=1200, row_groups=3)
     options = {**COLUMNS, "components": (6,), "dimensions": 6, "chunk_rows": 300, "data": (data,)}
     alone = discovery(tmp_path / "alone", **options)
-    found = discovery(tmp_path / "found", **options, **engines.options(engine))
+    found = discovery(tmp_path / "found", **options, **engines.options("prism"))
     assert found.slices_bytes == alone.slices_bytes
     for name in ("discovery", "slices", "testing", "global"):
         assert found.document[name] == alone.document[name]

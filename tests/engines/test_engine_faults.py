@@ -18,13 +18,16 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
 from tests.running import refused
+from tests.waiting_jobs import command, search_at_work
 
 pytestmark = pytest.mark.engine
 
-COMMON = ["--label=income", "--prediction=prediction", "--quiet", "--chunk-rows=3000"]
-# Many blocks, so that there is something to be disturbed.
-FEATURES = "age,workclass,education,occupation,hours-per-week,native-country"
-SLOW = ["--memory-budget=16MB", "--test=paper", f"--features={FEATURES}"]
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, adult_path):
+    path = tmp_path_factory.mktemp("data") / "x.parquet"
+    pq.write_table(pq.read_table(adult_path).slice(0, 2000), path)
+    return path
 
 
 @pytest.fixture
@@ -41,99 +44,77 @@ def no_folder_left(tmp_path, monkeypatch):
     assert not list(folder.glob("slicebeam-*"))
 
 
-@pytest.mark.parametrize(
-    "engine", ["prism", "flink-embedded", "flink-cluster-loopback", "spark-embedded"]
-)
+@pytest.mark.parametrize("engine", ["prism", "flink-embedded", "flink-cluster", "spark-embedded"])
 def test_what_a_worker_finds_wrong_is_told_in_its_words(
-    tmp_path, adult_path, engines, engine, capfd, no_folder_left
+    tmp_path, data, engines, engine, capfd, no_folder_left
 ):
-    table = pq.read_table(adult_path)
+    table = pq.read_table(data)
     ids = table.column("row_id").to_pylist()
     ids[5] = None
     at = table.schema.get_field_index("row_id")
-    data = tmp_path / "x.parquet"
-    pq.write_table(table.set_column(at, "row_id", pa.array(ids)), data)
-    given = ["search", f"--data={data}", f"--output={tmp_path / 'out'}", *COMMON]
-    given += ["--features=sex", "--example-id=row_id", "--test=paper"]
-    given += engines.arguments(engine)
+    wrong = tmp_path / "x.parquet"
+    pq.write_table(table.set_column(at, "row_id", pa.array(ids)), wrong)
+    given = ["search", f"--data={wrong}", f"--output={tmp_path / 'out'}", "--label=income"]
+    given += ["--prediction=prediction", "--quiet", "--features=sex"]
+    given += ["--example-id=row_id", "--test=paper", *engines.arguments(engine)]
     # A cluster that is loaded and started for this tells of it.
     capfd.readouterr()
     message = refused(given, capfd, folder=tmp_path)
     assert message == "--example-id has no value in row 6 of DIR/x.parquet"
 
 
-def command(data, output, *more):
-    started = [sys.executable, "-m", "slicebeam.pipelines.cli", "search"]
-    return [*started, f"--data={data}", f"--output={output}", *COMMON, *SLOW, *more]
-
-
-def started(given, is_time):
-    """A run that has come to a moment, and the processes that it started."""
-    process = subprocess.Popen(given, stderr=subprocess.PIPE, text=True)
-    while not is_time():
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        time.sleep(0.02)
-    return process, psutil.Process(process.pid).children(recursive=True)
-
-
 def jobs(address):
-    found = ask(f"http://{address}/jobs/overview")["jobs"]
-    return sorted(found, key=lambda job: job["start-time"])
+    return ask(f"http://{address}/jobs/overview")["jobs"]
 
 
-def is_counting(address, known):
-    """Say whether the first iteration runs on Flink."""
-    return any(
-        "-iteration-1" in job["name"] and job["tasks"]["running"] > 0 and job["jid"] not in known
-        for job in jobs(address)
-    )
+def plain(folder, data):
+    """The table that a run in one process publishes."""
+    subprocess.run(command(folder, data, "direct"), check=True)
+    return (folder / "slices.parquet").read_bytes()
 
 
-def test_ctrl_c_ends_the_job_on_the_cluster(tmp_path, adult_path, engines, no_folder_left):
-    address = engines.flink.running.address
+def test_ctrl_c_ends_the_job_on_the_cluster(tmp_path, data, engines, no_folder_left):
+    address = engines.flink.address
     known = {job["jid"] for job in jobs(address)}
-    given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-external"))
-    process, children = started(given, lambda: is_counting(address, known))
+    engine = engines.arguments("flink-cluster-process")
+    process, children = search_at_work(tmp_path, data, engine, "iteration-1")
     names = [child.name() for child in children]
     assert "java" in names
-    # The job server's guardian, the pool and its two workers.
-    assert len([name for name in names if name.startswith("python")]) == 4
+    # The job server's guardian.
+    assert len([name for name in names if name.startswith("python")]) == 1
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=120)
     assert process.returncode == 130, message
     assert len(message.strip().splitlines()) == 1
     assert message.startswith("slicebeam: interrupted")
-    assert jobs(address)[-1]["state"] == "CANCELED"
+    states = [job["state"] for job in jobs(address) if job["jid"] not in known]
+    assert states.count("CANCELED") == 1
+    assert set(states) <= {"CANCELED", "FINISHED"}
     _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
-    assert not (tmp_path / "changelist.json").exists()
+    assert not (tmp_path / "out" / "changelist.json").exists()
 
 
-@pytest.mark.parametrize("engine", ["prism--external", "spark-embedded"])
 def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
-    tmp_path, adult_path, engines, engine, no_folder_left
+    tmp_path, data, engines, no_folder_left
 ):
-    plan = tmp_path / "_work" / "stages" / "iteration-1" / "plan"
-    given = command(adult_path, tmp_path, *engines.arguments(engine))
-    process, children = started(given, plan.exists)
-    assert len(children) >= 2
+    engine = engines.arguments("prism--process")
+    process, children = search_at_work(tmp_path, data, engine, "iteration-1")
+    assert len(children) >= 3
     process.kill()
     process.communicate(timeout=60)
     _, alive = psutil.wait_procs(children, timeout=20)
     assert not alive
     # Another engine goes on where this one was.
-    subprocess.run([*command(adult_path, tmp_path), "--resume"], check=True)
-    subprocess.run(command(adult_path, tmp_path / "plain"), check=True)
-    one, two = (path / "slices.parquet" for path in (tmp_path, tmp_path / "plain"))
-    assert one.read_bytes() == two.read_bytes()
+    subprocess.run([*command(tmp_path / "out", data, "direct"), "--resume"], check=True)
+    assert (tmp_path / "out" / "slices.parquet").read_bytes() == plain(tmp_path / "plain", data)
 
 
 def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
-    tmp_path, adult_path, engines, no_folder_left
+    tmp_path, data, engines, no_folder_left
 ):
-    plan = tmp_path / "_work" / "stages" / "iteration-1" / "plan"
-    given = command(adult_path, tmp_path, *engines.arguments("prism--external"))
-    process, children = started(given, plan.exists)
+    engine = engines.arguments("prism--process")
+    process, children = search_at_work(tmp_path, data, engine, "iteration-1")
     worker = next(child for child in children if child.ppid() in {c.pid for c in children}
                   and child.name().startswith("python"))  # fmt: skip
     worker.kill()
@@ -142,8 +123,8 @@ def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
     first, second = message.strip().splitlines()
     assert first.startswith("slicebeam: ")
     assert "--resume" in second
-    subprocess.run([*given, "--resume"], check=True)
-    assert (tmp_path / "changelist.json").exists()
+    subprocess.run([*command(tmp_path / "out", data, engine), "--resume"], check=True)
+    assert (tmp_path / "out" / "changelist.json").exists()
 
 
 def test_a_worker_pool_that_dies_ends_the_waiting(tmp_path, engines, monkeypatch):
@@ -197,22 +178,22 @@ def _kill_group(pid):
         return
 
 
-def test_a_task_manager_that_dies_changes_nothing(tmp_path, adult_path, engines, no_folder_left):
+def test_a_task_manager_that_dies_changes_nothing(tmp_path, data, engines, no_folder_left):
     cluster = engines.flink
-    address = cluster.running.address
-    known = {job["jid"] for job in jobs(address)}
-    given = command(adult_path, tmp_path, *engines.arguments("flink-cluster-external"))
-    process, _ = started(given, lambda: is_counting(address, known))
-    engines.replace_task_manager()
+    known = {job["jid"] for job in jobs(cluster.address)}
+    engine = engines.arguments("flink-cluster-process")
+    process, _ = search_at_work(tmp_path, data, engine, "iteration-1")
+    cluster.replace_node()
+    (tmp_path / "begun-may-end").touch()
     _, message = process.communicate(timeout=300)
     assert process.returncode == 0, message
     # The job was begun again, and found the same.
-    history = [
-        job for job in jobs(address) if job["jid"] not in known and "-iteration-1" in job["name"]
-    ]
-    assert [job["state"] for job in history] == ["FINISHED"]
-    told = ask(f"http://{address}/jobs/{history[0]['jid']}/exceptions")
+    (job,) = (
+        job
+        for job in jobs(cluster.address)
+        if job["jid"] not in known and "-iteration-1" in job["name"]
+    )
+    assert job["state"] == "FINISHED"
+    told = ask(f"http://{cluster.address}/jobs/{job['jid']}/exceptions")
     assert told["exceptionHistory"]["entries"]
-    subprocess.run(command(adult_path, tmp_path / "plain"), check=True)
-    one, two = (path / "slices.parquet" for path in (tmp_path, tmp_path / "plain"))
-    assert one.read_bytes() == two.read_bytes()
+    assert (tmp_path / "out" / "slices.parquet").read_bytes() == plain(tmp_path / "plain", data)

@@ -1,7 +1,6 @@
 """What an engine refuses before a job is sent, how its processes end, and what its errors say."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import threading
 import time
 import zipfile
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -23,9 +21,7 @@ from slicebeam.runner_configs import process_stat
 from slicebeam.runner_configs.artifacts import jar_version
 from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
-from slicebeam.runner_configs.cluster_processes import ClusterFolder, Running
 from slicebeam.runner_configs.guarded_process import GuardedProcess
-from slicebeam.runner_configs.local_cluster import main
 from slicebeam.runner_configs.portable import free_port
 from slicebeam.runner_configs.reported_errors import for_user
 from tests.conftest import slow
@@ -182,7 +178,7 @@ def test_a_spark_of_another_version(tmp_path):
 def test_a_job_server_that_is_not_there(tmp_path, flink_jar):
     message = failure("flink")
     assert "no job server for flink 1.19" in message
-    assert "local_cluster flink jar" in message
+    assert "job_server_jar=download" in message
     assert "no job server for spark: " in failure("spark")
     assert f"{tmp_path / 'x.jar'}: no such file" in failure(
         "flink", f"job_server_jar={tmp_path / 'x.jar'}"
@@ -285,6 +281,16 @@ def test_paths_of_this_machine_are_for_workers_on_it(options, seen):
                 continue
             with pytest.raises(InputError, match=r"gs:// or s3:// paths, or .*shared_folder=true"):
                 engine.check_storage(["gs://bucket/data", path])
+
+
+def test_workers_in_a_private_network_see_this_machine_only():
+    with Engine(runner_config("flink", ["environment=process"])) as engine:
+        engine.check_storage(["/data/x.parquet"])
+        hint = "environment=loopback, or private_network=false"
+        with pytest.raises(InputError, match=rf"gs://b/x is elsewhere, .* see it; .*{hint}"):
+            engine.check_storage(["data.csv", "gs://b/x"])
+    with Engine(runner_config("flink", ["environment=process", "private_network=false"])) as engine:
+        engine.check_storage(["/data/x.parquet", "gs://b/x"])
 
 
 def test_beam_options_are_checked():
@@ -415,61 +421,3 @@ def test_a_guarded_program_ends_when_the_run_is_killed(tmp_path, number):
     run.stdout.close()
     assert _gone(*pids)
     assert not folder.exists()
-
-
-@pytest.fixture
-def cluster_folder(tmp_path):
-    folder = ClusterFolder(tmp_path / "cluster")
-
-    def up():
-        folder.begin()
-        programs = [
-            folder.start(f"n{i}", ["sh", "-c", "echo hello; sleep 1000"], {}) for i in (1, 2)
-        ]
-        folder.remember(Running("1", "127.0.0.1:1", "127.0.0.1:2", tuple(programs)))
-        return folder
-
-    yield up
-    running = folder.running()
-    if running is not None:
-        folder.stop(running)
-
-
-def test_a_cluster_is_ended_by_its_own_numbers(cluster_folder):
-    folder = cluster_folder()
-    running = folder.running()
-    assert [program.is_running for program in running.programs] == [True, True]
-    with pytest.raises(InputError, match=r"a cluster already runs in .*, at 127.0.0.1:1"):
-        folder.begin()
-    # Another hundredth of a second, in which the system tells when a process was started.
-    time.sleep(0.05)
-    bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    try:
-        # A number that now belongs to somebody else.
-        other = replace(running.programs[0], pid=bystander.pid)
-        folder.stop(replace(running, programs=(*running.programs, other)))
-        assert bystander.poll() is None
-    finally:
-        bystander.kill()
-        bystander.wait()
-    assert _gone(*(program.pid for program in running.programs))
-    assert folder.running() is None
-    assert "hello" in (folder.path / "log" / "n1.log").read_text()
-
-
-def test_a_cluster_that_does_not_start_is_an_error_and_leaves_nothing(cluster_folder):
-    folder = cluster_folder()
-    running = folder.running()
-    os.killpg(running.programs[1].pid, signal.SIGKILL)
-    with pytest.raises(EngineError, match=r"n2 ended; see .*log"):
-        folder.await_ready(lambda: False, running, 30)
-    assert _gone(*(program.pid for program in running.programs))
-    assert folder.running() is None
-
-
-def test_the_local_cluster_command(capsys):
-    assert main(["flink", "down"]) == 2
-    assert "no flink cluster was started in" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["flink", "--slots=0", "up"])
-    assert "invalid" in capsys.readouterr().err

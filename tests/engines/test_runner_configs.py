@@ -71,7 +71,7 @@ _KEY = re.compile(r"^  (?:# )?([a-z_]+):(?: |$)")
     ("runner: flink\noptions:\n  master: h:0", "line 3: .*it must be host:port"),
     ("runner: flink\noptions:\n  master: h:65536", "line 3: .*it must be host:port"),
     ("runner: flink\noptions:\n  master: localhost.example:1", "only with an engine on this machine"),
-    ("runner: flink\noptions:\n  master: h:1\n  environment: external", "environment external needs environment_config"),
+    ("runner: flink\noptions:\n  master: h:1\n  environment: external", "environment external needs the address of a worker pool"),
     ("runner: flink\noptions:\n  environment_config: x", "environment loopback takes no environment_config"),
     ("runner: flink\noptions:\n  environment: external\n  environment_config: x", "it must be host:port, not 'x'"),
     ("runner: direct\noptions:\n  workers: 0", "line 3: options.workers 0: it must be"),

@@ -14,15 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import grpc
 import psutil
 import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.runner_configs import guardian, private_network, private_sockets
 from slicebeam.runner_configs.guarded_process import GuardedProcess
-from slicebeam.runner_configs.private_sockets import in_process_runner, socket_folder
-from slicebeam.runner_configs.worker_processes import serve_pool, start_thread
+from slicebeam.runner_configs.loopback import LoopbackPool
+from slicebeam.runner_configs.private_sockets import socket_folder
 from tests.open_sockets import at_work, attacked, listening, needs_root
 
 is_private_possible = pytest.mark.skipif(
@@ -45,27 +47,10 @@ def temporary(tmp_path, monkeypatch):
         assert not list(Path(name).iterdir())
 
 
-def test_alone_a_run_listens_at_nothing(tmp_path):
-    with at_work(tmp_path, "direct") as (_, sockets):
+@pytest.mark.parametrize("engine", ["direct", "direct_multi"])
+def test_in_this_process_and_in_worker_processes_a_run_listens_at_nothing(tmp_path, engine):
+    with at_work(tmp_path, engine) as (_, sockets):
         assert sockets == set()
-
-
-def test_worker_processes_listen_where_only_their_user_can_connect(tmp_path, temporary):
-    with at_work(tmp_path, "direct_multi") as (_, sockets):
-        # The pool, one of each worker, and control, data and state of the job.
-        assert len(sockets) == 6
-        assert all(one.is_unix for one in sockets)
-        folders = {Path(one.address.removeprefix("unix:")).parent for one in sockets}
-        assert [folder.parent for folder in folders] == [temporary]
-        assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
-
-
-@needs_root
-@pytest.mark.slow
-def test_another_user_can_use_no_socket_of_worker_processes(tmp_path):
-    with at_work(tmp_path, "direct_multi") as (_, sockets):
-        told = attacked(sockets, tmp_path)
-    assert told == {one.address: {"connects": False} for one in sockets}
 
 
 @needs_root
@@ -79,24 +64,42 @@ def test_the_attack_succeeds_where_sockets_are_open(tmp_path):
     provision = SimpleNamespace(provision_info=None)
     before = listening()
     server = worker_handlers.GrpcServer(state, provision, manager)
-    known, known_pool = serve_pool(start_thread, "127.0.0.1:0", "guessed")
-    safe, safe_pool = serve_pool(start_thread, "127.0.0.1:0", "another")
+    known, safe = LoopbackPool(secret="guessed"), LoopbackPool()
     try:
         sockets = listening() - before
         told = attacked(sockets, tmp_path)
     finally:
         server.close()
-        known_pool.stop(0)
-        safe_pool.stop(0)
+        known.stop()
+        safe.stop()
     assert f"[::]:{server.control_port}" in told
     assert told[f"[::]:{server.control_port}"]["reads"] == "of the owner alone"
-    assert told[known] == {"connects": True, "reads": "", "starts": True, "takes_jobs": False}
-    assert told[safe] == {"connects": True, "reads": "", "starts": False, "takes_jobs": False}
+    assert told[known.address] == {
+        "connects": True,
+        "reads": "",
+        "starts": True,
+        "takes_jobs": False,
+    }
+    assert told[safe.address] == {
+        "connects": True,
+        "reads": "",
+        "starts": False,
+        "takes_jobs": False,
+    }
 
 
-def test_a_pool_at_a_port_needs_a_secret():
-    with pytest.raises(ValueError, match=r"a worker pool at 127.0.0.1:0 needs a secret"):
-        serve_pool(start_thread, "127.0.0.1:0")
+@pytest.mark.parametrize("params", [{}, {"secret": "guessed"}])
+def test_a_pool_starts_nothing_without_its_secret(params):
+    pool, other = LoopbackPool(), LoopbackPool()
+    with grpc.insecure_channel(pool.address) as channel:
+        service = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+        for secret in (params, {"secret": other.secret}):
+            request = beam_fn_api_pb2.StartWorkerRequest(worker_id="w", params=secret)
+            with pytest.raises(grpc.RpcError, match="the worker pool of another run"):
+                service.StartWorker(request)
+    assert not [thread for thread in threading.enumerate() if thread.name == "worker w"]
+    pool.stop()
+    other.stop()
 
 
 def test_the_folder_of_sockets_has_a_short_path(temporary, monkeypatch):
@@ -127,14 +130,6 @@ def test_sockets_are_not_where_their_path_would_mean_something_else(temporary, m
     assert folder.parent == Path("/tmp")
     folder.rmdir()
     odd.rmdir()
-
-
-def test_a_beam_that_builds_its_servers_in_another_way_is_refused(temporary, monkeypatch):
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    monkeypatch.setattr(FnApiRunner, "run_stages", lambda self, context, stages: None)
-    with pytest.raises(EngineError, match="cannot keep the worker processes of Beam"):
-        in_process_runner("unix:pool", temporary)
 
 
 def program(path, text):
@@ -186,8 +181,8 @@ def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
     )
     # It would be of no use to workers that are not in it.
     monkeypatch.setattr(private_network, "refusal", lambda: "")
-    message, _ = sent("flink", ["environment=process"], log)
-    assert "it must reach workers by environment process" in message
+    message, _ = sent("flink", ["environment=docker", "environment_config=image"], log)
+    assert "it must reach workers in containers" in message
     monkeypatch.setattr(Flink, "await_service", lambda *_: None)
     _, notes = sent("flink", ["job_endpoint=10.0.0.5:8099", *cluster], log)
     assert notes[0].startswith(

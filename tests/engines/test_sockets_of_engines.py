@@ -17,8 +17,7 @@ from tests.open_sockets import at_work, attacked, needs_root
 
 pytestmark = [pytest.mark.engine, is_private_possible]
 
-EMBEDDED = ["prism", "prism--external"]
-EMBEDDED += ["flink-embedded", "flink-embedded-external", "spark-embedded"]
+EMBEDDED = ["prism", "prism--process", "flink-embedded", "spark-embedded-process"]
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +55,7 @@ def test_without_a_private_network_a_job_server_takes_jobs_and_a_pool_starts_not
     tmp_path, engines
 ):
     """Of which the run warns; and the attack is one that works."""
-    options = engines.options("flink-embedded-external", "private_network=false")
+    options = engines.options("flink-embedded", "private_network=false")
     with at_work(tmp_path, "flink", options["runner_option"]) as (_, sockets):
         told = attacked(sockets, tmp_path)
     assert any(found.get("takes_jobs") for found in told.values()), told
@@ -64,12 +63,9 @@ def test_without_a_private_network_a_job_server_takes_jobs_and_a_pool_starts_not
 
 
 @needs_root
-@pytest.mark.parametrize("engine", ["flink-cluster-external", "flink-cluster-loopback"])
-def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(
-    tmp_path, engines, engine
-):
-    options = engines.options(engine)
-    nodes = {program.pid for program in engines.flink.running.programs}
+def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(tmp_path, engines):
+    options = engines.options("flink-cluster")
+    nodes = set(engines.flink.pids())
     with at_work(tmp_path, "flink", options["runner_option"]) as (started, sockets):
         pool = started._backend._environment().url
         ours = {one for one in sockets if nodes.isdisjoint(parents(one.pid))}
@@ -85,7 +81,7 @@ def parents(pid):
     return {pid, *(parent.pid for parent in process.parents())}
 
 
-@pytest.mark.parametrize("engine", ["prism--external", "flink-embedded"])
+@pytest.mark.parametrize("engine", ["prism--process", "prism"])
 def test_a_run_ends_with_a_line_where_what_leads_into_the_network_is_killed(
     tmp_path, adult_path, engines, engine
 ):

@@ -1,13 +1,12 @@
-"""Faults of clusters: a task manager, an executor, a worker or the run itself killed in mid-job."""
+"""Faults of clusters: an executor, a worker or the run itself killed in mid-job."""
 
 import signal
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 import psutil
 
-from tests.engines.started import Engines
 from tests.faults.faults import CLEAR, EQUAL, WAYS, Fault, resumed, verdict
 
 # A run on a cluster takes a minute, and one that is begun again more than that.
@@ -15,14 +14,9 @@ _MOST_SECONDS = 600.0
 _MOMENTS = ("shards/*.arrow", "iteration-1/0*.arrow", "iteration-1/plan")
 
 
-def task_manager(engines, running):
-    engines.replace_task_manager()
-    return True
-
-
 def executor(engines, running):
-    for program in engines.spark.running.programs:
-        for process in psutil.Process(program.pid).children(recursive=True):
+    for pid in engines.spark.pids():
+        for process in psutil.Process(pid).children(recursive=True):
             with suppress(psutil.Error):
                 if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
                     process.kill()
@@ -30,17 +24,13 @@ def executor(engines, running):
     return False
 
 
-def worker(engines, running):
-    family = psutil.Process(running.pid).children(recursive=True)
-    workers = [
-        process
-        for process in family
-        if process.ppid() != running.pid and process.name().startswith("python")
-    ]
-    for process in workers[-1:]:
-        with suppress(psutil.Error):
-            process.kill()
-            return True
+def worker(cluster, engines, running):
+    for pid in getattr(engines, cluster).pids():
+        for process in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if any("runner_configs.boot" in part for part in process.cmdline()):
+                    process.kill()
+                    return True
     return False
 
 
@@ -50,12 +40,11 @@ def run_itself(engines, running):
 
 
 KILLS = {
-    "Flink: a task manager killed": ("flink-cluster-external", task_manager),
-    "Flink: a worker process killed": ("flink-cluster-external", worker),
-    "Flink: the run killed": ("flink-cluster-external", run_itself),
-    "Spark: an executor killed": ("spark-cluster-external", executor),
-    "Spark: a worker process killed": ("spark-cluster-external", worker),
-    "Spark: the run killed": ("spark-cluster-external", run_itself),
+    "Flink: a worker process killed": ("flink-cluster-process", partial(worker, "flink")),
+    "Flink: the run killed": ("flink-cluster-process", run_itself),
+    "Spark: an executor killed": ("spark-cluster-process", executor),
+    "Spark: a worker process killed": ("spark-cluster-process", partial(worker, "spark")),
+    "Spark: the run killed": ("spark-cluster-process", run_itself),
 }
 
 
@@ -84,11 +73,9 @@ def struck(engines, name, kill, bench, number):
         yield resumed(bench, command, output, bench.undisturbed(*flags))
 
 
-@contextmanager
-def faults(folder):
+def faults(engines):
     """Return what can happen to clusters, which are started when they are first needed."""
-    with Engines(folder / "engines") as engines:
-        yield [
-            Fault(f"{what}, then resumed", 3, partial(struck, engines, name, kill), {EQUAL, CLEAR})
-            for what, (name, kill) in KILLS.items()
-        ]
+    return [
+        Fault(f"{what}, then resumed", 3, partial(struck, engines, name, kill), {EQUAL, CLEAR})
+        for what, (name, kill) in KILLS.items()
+    ]

@@ -68,10 +68,9 @@ def test_fault_of_object_storage(place, stores, scheme, what):
     assert fault.tried(place, numbers).other(fault.may) == {}
 
 
-@pytest.fixture(scope="module")
-def clusters(place):
-    with faults_of_engines.faults(place.folder) as found:
-        yield {fault.name: fault for fault in found}
+@pytest.fixture
+def clusters(engines):
+    return {fault.name: fault for fault in faults_of_engines.faults(engines)}
 
 
 @pytest.mark.engine

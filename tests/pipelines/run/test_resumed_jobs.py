@@ -22,7 +22,7 @@ from slicebeam.pipelines.search import findings
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
-from slicebeam.runner_configs.dataflow import FinishedJob
+from slicebeam.runner_configs.backend import FinishedJob
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow

@@ -1,0 +1,122 @@
+"""A job as data: its elements, and what is done with each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+from apache_beam.internal import pickler
+from apache_beam.pipeline import PipelineVisitor, PTransformOverride
+from apache_beam.transforms.core import Create, DoFn, GroupByKey, ParDo, _DoFnParam
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# A function with one of these is more than what it does with an element.
+_BUNDLES = ("setup", "start_bundle", "finish_bundle", "teardown")
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """The elements of a job, and packed functions: of an element, and perhaps of a key with its values."""
+
+    elements: tuple[Any, ...]
+    steps: bytes
+    is_grouped: bool
+
+
+def work_of(pipeline: beam.Pipeline) -> LocalJob | None:
+    """Return the work of a job, None where it is of another form."""
+    seen = _Seen(pipeline)
+    if seen.elements is None or seen.runs_bundles or seen.is_other:
+        return None
+    steps, *grouped = seen.steps
+    return LocalJob(seen.elements, pickler.dumps((steps, *grouped)), bool(grouped))
+
+
+def shares_of(pipeline: beam.Pipeline, count: int) -> list[bytes] | None:
+    """Return a job, described as Beam does, for each share of the elements; None if they depend on each other."""
+    seen = _Seen(pipeline)
+    if seen.elements is None or seen.is_other or len(seen.steps) > 1:
+        return None
+    shares = []
+    for start in range(min(count, len(seen.elements))):
+        pipeline.replace_all([_Share(seen.elements[start::count])])
+        proto = pipeline.to_runner_api(default_environment=EmbeddedPythonEnvironment.default())
+        shares.append(proto.SerializeToString())
+    return shares
+
+
+class _Share(PTransformOverride):
+    """Cuts the elements of a job."""
+
+    def __init__(self, elements: tuple[Any, ...]) -> None:
+        self.elements = elements
+
+    def matches(self, applied_ptransform: Any) -> bool:
+        return isinstance(applied_ptransform.transform, Create)
+
+    def get_replacement_transform_for_applied_ptransform(self, applied_ptransform: Any) -> Any:
+        return Create(self.elements).with_output_types(
+            applied_ptransform.transform.get_output_type()
+        )
+
+
+class _Seen(PipelineVisitor):
+    """The elements and steps of a job, in the order of its graph."""
+
+    def __init__(self, pipeline: beam.Pipeline) -> None:
+        self.elements: tuple[Any, ...] | None = None
+        self.steps: list[list[DoFn]] = [[]]
+        self.runs_bundles = self.is_other = False
+        self._inside: Any = None
+        pipeline.visit(self)
+
+    def enter_composite_transform(self, transform_node: Any) -> None:
+        transform = transform_node.transform
+        if self._inside is not None:
+            return
+        if isinstance(transform, Create):
+            self.is_other |= self.elements is not None
+            self.elements = tuple(transform.values)
+            self._inside = transform_node
+        elif isinstance(transform, beam.Reshuffle):
+            self._inside = transform_node
+
+    def leave_composite_transform(self, transform_node: Any) -> None:
+        if transform_node is self._inside:
+            self._inside = None
+
+    def visit_transform(self, transform_node: Any) -> None:
+        transform = transform_node.transform
+        if self._inside is not None:
+            return
+        if isinstance(transform, ParDo) and not transform_node.side_inputs:
+            self.runs_bundles |= not _is_plain(transform)
+            self.steps[-1].append(transform.fn)
+        elif isinstance(transform, GroupByKey) and len(self.steps) == 1:
+            self.steps.append([])
+        else:
+            self.is_other = True
+
+
+def _is_plain(transform: ParDo) -> bool:
+    """Return whether a step is what its function does with an element."""
+    function = transform.fn
+    overrides = [
+        name for name in _BUNDLES if getattr(type(function), name) is not getattr(DoFn, name)
+    ]
+    _, defaults = function.get_function_arguments("process")
+    asks = any(isinstance(default, _DoFnParam) for default in defaults)
+    return not (overrides or asks or transform.args or transform.kwargs)
+
+
+def apply_steps(element: Any, steps: list[DoFn]) -> Iterator[Any]:
+    """Yield the output of the steps for an element."""
+    if not steps:
+        yield element
+        return
+    for output in steps[0].process(element) or ():
+        yield from apply_steps(output, steps[1:])

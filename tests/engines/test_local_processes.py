@@ -1,0 +1,182 @@
+"""Worker processes share the elements of a job, and end with the run, however it ends, and it with them."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import reduce
+from operator import or_
+
+import apache_beam as beam
+import psutil
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.run.engine import Engine, runner_config
+from tests.object_stores import ROOT
+from tests.waiting_jobs import command, search_at_work
+
+
+@pytest.fixture
+def engine(tmp_path):
+    with Engine(runner_config("direct_multi", ())) as started:
+        started.log_to(tmp_path / "log", note=(tmp_path / "notes").write_text)
+        yield started
+
+
+def numbers(*steps):
+    """The job of eight numbers and these steps."""
+    return lambda pipeline: reduce(or_, steps, pipeline | beam.Create(range(8)))
+
+
+class Write(beam.DoFn):
+    """Notes which process did an element, and counts it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.counted = beam.metrics.Metrics.counter("slicebeam", "shuffled_bytes")
+
+    def process(self, number):
+        (self.folder / f"{number}-{os.getpid()}").touch()
+        self.counted.inc(1000)
+        yield number % 2, number
+
+
+class WriteOfBundles(Write):
+    """As the functions of Beam that run models, it works only in a bundle."""
+
+    def setup(self):
+        self.is_set_up = True
+
+    def process(self, number):
+        assert self.is_set_up
+        yield from super().process(number)
+
+
+def written(folder):
+    """How many elements each process did; each is done once."""
+    names = [path.name.partition("-") for path in folder.iterdir()]
+    assert sorted(int(number) for number, _, _ in names) == list(range(8))
+    return Counter(int(pid) for _, _, pid in names)
+
+
+def test_they_share_what_is_grouped_and_what_is_not(engine, tmp_path):
+    folders = [tmp_path / name for name in ("plain", "spread", "grouped", "sums")]
+    plain, spread, grouped, sums = folders
+    for folder in folders:
+        folder.mkdir()
+
+    def total(element):
+        (sums / f"{element[0]}-{sum(element[1])}-{os.getpid()}").touch()
+
+    cost = engine.run(numbers(beam.ParDo(Write(plain))), "a")
+    engine.run(numbers(beam.Reshuffle(), beam.ParDo(Write(spread))), "b")
+    more = engine.run(numbers(beam.ParDo(Write(grouped)), beam.GroupByKey(), beam.Map(total)), "c")
+    assert cost.shuffled_bytes == more.shuffled_bytes == 8000
+    processes = written(plain) + written(spread) + written(grouped)
+    assert len(processes) == 2
+    assert os.getpid() not in processes
+    assert {path.name.rpartition("-")[0] for path in sums.iterdir()} == {"0-12", "1-16"}
+    assert 0 < engine._backend.cpu_seconds() < 60
+    assert not (tmp_path / "notes").exists()
+
+
+def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
+    folder = tmp_path / "bundles"
+    folder.mkdir()
+    engine.run(numbers(beam.ParDo(WriteOfBundles(folder))), "a")
+    assert sorted(written(folder).values()) == [4, 4]
+    assert os.getpid() not in written(folder)
+
+
+def test_what_cannot_be_shared_is_done_by_the_driver_which_says_so(engine, tmp_path):
+    folder = tmp_path / "sides"
+    folder.mkdir()
+
+    def build(pipeline):
+        side = pipeline | "Side" >> beam.Create([1])
+        numbers = pipeline | beam.Create(range(8)) | beam.ParDo(Write(folder))
+        return numbers | beam.Map(lambda pair, more: pair, beam.pvalue.AsSingleton(side))
+
+    assert engine.run(build, "a").shuffled_bytes == 8000
+    assert written(folder).keys() == {os.getpid()}
+    assert (tmp_path / "notes").read_text().startswith("one process does a job")
+
+
+class Refuse(beam.DoFn):
+    def process(self, number):
+        if number == 5:
+            raise InputError("the data has a 5")
+        yield number
+
+
+class RefuseOfBundles(Refuse):
+    def setup(self):
+        pass
+
+
+@pytest.mark.parametrize("function", [Refuse, RefuseOfBundles])
+def test_an_error_arrives_in_its_words_and_others_with_a_log(engine, tmp_path, function):
+    def division(number):
+        return number / (number - 4)
+
+    with pytest.raises(InputError, match=r"^the data has a 5$"):
+        engine.run(numbers(beam.ParDo(function())), "a")
+    # Processes are started again.
+    with pytest.raises(EngineError, match="ZeroDivisionError: division by zero; more in"):
+        engine.run(numbers(beam.Map(division)), "b")
+    assert "in division" in (tmp_path / "log").read_text()
+
+
+def test_they_end_with_the_engine(tmp_path):
+    with Engine(runner_config("direct_multi", ())) as engine:
+        engine.log_to(tmp_path / "log")
+        engine.run(numbers(beam.Map(str)), "a")
+        processes = psutil.Process().children(recursive=True)
+        # Two workers, and the process that they are forked from.
+        assert len(processes) == 3
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive
+
+
+def test_one_that_is_killed_is_an_error(engine, tmp_path):
+    (forking,) = psutil.Process().children()
+    forking.kill()
+    with pytest.raises(EngineError, match="a worker process ended"):
+        engine.run(numbers(beam.Map(str)), "a")
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_worker(tmp_path, adult_path):
+    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
+    assert len(workers) == 3
+    process.kill()
+    process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(tmp_path, adult_path):
+    output = tmp_path / "out"
+    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
+    workers[-1].kill()
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 3, message
+    first, second = message.strip().splitlines()
+    assert first.startswith("slicebeam: ")
+    assert "--resume" in second
+    assert not (output / "changelist.json").exists()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+    subprocess.run([*command(output, adult_path, "direct_multi"), "--resume"], check=True)
+    assert (output / "changelist.json").exists()
+
+
+def test_nothing_heavy_is_loaded_before_they_start():
+    """They load it while this process does."""
+    program = "import slicebeam.pipelines.run.engine, sys; print(*sys.modules)"
+    path = os.pathsep.join([str(ROOT / ".typing"), str(ROOT)])
+    how = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": path}}
+    done = subprocess.run([sys.executable, "-c", program], check=True, **how)
+    assert {"apache_beam", "numpy", "pyarrow"}.isdisjoint(done.stdout.split())
