@@ -5,7 +5,6 @@ import runpy
 import shlex
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
 from tests.running import read, search
@@ -151,13 +149,6 @@ def test_the_documentation_shows_what_is_printed(nights, tmp_path, monkeypatch, 
     assert [line for line in expected if line not in printed] == []
 
 
-def test_every_slice_against_pandas(nights, tmp_path):
-    found = search_since(tmp_path, nights, "second", min_slice_size=1)
-    frame = pq.read_table(nights / "second.parquet").to_pandas(types_mapper=pd.ArrowDtype)
-    check(found, frame, (frame["label"] == frame["prediction"]).to_numpy(bool))
-    jsonschema.validate(found.document, json_schema())
-
-
 def test_as_if_the_values_had_been_in_the_domains(nights, now, tmp_path):
     """Every number is that of a run whose domains a person has completed."""
     document = json.loads((nights / "then" / "changelist.json").read_text())
@@ -169,17 +160,6 @@ def test_as_if_the_values_had_been_in_the_domains(nights, now, tmp_path):
     edited = search(tmp_path / "out", data=nights / "second.parquet", **options)
     assert edited.slices_bytes == now.slices_bytes
     assert domain(edited, "country")["new_values"] == []
-
-
-def test_old_predicates_keep_their_places_and_ids(nights, now):
-    then = read(nights / "then")
-    assert singletons(now, "country") == [*singletons(then, "country"), ("==", "PL")]
-    assert singletons(now, "speed") == [*singletons(then, "speed"), ("is_null", None)]
-    assert singletons(now, "device") == singletons(then, "device")
-    ids = dict(zip(then.table["slice"], then.table["slice_id"], strict=True))
-    both = now.table[now.table["slice"].isin(ids)]
-    assert len(both) > 30
-    assert (both["slice"].map(ids) == both["slice_id"]).all()
 
 
 def test_what_the_document_says(nights, now):
@@ -227,45 +207,6 @@ def test_an_ordinary_night_is_quiet(nights, tmp_path):
     found = search_since(tmp_path, nights, "quiet")
     assert found.domains() == read(nights / "then").domains()
     assert drift(found) == []
-
-
-def test_documents_of_older_versions(nights, now, tmp_path):
-    document = json.loads((nights / "then" / "changelist.json").read_text())
-    del document["dataset"]["drift"]
-    for one in document["dataset"]["domains"]:
-        del one["seen"]
-        del one["new_values"]
-    (tmp_path / "old.json").write_text(json.dumps(document))
-    options = {"data": (str(nights / "second.parquet"),), "max_cross_size": 2, **ROLES}
-    old = search(tmp_path / "out", since=tmp_path / "old.json", **options)
-    assert old.slices_bytes == now.slices_bytes
-    assert drift(old) == drift(now)
-    reasons = [one.get("missing") for one in old.document["since"]["slices"]]
-    assert "the earlier document does not list it" in reasons[0]
-
-
-@pytest.mark.parametrize(
-    "cut", [{"chunk_rows": 333, "memory_budget": "16MB"}, slow({"runner_config": "direct_multi"})]
-)
-def test_the_same_however_it_is_cut(cut, nights, now, tmp_path):
-    table = pq.read_table(nights / "second.parquet")
-    order = np.random.default_rng(1).permutation(table.num_rows)
-    pq.write_table(table.take(order), nights / "mixed.parquet", row_group_size=700)
-    found = search_since(tmp_path / "out", nights, "mixed", **cut)
-    assert found.slices_bytes == now.slices_bytes
-    assert found.document["dataset"]["domains"] == now.document["dataset"]["domains"]
-    assert drift(found) == drift(now)
-
-
-@pytest.mark.slow
-def test_as_one_job_and_repeated(nights, now, tmp_path):
-    flags = ["search", f"--data={nights}/second.parquet", *FLAGS, "--quiet"]
-    flags += [f"--since={nights}/then/changelist.json", "--strategy=batch", "--single-job"]
-    assert run([*flags, f"--output={tmp_path}/job"]) == 0
-    assert read(tmp_path / "job").slices_bytes == now.slices_bytes
-    document = f"{now.folder}/changelist.json"
-    assert run(["run", document, "--quiet", f"--output={tmp_path}/again"]) == 0
-    assert read(tmp_path / "again").slices_bytes == now.slices_bytes
 
 
 def test_a_dry_run_knows_the_domains_of_since(nights, tmp_path, capsys):

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.conftest import ADULT_ROLES, slow
+from tests.conftest import ADULT_ROLES
 from tests.oracles import lattice, predicates, significance
 from tests.running import search
 
@@ -70,13 +70,6 @@ def test_every_row_says_what_pandas_says(overall, adult, masks):
     np.testing.assert_allclose(rows["ci_low"], -other["ci_high"].to_numpy(), atol=1e-12)
 
 
-@pytest.mark.slow
-def test_predicates_as_published_give_n(overall, adult):
-    """The predicate as it stands, on the raw table, for a sample of rows."""
-    for row in overall.table.sample(60, random_state=1).itertuples():
-        assert predicates.mask(adult, json.loads(row.predicate)).sum() == row.n
-
-
 def test_p_values_are_the_hypergeometric_mid_p(overall, adult):
     wrong = int((adult["income"] != adult["prediction"]).sum())
     rows = overall.table[overall.table["metric"] == "error_rate"]
@@ -123,14 +116,6 @@ def test_batch_tests_every_large_conjunction(overall, masks):
     per_level = np.bincount([len(conjunction) for conjunction in expected])[1:].tolist()
     assert overall.document["testing"]["tested_per_level"] == per_level
     assert overall.document["testing"]["family_per_level"] == per_level
-
-
-def test_q_values_are_benjamini_hochberg_in_each_level(overall):
-    rows = overall.table[overall.table["metric"] == "accuracy"]
-    for _, level in rows.groupby("cross_size"):
-        expected = np.minimum(1, 3 * stats.false_discovery_control(level["p_value"]))
-        np.testing.assert_allclose(level["q_value"], expected, rtol=1e-12)
-    np.testing.assert_array_equal(rows["significant"], rows["q_value"] <= 0.05)
 
 
 def _corrected(found, adult, masks, correction):
@@ -186,39 +171,6 @@ def test_iterative_is_algorithm_1(tmp_path, adult_path, adult, correction):
     assert [record["nonempty"] for record in records] == nonempty
     assert len(expected.significant) > 5
     assert len(expected.generated) == 3
-
-
-@pytest.mark.parametrize(("most", "iterations"), [(60, 6), (300, 3), slow(10**9, 5)])
-@pytest.mark.slow
-def test_priority_is_algorithm_2(tmp_path, adult_path, adult, most, iterations):
-    features = ("age", "education", "occupation", "hours-per-week", "sex", "native-country")
-    options = {"features": features, "bins": 4, "label": "income", "prediction": "prediction"}
-    options |= {"strategy": "priority", "prune_significant": True}
-    options |= {"max_candidates": most, "iterations": iterations}
-    found = search(tmp_path, data=adult_path, **options)
-    named = lattice.singletons(found.domains())
-    masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
-    p_value, evaluate, significant = _corrected(found, adult, masks, "fdr-level")
-    place = {name: number for number, name in enumerate(named)}
-    expected = lattice.algorithm_2(
-        *(list(named), evaluate, lambda one, _: p_value(one), significant, 3, 20, iterations, most),
-        lambda conjunction: sorted(place[name] for name in conjunction),
-    )
-    records = found.document["search"]["iterations"]
-    assert [record["candidates"] for record in records] == [len(s) for s in expected.generated]
-    estimates = [record["nonempty_estimated"] for record in records]
-    np.testing.assert_allclose(estimates, expected.estimates, rtol=1e-12)
-    tested = {one for one, n in expected.visited.items() if n >= 20}
-    assert set(found.conjunctions()) == tested
-    assert set(found.conjunctions(found.table[found.table["significant"]])) == expected.significant
-
-
-@pytest.mark.slow
-def test_priority_without_a_limit_is_iterative(tmp_path, adult_path):
-    options = {"data": (str(adult_path),), **OVERALL}
-    one = search(tmp_path / "iterative", strategy="iterative", **options)
-    other = search(tmp_path / "priority", strategy="priority", max_candidates=10**9, **options)
-    assert one.slices_bytes == other.slices_bytes
 
 
 @pytest.mark.slow

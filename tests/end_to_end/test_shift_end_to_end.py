@@ -1,10 +1,6 @@
 """``slicebeam shift``: every number against a direct computation, and what it is told and tells."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 
 import jsonschema
 import numpy as np
@@ -154,35 +150,6 @@ def direct_calls(frame, stratum, method, budget):
         score[counts < np.minimum(2, sizes)] = np.inf
         counts[np.argmax(score)] += 1
     return counts.tolist()
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_whole_pool_tells_the_exact_matrices(method, frame, pool, tmp_path):
-    found = shift(tmp_path, "--data", pool, *REPLAYED, "--method", method, "--budget", 10_000)
-    told, change = found["shift"], found["global"][0]
-    old, new = matrix(frame, "old", told), matrix(frame, "new", told)
-    np.testing.assert_allclose(told["old_matrix"], old, atol=1e-12)
-    np.testing.assert_allclose(told["new_matrix"], new, atol=1e-12)
-    assert (told["stopped"], told["cost"]["calls"]) == ("pool", len(frame))
-    assert told["frobenius_bound"] == pytest.approx(0, abs=1e-9)
-    after = change["after"]
-    assert after["lo"] == pytest.approx(after["hi"], abs=1e-9)
-    assert after["value"] == pytest.approx((frame["label"] == frame["new"]).mean())
-    assert change["significant"]
-    really = {(int(i), int(j)) for i, j in np.argwhere(np.abs(new - old) > 1e-12)}
-    assert {(one["label"], one["prediction"]) for one in told["changed"]} == really
-    assert len(really) >= 6
-
-
-def test_a_pool_that_did_not_change_is_told_so(pool, tmp_path):
-    flags = ["--data", pool, *ROLES, "--replay-prediction", "old"]
-    for budget in (60, 10_000):
-        found = shift(tmp_path, *flags, "--budget", budget)
-        assert found["shift"]["changed"] == []
-        change = found["global"][0]
-        assert (change["p_value"], change["significant"], change["direction"]) == (1, False, "none")
-        assert found["shift"]["reliance"] == pytest.approx(1)
-        np.testing.assert_allclose(found["shift"]["shift"], 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -439,51 +406,3 @@ def test_the_schema_holds_for_every_command(pool, tmp_path):
     wrong["shift"]["method"] = "guess"
     with pytest.raises(jsonschema.ValidationError):
         validator.validate(wrong)
-
-
-@pytest.mark.slow
-def test_the_same_document_however_it_is_read(frame, tmp_path):
-    flags = [*REPLAYED, "--difficulty", "confidence", "--budget", 200, "--by", "part"]
-    flags += ["--example-id", "key"]
-    pool = saved(frame, tmp_path)
-    (tmp_path / "csv").mkdir()
-    table = tmp_path / "csv" / "pool.parquet"
-    frame.to_csv(table, index=False)
-    ways = {
-        "plain": ["--data", pool],
-        "chunks": ["--data", pool, "--chunk-rows", 100],
-        "csv": ["--data", table, "--format", "csv"],
-        "multi": [
-            *("--data", pool, "--chunk-rows", 150),
-            *("--runner-config", "direct_multi", "--runner-option", "workers=2"),
-        ],
-    }
-    documents = {}
-    for name, way in ways.items():
-        shift(tmp_path / name, *way, *flags)
-        text = timeless(tmp_path / name, "chunk_rows", "runner_config", "runner_option", "format")
-        content = json.loads(text)
-        del content["provenance"]["runner"], content["provenance"]["config"]["data"]
-        del content["dataset"]["uri"], content["changelist_id"]
-        documents[name] = json.dumps(content)
-    assert {name for name, text in documents.items() if text != documents["plain"]} == set()
-
-
-@pytest.mark.slow
-def test_the_same_document_after_being_killed(tmp_path):
-    pool = saved(made(3000), tmp_path)
-    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--budget", 500]
-    flags += ["--chunk-rows", 100]
-    shift(tmp_path / "undisturbed", *flags)
-    arguments = ["shift", "--quiet", "--output", str(tmp_path / "out"), *map(str, flags)]
-    program = "from slicebeam.pipelines.cli import main; main()"
-    running = subprocess.Popen([sys.executable, "-c", program, *arguments])
-    learned = tmp_path / "out" / "_work" / "stages" / "pool-values.json"
-    while not learned.exists():
-        assert running.poll() is None
-        time.sleep(0.001)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    assert not (tmp_path / "out" / "changelist.json").exists()
-    assert run([*arguments, "--resume"]) == 0
-    assert timeless(tmp_path / "out") == timeless(tmp_path / "undisturbed")

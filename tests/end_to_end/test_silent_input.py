@@ -130,9 +130,9 @@ def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
 
 
 WRONG = {
-    "column": ["--label=labell"],
-    "value": ["--label=label", "--positive-class=7", "--metric=f1"],
-    "late": ["--label=label", "--weight=zero"],
+    "unknown column 'labell'": ["--label=labell"],
+    "--positive-class 7 is not a value": ["--label=label", "--positive-class=7", "--metric=f1"],
+    "--weight 'zero' is 0 for every example": ["--label=label", "--weight=zero"],
 }
 
 
@@ -143,7 +143,8 @@ def test_bad_input_leaves_nothing_behind(tmp_path, capsys, wrong, work):
     data = saved(tmp_path / "data", examples().assign(zero=0))
     arguments = ["search", f"--data={data}", "--prediction=pred", *WRONG[wrong], "--quiet"]
     arguments += [f"--work-dir={tmp_path}/{work}"] if work else []
-    refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
+    said = refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
+    assert wrong in said
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
     # What was there before stays.
     (tmp_path / "out").mkdir()

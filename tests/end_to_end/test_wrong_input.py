@@ -114,16 +114,14 @@ def test_parquet_with_text_that_is_not_utf8(folder, refuse, kind):
     assert message.endswith("write it again, text as UTF-8")
 
 
-def test_csv(folder, refuse):
-    for text, message in {
-        "": "DIR/x.csv: the file is empty; a CSV file starts with a header",
-        "age,label,pred\n": "--data DIR/x.csv: there are no examples in it",
-        "age,label,pred\n1,a,a\n2,b\n": "DIR/x.csv, line 3: 2 fields where the header has 3: '2,b'",
-        "age,age,label,pred\n1,1,a,a\n": "DIR/x.csv: the header has two columns named 'age'",
-        'age,label,pred\n1,"a,a\n': "DIR/x.csv, line 2: ",
-    }.items():
-        (folder / "x.csv").write_text(text)
-        assert refuse(data="x.csv").startswith(message)
+@pytest.mark.parametrize(("name", "text", "message"), [
+    ("x.csv", "age,label,pred\n", "--data DIR/x.csv: there are no examples in it"),
+    ("x.csv", "age,label,pred\n1,a,a\n2,b\n", "DIR/x.csv, line 3: 2 fields where the header has 3: '2,b'"),
+    ("x.jsonl", '{"label": "a"}\n{"label": 1}\n', "DIR/x.jsonl, line 2: column 'label' holds the number 1"),
+])  # fmt: skip
+def test_text_files(folder, refuse, name, text, message):
+    (folder / name).write_text(text)
+    assert refuse(data=name).startswith(message)
 
 
 def test_the_adult_test_file_as_published(folder, refuse):
@@ -232,17 +230,6 @@ def test_files_that_do_not_fit(folder, refuse):
     assert (
         refuse(data="b.parquet") == "DIR/b.parquet: two columns are named 'n'; rename one of them"
     )
-
-
-def test_json_lines(folder, refuse):
-    for text, message in {
-        "": "DIR/x.jsonl: the file is empty",
-        '{"label": "a"}\n[1]\n': "DIR/x.jsonl, line 2: array instead of an object: '[1]'",
-        '{"label": "a"}\n{"label": 1}\n': "DIR/x.jsonl, line 2: column 'label' holds the number 1",
-        '{"label": "a"\n': "DIR/x.jsonl, line 1: not JSON",
-    }.items():
-        (folder / "x.jsonl").write_text(text)
-        assert refuse(data="x.jsonl").startswith(message)
 
 
 def test_resume_over_what_is_no_document(refuse):
