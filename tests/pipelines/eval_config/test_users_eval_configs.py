@@ -4,9 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.pipelines.eval_config.oracle import compare_all, our_numbers, their_numbers
-from tests.pipelines.eval_config.test_against_tfma import ONE_MODEL, TWO_MODELS, adult, prices
-from tests.pipelines.eval_config.tfma_runs import ours
+from tests.pipelines.eval_config.oracle import compare_all, our_numbers, ours, their_numbers
+from tests.pipelines.eval_config.test_against_tfma import (
+    ONE_MODEL,
+    TWO_MODELS,
+    adult,
+    digits,
+    prices,
+)
 
 pytestmark = pytest.mark.tfma
 BY_SEX = 'slicing_specs {} slicing_specs { feature_keys: "sex" }'
@@ -39,6 +44,13 @@ def two_heads():
     return frame.drop(columns="age")
 
 
+def tagged():
+    """An example with several values is in several slices."""
+    tags = [["a"], ["a", "b"], ["b", "c"], [], ["c"]]
+    frame = adult()[["label", "score", "sex"]]
+    return frame.assign(tag=[tags[at % 5] for at in range(len(frame))])
+
+
 def specs(*names, more=""):
     listed = " ".join(
         f'metrics {{ class_name: "{name.partition("|")[0]}" '
@@ -49,7 +61,58 @@ def specs(*names, more=""):
     return f"metrics_specs {{ {listed} {more} }}"
 
 
+BINARY = ("BinaryAccuracy", "Precision", "Recall", "Specificity", "FallOut", "MissRate", "F1Score")
+BINARY += ("BalancedAccuracy", "MatthewsCorrelationCoefficient", "BinaryCrossentropy")
+BINARY += ("MeanSquaredError", "MeanAbsoluteError")
+SLICES = """slicing_specs {} slicing_specs { feature_keys: "race" }
+slicing_specs { feature_keys: "sex" feature_keys: "relationship" }
+slicing_specs { feature_keys: "sex" feature_values { key: "age" value: "30" } }"""
 CONFIGS = {
+    "every binary metric": (adult, ONE_MODEL + specs(*BINARY, "AUC") + SLICES, (), 200),
+    "every binary metric of two weighted models": (
+        adult,
+        TWO_MODELS.replace("prediction_key", 'example_weight_key: "weight" prediction_key')
+        + specs(*BINARY)
+        + SLICES,
+        (),
+        400,
+    ),
+    "another threshold": (
+        adult,
+        ONE_MODEL
+        + specs(
+            *('BinaryAccuracy|"threshold": 0.3', 'Precision|{"thresholds": [0.3]}'),
+            'Recall|"thresholds": 0.3',
+        )
+        + SLICES,
+        (),
+        50,
+    ),
+    "several values of an example": (
+        tagged,
+        ONE_MODEL
+        + specs("BinaryAccuracy")
+        + 'slicing_specs {} slicing_specs { feature_keys: ["tag", "sex"] }',
+        (),
+        7,
+    ),
+    "classes": (
+        digits,
+        'model_specs { label_key: "label" prediction_key: "class" }'
+        + specs("Accuracy")
+        + 'slicing_specs {} slicing_specs { feature_keys: ["pen", "page"] }',
+        (),
+        9,
+    ),
+    "numbers of two models": (
+        prices,
+        """model_specs { name: "new" label_key: "label" prediction_key: "price" }
+        model_specs { name: "old" label_key: "label" prediction_key: "price_old" is_baseline: true }"""
+        + specs("MeanSquaredError", "MeanAbsoluteError")
+        + 'slicing_specs {} slicing_specs { feature_keys: "town" }',
+        (),
+        24,
+    ),
     "binary, as in the guide": (
         adult,
         ONE_MODEL
