@@ -94,32 +94,6 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
     assert told[0].startswith(f"asking about {left} of {left} items")
 
 
-def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(served, tmp_path):
-    people = population()
-    api = served(people)
-    with opened(tmp_path / "doc", people) as session:
-        run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
-    number = len(api.charged)
-    # As after a kill between the answer and the label.
-    (labels_folder(tmp_path / "doc") / "labels.jsonl").unlink()
-    told = []
-    with opened(tmp_path / "doc", people) as session:
-        run_rounds(session, model(file(api), tmp_path / "paid", told), budget=30, rounds=1)
-    assert len(api.charged) == number
-    assert told == [f"asking about 0 of {number} items ({number} already paid), for about 0.00 USD"]
-
-
-@pytest.mark.parametrize("words", [("No.", "Yes."), ("**no**", " YES! ")])
-def test_models_don_t_write_as_they_are_told(words, served, tmp_path):
-    people = population()
-    api = served(people, words)
-    with opened(tmp_path / "doc", people) as session:
-        finished = run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
-        truth = [YES if people.truth_of(item) else NO for item in session.state.rounds[0].asked]
-        assert session.store.codes(session.state.rounds[0].asked).tolist() == truth
-    assert isinstance(finished, Finished)
-
-
 def test_an_answer_that_can_t_be_read_is_unsure(served, tmp_path):
     people = population()
     with opened(tmp_path / "doc", people) as session:
@@ -161,11 +135,6 @@ def test_a_prompt_that_asks_nothing(prompt, words, served, tmp_path):
     with opened(tmp_path / "doc", people) as session, pytest.raises(InputError, match=words):
         run_rounds(session, model(path, tmp_path / "paid"), budget=20, rounds=1)
     assert not api.charged
-
-
-def test_a_file_that_is_missing(tmp_path):
-    with pytest.raises(InputError, match=r"llm\.yaml: no such file"):
-        model("llm.yaml", tmp_path)
 
 
 # A column.

@@ -113,31 +113,6 @@ def test_findings_go_with_their_slice_and_come_back(document):
     assert (both.findings, both.finding_models) == (document.findings, document.finding_models)
 
 
-def test_undo_in_order(document):
-    slice_id = document.slices[0].slice_id
-    one = ed.renamed(document, slice_id, "A")
-    two = ed.renamed(one.document, slice_id, "B")
-    now = journal(document, one, two)
-    back = ed.undone(now)
-    assert back.edit.after == {"undone": 2}
-    assert by_name(back.document)[0] == "A"
-    now = journal(now, back)
-    # Something new after an undo is undone before what is older.
-    three = ed.removed(now, slice_id)
-    now = journal(now, three)
-    assert ed.last_not_undone(now.edits) == 4
-    for number, name in ((4, "A"), (1, "topic = food")):
-        back = ed.undone(now)
-        assert back.edit.after == {"undone": number}
-        now = journal(now, back)
-        assert by_name(now)[0] == name
-    assert now.slices == document.slices
-    ops = ["rename", "rename", "undo", "remove_slice", "undo", "undo"]
-    assert [edit.op for edit in now.edits] == ops
-    with pytest.raises(InputError, match="nothing to undo"):
-        ed.undone(now)
-
-
 def test_attribution_is_undone_too(document):
     some = Estimate(value=0.5, lo=0.25, hi=0.75, confidence=0.95)
     measured = {"precision": some, "recall": some, "missed": Estimate(value=0.0)}

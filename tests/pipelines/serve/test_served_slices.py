@@ -11,13 +11,11 @@ from types import SimpleNamespace
 import duckdb
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError, StorageError
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve import index_build
 from slicebeam.pipelines.serve.answers import RefusedError
@@ -470,38 +468,6 @@ def test_the_page_says_that_a_later_run_replaced_the_output(result, tmp_path):
     path.unlink()
     now = client.get("/api/page").json()["overview"]["notes"]
     assert now[0].startswith("The output has changed since the server was started: ")
-
-
-@pytest.mark.slow
-def test_slices_of_many_conditions_and_of_several_metrics(tmp_path):
-    rng = np.random.default_rng(3)
-    n = 3_000
-    features = {name: rng.choice(["x", "y"], n) for name in "abcde"}
-    label = rng.integers(0, 2, n)
-    wrong = rng.random(n) < np.where((features["a"] == "x") & (features["b"] == "y"), 0.4, 0.1)
-    columns = {**features, "label": label, "prediction": np.where(wrong, 1 - label, label)}
-    data, output = tmp_path / "data.parquet", tmp_path / "out"
-    pq.write_table(pa.table(columns), data)
-    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
-    command += ["--metric", "accuracy", "--metric", "balanced_accuracy", "--max-cross-size", "5"]
-    assert run([*command, "--quiet", "--output", str(output)]) == 0
-    table = pq.read_table(output / "slices.parquet").to_pandas()
-    client = served_page(output)
-    for metric in ("accuracy", "balanced_accuracy"):
-        own = table[table.metric == metric]
-        assert own.cross_size.max() == 5
-        assert rows(client, metric=metric)["found"] == len(own)
-        parts = own.slice.str.split(" & ")
-        for names in (["e = y"], ["d = x", "e = y"], ["a = x", "e = x"]):
-            has = parts.map(lambda one, names=names: set(names) <= set(one))
-            found = rows(client, metric=metric, conditions=names)
-            assert sorted(ids(found)) == sorted(own.slice_id[has])
-            assert {one["name"] for one in found["rows"]} == set(own.slice[has])
-            found = rows(client, metric=metric, text=" & ".join(names).upper())
-            assert sorted(ids(found)) == sorted(own.slice_id[has])
-        deep = own[own.cross_size == 5].iloc[0]
-        tables = client.post("/api/slice", json={"slice_id": deep.slice_id}).json()["tables"]
-        assert deep.slice_id in unpacked(tables)
 
 
 @pytest.mark.slow
