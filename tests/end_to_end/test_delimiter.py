@@ -78,12 +78,6 @@ def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
     assert (tmp_path / "shift" / "changelist.json").exists()
 
 
-def test_dry_run_reads_such_data(folder, tmp_path, capsys):
-    flags = ["--delimiter=;", f"--output={tmp_path}/no", "--dry-run", "--json"]
-    assert run(["search", f"--data={folder}/semicolon.csv", *FLAGS[:-1], *flags]) == 0
-    assert json.loads(capsys.readouterr().out)["features"] == 3
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,9 +1,7 @@
 """Searches whose data, work folder and output are in object storage, undisturbed and disturbed."""
 
-import hashlib
 import json
 import pickle
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -215,55 +213,6 @@ def test_faults_of_storage_with_worker_processes(bucket, data, proxy, reference,
     assert sum(fault.struck for fault in faults) >= 10
     proxy.heal()
     equal(published(bucket, tmp_path / "found"), reference)
-
-
-@pytest.mark.parametrize(
-    "bucket",
-    [
-        slow("gcs_server"),
-        pytest.param("minio", marks=pytest.mark.engine),
-        pytest.param("fake_gcs_server", marks=pytest.mark.engine),
-    ],
-    indirect=True,
-)
-@pytest.mark.parametrize("there", [False, slow(True)], ids=["new", "update"])
-def test_one_of_two_runs_publishes(bucket, data, proxy, tmp_path, there):
-    if there:
-        for name in PUBLISHED:
-            bucket.write(name, b"old")
-    # Both have seen what is there, and neither has published, when the gate opens.
-    gate = proxy.add(Fault("gate", method="PUT|POST", path=r"out.*slices\.[0-9a-f]{12}\.parquet"))
-    runs = []
-    for cross in (1, 2):
-        given = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work-{cross}")
-        runs.append(process([*given, f"--max-cross-size={cross}"]))
-    for running in runs:
-        proxy.wait_for(gate, 1 + runs.index(running), running)
-    gate.gate.set()
-    messages = [running.communicate(timeout=120)[1] for running in runs]
-    codes = [running.returncode for running in runs]
-    assert sorted(codes) == [0, 2], messages
-    winner, loser = runs[codes.index(0)], messages[codes.index(2)]
-    first, second = loser.splitlines()
-    assert re.fullmatch(
-        rf"slicebeam: {bucket.uri}/out/changelist\.json was published by the run of process "
-        rf"{winner.pid} on \S+ at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC, during this run; "
-        "nothing was replaced",
-        first,
-    ), loser
-    assert "--resume" in second
-    found = published(bucket, tmp_path / "found")
-    cross = found.document["provenance"]["config"]["max_cross_size"]
-    assert cross == 1 + codes.index(0)
-    assert found.table["cross_size"].max() == cross
-    digest = hashlib.sha256(found.slices_bytes).hexdigest()
-    assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
-    # What the loser has found is kept, and can be published after all.
-    assert bucket.keys(f"work-{3 - cross}/")
-    proxy.heal()
-    late = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work-{3 - cross}")
-    assert run([*late, f"--max-cross-size={3 - cross}", "--quiet", "--resume"]) == 0
-    assert published(bucket, tmp_path / "late").table["cross_size"].max() == 3 - cross
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 from tests.running import rows_of, search, search_noting_ids
@@ -143,14 +142,6 @@ def test_what_is_not_resampled_has_p_1_and_says_why(of_rows, tmp_path, adult_pat
     np.testing.assert_array_equal((reasons == NOT_RESAMPLED) & expected, False)
 
 
-def test_one_sided_p_values(tmp_path, adult_path, adult):
-    options = ROWS | {"alternative": "worse", "max_cross_size": 1}
-    found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
-    tails = {"accuracy": "lower", "f1": "lower", "log_loss": "upper"}
-    check(found, adult, ids, tail=tails.__getitem__)
-    assert found.document["testing"]["significant"] > 2
-
-
 def test_two_models(tmp_path, adult_path, adult):
     options = ROWS | OLD
     found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
@@ -264,17 +255,6 @@ def test_few_groups_are_warned_of(grouped):
     assert warning.startswith(f"{some} significant slices have fewer than 100 groups")
 
 
-def test_grouping_widens_what_goes_together(tmp_path, grouped):
-    _, path, _ = grouped
-    # Of 40 replicates a standard deviation is off by a tenth, and so is each width.
-    options = GROUPS | {"data": (str(path),), "test": "bootstrap-rows", "replicates": 400}
-    together = search(tmp_path / "together", **options)
-    single = search(tmp_path / "single", **(options | {"group": None}))
-    widths = [f.table["ci_high"] - f.table["ci_low"] for f in (together, single)]
-    region = (together.table["slice"] == "region = some").to_numpy()
-    assert (widths[0][region] > 1.3 * widths[1][region]).all()
-
-
 def test_no_interval_of_groups_takes_examples_for_independent(grouped):
     _, _, found = grouped
     skipped = found.table["reason"].fillna("").str.startswith("far from significant")
@@ -289,31 +269,3 @@ def test_no_interval_of_groups_takes_examples_for_independent(grouped):
         width = change["after"]["hi"] - change["after"]["lo"]
         delta = change["delta"]["hi"] - change["delta"]["lo"]
         assert 0.6 * delta < width < 2.0 * delta
-
-
-@pytest.mark.slow
-def test_auc_of_two_models_resamples_by_itself(tmp_path, adult):
-    few = adult.assign(score=adult["score"].round(2), score_old=adult["score_old"].round(2))
-    few.to_parquet(tmp_path / "data.parquet")
-    options = ROWS | OLD | {"metric": ("auc",), "features": ("sex", "race"), "test": "auto"}
-    options["data"] = (str(tmp_path / "data.parquet"),)
-    found, ids = search_noting_ids(tmp_path / "out", len(few), **options)
-    assert found.document["testing"]["bootstrap"]["unit"] == "rows"
-    y = few["income"].to_numpy()
-    new, old = (few[c].to_numpy(float) for c in ("score", "score_old"))
-    w = drawn(ids)
-    tested = 0
-    for row, held in rows_of(found, few):
-        if isinstance(row.reason, str):
-            continue
-        weights = [one[held] for one in (np.ones(len(few)), *w)]
-        areas = [
-            [roc_auc_score(y[held], score[held], sample_weight=one) for one in weights]
-            for score in (new, old)
-        ]
-        deltas = np.subtract(*areas)
-        p, _ = t_p_value(deltas[0], np.array(deltas[1:]))
-        assert row.p_value == pytest.approx(p, rel=1e-6)
-        assert row.test == "bootstrap of examples, t"
-        tested += 1
-    assert tested > 3

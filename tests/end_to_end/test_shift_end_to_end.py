@@ -4,7 +4,6 @@ import json
 
 import jsonschema
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from scipy import stats
@@ -13,19 +12,7 @@ from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.cli import run
 from tests.oracles import shift_oracle
 from tests.running import refused
-from tests.shift_runs import (
-    REPLAYED,
-    ROLES,
-    asked_items,
-    document,
-    made,
-    matrix,
-    oracle_pool,
-    saved,
-    shift,
-    stratified,
-    timeless,
-)
+from tests.shift_runs import REPLAYED, ROLES, document, made, matrix, saved, shift, timeless
 
 METHODS = ("plus", "masa", "proportional", "uniform")
 Z = stats.norm.isf(0.025)
@@ -63,114 +50,6 @@ def uniform_estimate(whole, asked):
     found.variance = found.variance.reshape(whole.shape)
     found.unseen = np.repeat(found.unseen, labels)
     return found
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_number_against_a_direct_computation(method, frame, pool, tmp_path):
-    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
-    found = shift(tmp_path, *flags, "--budget", 90, "--price", 0.25, "--seed", 5)
-    told, change = found["shift"], found["global"][0]
-    stratum, rows = stratified(frame, "confidence", 3, signed=method == "plus")
-    calls = [one["calls"] for one in told["strata"]]
-    assert [one["label"] for one in told["strata"]] == rows
-    assert [one["size"] for one in told["strata"]] == stratum.value_counts(
-        sort=False
-    ).sort_index().tolist()
-    assert sum(calls) == told["cost"]["calls"] == 90
-    if method == "uniform":
-        hashed = asked_items(pd.Series(np.zeros(len(frame), int)), [90], 5)
-        assert calls == np.bincount(stratum[hashed], minlength=len(rows)).tolist()
-        asked = hashed
-    else:
-        asked = asked_items(stratum, calls, 5)
-    if method in ("plus", "proportional"):
-        assert calls == direct_calls(frame, stratum, method, 90)
-    whole = oracle_pool(frame, stratum, rows)
-    reliance = shift_oracle.reliance(whole, asked) if method == "plus" else 0.0
-    assert told.get("reliance") == (pytest.approx(reliance) if method == "plus" else None)
-    if method == "uniform":
-        direct = uniform_estimate(whole, asked)
-    else:
-        direct = shift_oracle.estimate(whole, asked, reliance)
-    if method == "masa":
-        direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
-    old = matrix(frame, "old", told)
-    share = old.sum(axis=1, keepdims=True)
-    # No answer was none, so that the last column is not told.
-    new = np.clip(direct.matrix[:, :-1], 0, share)
-    errors = np.sqrt(direct.variance + 3 * direct.unseen[:, None] ** 2)[:, :-1]
-    change_of = new - old
-    near = {"rel": 1e-9, "abs": 1e-12}
-    assert told["old_matrix"] == [pytest.approx(row, **near) for row in old.tolist()]
-    assert told["new_matrix"] == [pytest.approx(row, **near) for row in new.tolist()]
-    assert told["new_errors"] == [pytest.approx(row, **near) for row in errors.tolist()]
-    assert told["shift"] == [pytest.approx(row, **near) for row in change_of.tolist()]
-    low = np.maximum(change_of - Z * errors, -old)
-    high = np.minimum(change_of + Z * errors, share - old)
-    assert told["shift_lo"] == [pytest.approx(row, **near) for row in low.tolist()]
-    assert told["shift_hi"] == [pytest.approx(row, **near) for row in high.tolist()]
-    # The cells of "no result" did not change, and are among those that are corrected for.
-    p = np.ones((3, 4))
-    p[:, :-1] = 2 * stats.norm.sf(np.abs(change_of) / errors)
-    q = stats.false_discovery_control(p.ravel()).reshape(p.shape)
-    changed = {(one["label"], one["prediction"]): one for one in told["changed"]}
-    assert set(changed) == {(int(i), int(j)) for i, j in np.argwhere(q <= 0.05)}
-    for (i, j), one in changed.items():
-        assert (one["p_value"], one["p_adjusted"]) == pytest.approx((p[i, j], q[i, j]), rel=1e-6)
-        assert one["shift"]["value"] == pytest.approx(change_of[i, j])
-    was = (frame["label"] == frame["old"]).mean()
-    error = np.sqrt(direct.accuracy_variance)
-    moved = direct.accuracy - was
-    assert change["before"]["value"] == pytest.approx(was)
-    after, delta = change["after"], change["delta"]
-    assert (after["value"], after["lo"], after["hi"]) == pytest.approx(
-        (direct.accuracy, direct.accuracy - Z * error, min(1, direct.accuracy + Z * error))
-    )
-    assert (delta["value"], delta["lo"], delta["hi"]) == pytest.approx(
-        (moved, moved - Z * error, min(moved + Z * error, 1 - was))
-    )
-    assert change["p_value"] == pytest.approx(2 * stats.norm.sf(abs(moved) / error))
-    assert change["significant"] == (change["p_value"] <= 0.05)
-    assert told["frobenius_bound"] == pytest.approx(bound_of(direct))
-    assert (told["cost"]["price"], told["cost"]["spent"]) == (0.25, 22.5)
-
-
-def direct_calls(frame, stratum, method, budget):
-    """Argmax g/N one call after another, two of each stratum first."""
-    sizes = stratum.value_counts().sort_index().to_numpy()
-    share = sizes / sizes.sum()
-    weights = share
-    if method == "plus":
-        of_strata = [frame["old"][stratum == s] for s in range(len(sizes))]
-        spread = 1 - np.array([(one.value_counts(normalize=True) ** 2).sum() for one in of_strata])
-        weights = share * np.sqrt(spread / 2 + share @ spread / 2)
-    counts = np.zeros(len(sizes), int)
-    for _ in range(budget):
-        score = np.where(counts < sizes, weights / np.maximum(counts, 1), -np.inf)
-        score[counts < np.minimum(2, sizes)] = np.inf
-        counts[np.argmax(score)] += 1
-    return counts.tolist()
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.slow
-def test_a_run_is_the_first_of_a_study_with_its_seed(method, frame, pool, tmp_path, capsys):
-    flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
-    flags += ["--budget", "331", "--seed", "11"]
-    found = shift(tmp_path / "one", *flags)
-    capsys.readouterr()
-    study = ["shift", "--output", str(tmp_path / "two"), "--json", "--repeat", "1", *flags]
-    assert run(study) == 0
-    told = json.loads(capsys.readouterr().out)
-    error = ((found["shift"]["new_matrix"] - matrix(frame, "new", found["shift"])) ** 2).sum()
-    assert told["mse_frobenius"] == pytest.approx(error, rel=1e-9)
-    bias = found["global"][0]["after"]["value"] - (frame["label"] == frame["new"]).mean()
-    assert told["accuracy_bias"] == pytest.approx(bias, abs=1e-12)
-    assert set(told) == {
-        *("method", "budget", "repeat", "mse_frobenius", "q95_frobenius", "accuracy_bias"),
-        *("accuracy_coverage", "cell_coverage", "target_error", "calls_for_target"),
-    }
-    assert not (tmp_path / "two").exists() or not list((tmp_path / "two").iterdir())
 
 
 def test_an_earlier_document_tells_the_old_matrix(frame, tmp_path):

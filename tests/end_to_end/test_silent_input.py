@@ -10,7 +10,7 @@ from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encode.domain_learning import ValueCounts, learn_domain
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-from tests.running import names_of, read, refused, search
+from tests.running import refused, search
 
 ROWS = 600
 ROLES = {"label": "label", "prediction": "pred", "max_cross_size": 1}
@@ -166,17 +166,6 @@ def test_nor_do_other_commands(tmp_path, capsys, command):
     arguments += [f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
     refused(arguments, capsys, folder=tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
-
-
-def test_an_earlier_result_stays(tmp_path, capsys):
-    data = saved(tmp_path, examples())
-    arguments = ["search", f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
-    assert run([*arguments, "--prediction=pred"]) == 0
-    before = read(tmp_path / "out").slices_bytes
-    refused([*arguments, "--prediction=nothing"], capsys, folder=tmp_path)
-    assert read(tmp_path / "out").slices_bytes == before
-    names = sorted(one.name for one in (tmp_path / "out").iterdir())
-    assert names == names_of(read(tmp_path / "out").document)
 
 
 # ------------------------------------------------------------------------------ pandas
