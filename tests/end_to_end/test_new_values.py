@@ -209,16 +209,6 @@ def test_an_ordinary_night_is_quiet(nights, tmp_path):
     assert drift(found) == []
 
 
-def test_a_dry_run_knows_the_domains_of_since(nights, tmp_path, capsys):
-    flags = ["search", f"--data={nights}/second.parquet", *FLAGS, f"--output={tmp_path}/out"]
-    assert run([*flags, f"--since={nights}/then/changelist.json", "--dry-run", "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
-    known = read(nights / "then").domains()
-    assert planned["singletons"] == sum(map(len, known.values()))
-    assert [job["stage"] for job in planned["jobs"]] == ["domains", "encode", "iteration-1"]
-    assert not planned["is_guessed"]
-
-
 def drawn(values, shares, rows=ROWS):
     """Values, each as often as its share says."""
     listed = []

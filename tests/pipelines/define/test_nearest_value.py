@@ -13,23 +13,10 @@ from tests.running import refused
     ("rome", "; did you mean 'city = Rome'?"),
 ])  # fmt: skip
 def test_the_nearest_value_is_named(value, hint, tmp_path, capsys):
-    pd.DataFrame({"city": ["Rome", "Oslo"] * 50, "y": "a", "p": ["a", "b"] * 50}).to_csv(
-        tmp_path / "t.csv", index=False
-    )
-    command = [
-        "search",
-        f"--data={tmp_path}/t.csv",
-        "--label=y",
-        "--prediction=p",
-        "--features=city",
-    ]
-    assert run([*command, f"--output={tmp_path}/out", "--quiet"]) == 0
-    define = [
-        "define",
-        f"--changelist={tmp_path}/out",
-        "--name=x",
-        f"--where=city = {value}",
-        "--quiet",
-    ]
-    message = refused(define, capsys, folder=tmp_path)
+    cities = {"city": ["Rome", "Oslo"] * 50, "y": "a", "p": ["a", "b"] * 50}
+    pd.DataFrame(cities).to_csv(tmp_path / "t.csv", index=False)
+    search = ["search", f"--data={tmp_path}/t.csv", "--label=y", "--prediction=p"]
+    assert run([*search, "--features=city", f"--output={tmp_path}/out", "--quiet"]) == 0
+    define = ["define", f"--changelist={tmp_path}/out", "--name=x", f"--where=city = {value}"]
+    message = refused([*define, "--quiet"], capsys, folder=tmp_path)
     assert message == f"slice 'x' would have no examples; change its definition{hint}"
