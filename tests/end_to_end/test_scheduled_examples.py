@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.commands.run_file import read_run
 from tests.conftest import slow
 from tests.pipelines.search.test_since import DAYS, oracle
 from tests.running import read
@@ -54,15 +53,6 @@ def test_the_planted_regression_is_found_in_its_night(nights):
     assert (third["new"], third["gone"], third["worse"]) == (0, 6, 0)
     assert {one["status"] for one in third["slices"] if one["name"] == PLANTED} == {"gone"}
     assert third["better"] == (oracle(found[2].table, found[1].table)["q"] <= 0.05).sum()
-
-
-def test_the_same_nights_by_flags(days, nights, tmp_path):
-    flags = ["--label=income", "--prediction=prediction", "--baseline-prediction=prediction_old"]
-    data = f"--data={days}/date={DAYS[0]}/*.parquet"
-    assert (
-        run(["search", data, *flags, "--max-cross-size=2", "--quiet", f"--output={tmp_path}"]) == 0
-    )
-    assert read(tmp_path).slices_bytes == nights[1][0].slices_bytes
 
 
 def test_the_days_are_the_examples_of_the_package(days, adult):
@@ -177,14 +167,6 @@ def test_the_commands_of_the_workflow():
     assert seen["command"] == "check"
     (kept,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
     assert kept["if"] == "always()"
-
-
-@pytest.mark.parametrize("name", ["nightly.yaml", "check.yaml"])
-def test_a_bucket_is_a_folder_to_the_files(name):
-    environment = {"DATA": "s3://bucket/eval", "RESULTS": "gs://bucket/results"}
-    options = read_run(str(FOLDER / name), "2026-11-19", environment).options
-    assert options["data"] == ("s3://bucket/eval/date=2026-11-19/*.parquet",)
-    assert options["output"] == "gs://bucket/results/2026-11-19"
 
 
 def test_the_page_of_the_examples_names_every_file():

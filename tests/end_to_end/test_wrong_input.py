@@ -86,20 +86,6 @@ def test_damaged_parquet(folder, refuse):
     assert "it starts like Parquet: give --format parquet" in refuse(format="csv")
 
 
-def test_parquet_whose_footer_contradicts_itself(folder, refuse):
-    table = pq.read_table(folder / "eval.parquet").slice(0, 100)
-    pq.write_table(table, folder / "x.parquet")
-    content = (folder / "x.parquet").read_bytes()
-    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    # The first number of rows is that of the file; Thrift writes 100 as c8 01, and 88 as b0 01.
-    changed = content[footer:].replace(b"\x16\xc8\x01", b"\x16\xb0\x01", 1)
-    (folder / "x.parquet").write_bytes(content[:footer] + changed)
-    assert refuse(data="x.parquet") == (
-        "DIR/x.parquet: damaged Parquet file (88 rows in all, and 100 in its row groups); "
-        "write it again"
-    )
-
-
 @pytest.mark.parametrize("kind", ["plain", "dictionary", "list"])
 def test_parquet_with_text_that_is_not_utf8(folder, refuse, kind):
     table = pq.read_table(folder / "eval.parquet")
@@ -122,27 +108,6 @@ def test_parquet_with_text_that_is_not_utf8(folder, refuse, kind):
 def test_text_files(folder, refuse, name, text, message):
     (folder / name).write_text(text)
     assert refuse(data=name).startswith(message)
-
-
-def test_the_adult_test_file_as_published(folder, refuse):
-    """Its first line is junk, it has no header, and a dot after each label."""
-    rows = examples()
-    lines = [
-        f"{age}, Private, {label}., {pred}"
-        for age, label, pred in zip(rows["age"], rows["label"], rows["pred"], strict=True)
-    ]
-    (folder / "adult.test").write_text("|1x3 Cross validator\n" + "\n".join(lines) + "\n")
-    options = {"data": "adult.test", "format": "csv"}
-    message = refuse(**options)
-    assert "line 2: 4 fields where the header has 1" in message
-    assert "the first line may not be a header: --skip-rows or --column-names" in message
-    options["column_names"] = "age,work,label,pred"
-    assert "line 1: 1 field where --column-names has 4: '|1x3 Cross" in refuse(**options)
-    assert "the first line may not be data: --skip-rows 1" in refuse(**options)
-    assert refuse(**options, skip_rows=1) == (
-        "prediction 'pred' never equals label 'label': labels are ' no.', ' yes.', predictions "
-        "are ' no', ' yes'; use the same spelling"
-    )
 
 
 SCORED = {"prediction": None, "score": "big", "positive_class": "yes"}

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist import edits as ed
 from slicebeam.pipelines.changelist.discovered import (
-    AllOfDefinition,
     AnyOfDefinition,
     Attribution,
     MembershipDefinition,
@@ -65,29 +64,6 @@ def test_rename_describe_annotate(document):
     slices[1] = slices[1].model_copy(update=told)
     assert tuple(slices) == before.slices
     assert document == before
-
-
-def test_remove_merge_split_add(document):
-    food, young, thirty = document.slices
-    removed = ed.removed(document, young.slice_id)
-    assert by_name(removed.document) == ["topic = food", "age in [24, 31)"]
-    both = made(document, "both", AnyOfDefinition(of=(food.definition, thirty.definition)))
-    merged = ed.merged(document, [thirty.slice_id, food.slice_id], both)
-    assert by_name(merged.document) == ["both", "age < 24"]
-    assert merged.edit.after == [{"slice_id": both.slice_id, "name": "both"}]
-    assert [one["position"] for one in merged.edit.before] == [0, 2]
-    women = predicate("sex", "==", "Female")
-    parts = [
-        made(document, "a", AllOfDefinition(of=(young.definition, women))),
-        made(document, "b", AllOfDefinition(of=(young.definition, NotDefinition(of=women)))),
-    ]
-    split = ed.split(document, young.slice_id, parts)
-    assert by_name(split.document) == ["topic = food", "a", "b", "age in [24, 31)"]
-    added = ed.added(document, made(document, "new", women), "by hand")
-    assert by_name(added.document)[-1] == "new"
-    assert (added.edit.op, added.edit.before, added.edit.note) == ("add_slice", None, "by hand")
-    with pytest.raises(InputError, match="'new', has the same definition"):
-        ed.added(added.document, made(document, "other", women))
 
 
 def test_findings_go_with_their_slice_and_come_back(document):

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
 from tests.discover_runs import discover, embeddings, examples, written
@@ -213,18 +212,6 @@ def test_text_of_any_type(kind, tmp_path):
     column = plain.dictionary_encode().cast(kind) if "dict" in str(kind) else plain.cast(kind)
     found = found_in(tmp_path, with_columns(text=column), embedding=None, text="text")
     assert groups(found) == [tuple(range(group, ROWS, 3)) for group in range(3)]
-
-
-@pytest.mark.slow
-def test_from_python(tmp_path):
-    whole = discover(tmp_path / "out", data=(written(tmp_path / "e.parquet", TABLE),), **OPTIONS)
-    options = {name: value for name, value in OPTIONS.items() if name != "components"}
-    for data, components in ((TABLE.to_pandas(), 5), ([str(tmp_path / "e.parquet")], np.int64(5))):
-        report = api.discover(data, components=components, output=None, **options)
-        assert report.path is None
-        pd.testing.assert_frame_equal(report.slices.to_pandas(), whole.table)
-    told = api.discover(TABLE, components=[5, 2, 2], **options).changelist.discovery
-    assert [one.components for one in told.resolutions] == [2, 5]
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.errors import InputError
 from tests.discover_runs import discover, examples, written
 
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
@@ -38,41 +37,6 @@ def table():
 @pytest.fixture(scope="module")
 def found(table, tmp_path_factory):
     return ran(tmp_path_factory.mktemp("split"), "out", table, features=("source",))
-
-
-def test_what_shaped_the_mixture_is_not_counted_or_shown(table, found):
-    told, split = found.document["discovery"], split_of(found)
-    ids = table.column("id").to_pylist()
-    evaluated = (split[ids] == "evaluation").to_numpy()
-    assert told["discovery_share"] == 0.7
-    assert told["discovery_examples"] == (~evaluated).sum()
-    assert told["evaluation_examples"] == evaluated.sum() == found.document["dataset"]["n"]
-    frame = table.to_pandas()
-    names = dict(zip(found.table["slice_id"], found.table["slice"], strict=True))
-    membership = found.membership.set_index("id").loc[ids]
-    frame["slice_id"] = membership["slice_id"].to_numpy()
-    counted = dict(zip(found.table["slice"], found.table["n"], strict=True))
-    for name, n in counted.items():
-        if name.startswith("cluster"):
-            held = frame["slice_id"].map(names) == name
-        else:
-            held = frame["source"] == name.split(" = ")[1]
-        assert n == (held & evaluated).sum()
-    assert counted.keys() >= {"source = web", "source = mail"}
-    means = frame[evaluated][["loss_new", "loss_old"]].mean()
-    (overall,) = found.document["global"]
-    assert overall["n"] == evaluated.sum()
-    assert overall["after"]["value"] == pytest.approx(means["loss_new"], rel=1e-9)
-    assert overall["before"]["value"] == pytest.approx(means["loss_old"], rel=1e-9)
-    shown = [one for each in found.document["slices"] for one in each["found"]["examples"]]
-    assert len(shown) > 20
-    for one in shown:
-        assert evaluated[one["row"]]
-        assert ids[one["row"]] == one["id"]
-    for each in found.document["slices"]:
-        changes = each["found"]
-        n = changes["improved"] + changes["degraded"] + changes["tied"]
-        assert n == each["size"]["n"] == counted[each["name"]]
 
 
 def test_split_is_a_hash_of_the_id(table, found, tmp_path):
@@ -153,11 +117,3 @@ def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
     means = "cluster@5/loss_means0"
     assert not np.array_equal(shaped.mixture[means], found.mixture[means])
-
-
-@pytest.mark.parametrize(
-    ("share", "words"), [(1e-9, "raise --discovery-share"), (1 - 1e-9, "lower --discovery-share")]
-)
-def test_an_empty_part_is_refused(table, tmp_path, share, words):
-    with pytest.raises(InputError, match=words):
-        ran(tmp_path, "out", table, discovery_share=share)
