@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import random
-import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -327,26 +326,10 @@ def paid_api(folder, **plan):
     file, log = folder / "plan.json", folder / "charges.jsonl"
     file.write_text(json.dumps(asdict(Plan(**plan))))
     log.touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.paid_api", f"--plan={file}", f"--log={log}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().decode().strip()
-        assert url, "the server did not start"
+    from tests.object_stores import python_server
+
+    with python_server("tests.paid_api", f"--plan={file}", f"--log={log}") as url:
         yield PaidApi(url, folder)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
 
 
 def hurry():

@@ -68,25 +68,6 @@ def test_slice_ids_do_not_depend_on_the_order_of_columns(found, tmp_path, adult_
     assert one.equals(two)
 
 
-def test_configuration_in_the_document_repeats_the_run(found, tmp_path):
-    config = {**found.document["provenance"]["config"], "output": str(tmp_path)}
-    again = search(tmp_path, **{key: value for key, value in config.items() if key != "output"})
-    assert again.slices_bytes == found.slices_bytes
-
-
-def test_many_slices_are_cut_down_without_changing_what_is_kept(
-    found, tmp_path, adult_path, monkeypatch
-):
-    from slicebeam.pipelines.search import results
-
-    monkeypatch.setattr(results, "SAVE_ALL_UP_TO", 100)
-    other = search(tmp_path, data=adult_path, **OPTIONS)
-    kept = found.table[found.table["significant"] | (found.table["cross_size"] == 1)]
-    assert other.table.equals(kept.reset_index(drop=True))
-    assert other.document["search"]["saved_slices"] == "significant"
-    assert other.document["slices"] == found.document["slices"]
-
-
 def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capfd):
     """It says so, replaces nothing, and publishes over the other when it is told to go on."""
     output, work = tmp_path / "out", tmp_path / "work"

@@ -149,20 +149,6 @@ def test_two_models(tmp_path, adult_path, adult):
     assert min(counted.values()) > 10
 
 
-@pytest.mark.slow
-def test_example_ids_make_the_result_independent_of_the_order(tmp_path, adult):
-    shuffled = adult.sample(frac=1, random_state=1).reset_index(drop=True)
-    adult.to_parquet(tmp_path / "a.parquet")
-    shuffled.to_parquet(tmp_path / "b.parquet", row_group_size=3000)
-    options = ROWS | {"example_id": "row_id", "max_cross_size": 1}
-    one, other = (
-        search(tmp_path / name, data=tmp_path / f"{name}.parquet", **options) for name in ("a", "b")
-    )
-    assert one.slices_bytes == other.slices_bytes
-    ids = splitmix64(adult["row_id"].to_numpy(np.int64).view(np.uint64))
-    assert min(check(one, adult, ids).values()) > 5
-
-
 def test_without_ids_the_order_of_the_examples_changes_nothing(tmp_path, adult):
     rng = np.random.default_rng(3)
     few = adult.iloc[:1500].assign(score=adult["score"].round(1))

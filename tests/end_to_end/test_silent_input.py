@@ -10,12 +10,7 @@ from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encode.domain_learning import ValueCounts, learn_domain
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-from tests.running import refused, search
-import numpy as np
-import pandas as pd
-import pytest
-from slicebeam.pipelines.cli import run
-from tests.running import read
+from tests.running import read, refused, search
 
 ROWS = 600
 ROLES = {"label": "label", "prediction": "pred", "max_cross_size": 1}

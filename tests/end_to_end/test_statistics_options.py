@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from tests.refusals import refusing
 from tests.running import search
@@ -16,10 +15,6 @@ ADULT = {
     "min_slice_size": 1,
 }
 CORRECTIONS = ("fdr-level", "fwer-level", "bh", "by", "none")
-
-
-
-
 
 
 SENTENCES = {
@@ -35,7 +30,9 @@ SENTENCES = {
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_what_a_correction_promises(correction, adult_path, tmp_path):
-    found = search(tmp_path, data=adult_path, correction=correction, metric=("error_rate",), **ADULT)
+    found = search(
+        tmp_path, data=adult_path, correction=correction, metric=("error_rate",), **ADULT
+    )
     testing = found.document["testing"]
     assert testing["correction"] == correction
     assert testing["corrected_for"] == SENTENCES[correction]

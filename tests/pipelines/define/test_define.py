@@ -321,7 +321,7 @@ def test_merge(out):
     assert young.definition == AnyOfDefinition(of=both)
     # A name that only the merged ones have may be the new one's.
     edit("undo", out)
-    edit("merge", out, "--slice=age < 24", "--slice=d6100", "--name=age < 24")
+    edit("merge", out, "--slice=d6100", "--slice=topic = food", "--name=topic = food")
     assert [one.name for one in last(out).slices] == ["topic = food", "age < 24"]
     for wrong in (["--slice=age < 24"], ["--slice=age < 24"] * 2):
         with pytest.raises(InputError, match="name two or more different ones"):

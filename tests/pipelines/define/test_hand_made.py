@@ -10,10 +10,8 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import latest
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.page.overview import shown_slices
-import pandas as pd
-import pytest
-from slicebeam.pipelines.cli import run
 from tests.running import refused
+
 
 @pytest.mark.parametrize("edited", ["define", "merge", "split"])
 def test_a_hand_made_slice_is_not_significant(edited, tmp_path, capsys):

@@ -171,21 +171,6 @@ def test_edits_and_definitions(found, fails):
     assert said == unique
 
 
-def test_a_folder_without_a_document(tmp_path, capsys):
-    for folder, message in {
-        "": "--changelist DIR: there is no changelist.json in this folder",
-        "no": "--changelist DIR/no: no such file",
-    }.items():
-        for command in (
-            ["define", "--name", "x", "--where", "a = 1"],
-            ["edit", "rename", "--slice", "x", "--name", "y"],
-            ["edit", "log"],
-            ["attribute", "sample", "--slice", "x", "--text", "y", "--budget", "20"],
-        ):
-            where = ["--changelist", str(tmp_path / folder)]
-            assert refused([*command, *where], capsys, folder=tmp_path) == message
-
-
 @pytest.mark.parametrize(("options", "message"), [
     ({"componets": 3}, "unknown option 'componets'; did you mean 'components'?"),
     ({"components": True}, "components: True is not a whole number"),

@@ -4,6 +4,7 @@ import base64
 import json
 import zlib
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.page.group_map import centres
 from slicebeam.pipelines.page.payload import Payload
 from slicebeam.pipelines.page.rows import kept_rows, parts_of_file, parts_of_table
 from slicebeam.pipelines.page.tables import packed_tables
 from tests.pipelines.page.results import search_result
-from types import SimpleNamespace
-import numpy as np
-from slicebeam.pipelines.page.group_map import centres
 
 WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "f32": 4, "f64": 8}
 

@@ -7,20 +7,16 @@ import shutil
 import socket
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import FORMULA, HOSTILE, long_values, shift_result
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import pytest
-from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.cli import run
-from tests.pipelines.page.in_browser import opened
 
 pytestmark = pytest.mark.browser
 
