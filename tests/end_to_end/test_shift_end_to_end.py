@@ -145,16 +145,6 @@ def test_a_file_describes_a_shift(pool, tmp_path, monkeypatch):
     assert timeless(again) == timeless(found)
 
 
-def test_the_old_document_of_a_file_may_be_yesterdays(frame, tmp_path):
-    pool = saved(frame, tmp_path)
-    shift(tmp_path / "2026-02-28", "--data", pool, *REPLAYED, "--budget", 150)
-    options = {"data": pool, "label": "label", "replay_prediction": "new", "budget": 100}
-    old = "{here}/{date-1}/changelist.json"
-    file = described(tmp_path, **options, old_matrix=old, output="{here}/{date}", quiet=True)
-    assert run(["run", file, "--date", "2026-03-01"]) == 0
-    assert document(tmp_path / "2026-03-01")["shift"]["old_from"] == "document"
-
-
 def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(pool, tmp_path, capsys):
     shift(tmp_path / "out", "--data", pool, *REPLAYED, "--budget", 100)
     made_by = str(tmp_path / "out" / "changelist.json")

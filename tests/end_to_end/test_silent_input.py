@@ -35,9 +35,6 @@ def warnings(found):
     return found.document["testing"]["warnings"]
 
 
-# ------------------------------------------------------------------------------ ids
-
-
 @pytest.mark.parametrize("ids", ["numbers", "texts"])
 @pytest.mark.parametrize("test", ["auto", "bootstrap-rows"])
 def test_repeated_ids_are_noted(tmp_path, ids, test):
@@ -100,9 +97,6 @@ def test_measurements_that_repeat_as_seldom_stay():
     assert isinstance(learned(names), FeatureDomain)
 
 
-# ------------------------------------------------------------------------------ two models
-
-
 def test_one_score_with_two_decisions_is_a_comparison(tmp_path):
     both = {"score": "score", "baseline_score": "score", "baseline_prediction": "old"}
     found = search(tmp_path / "out", data=saved(tmp_path, examples()), **ROLES, **both)
@@ -124,9 +118,6 @@ def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
     frame.loc[ROWS - 1, "score2"] = 0.5
     found = search(tmp_path / "other", data=saved(tmp_path, frame), **options)
     assert said not in warnings(found)
-
-
-# ------------------------------------------------------------------------------ what is left behind
 
 
 WRONG = {
@@ -166,9 +157,6 @@ def test_nor_do_other_commands(tmp_path, capsys, command):
     arguments += [f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
     refused(arguments, capsys, folder=tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
-
-
-# ------------------------------------------------------------------------------ pandas
 
 
 def slices_of(frame, **options):

@@ -137,9 +137,6 @@ def test_a_prompt_that_asks_nothing(prompt, words, served, tmp_path):
     assert not api.charged
 
 
-# A column.
-
-
 @pytest.mark.parametrize(("values", "positive", "first"), [
     (pa.array([1, 0, None]), (), [YES, NO, UNSURE]),
     (pa.array([1.0, 0.0, float("nan")]), (), [YES, NO, UNSURE]),
@@ -166,9 +163,6 @@ def test_a_column_that_holds_no_labels(column, positive, words, tmp_path):
     people = population(size=30, outside=90, columns={"source": pa.array(["movie"] * 120)})
     with pytest.raises(InputError, match=words), opened(tmp_path, people) as session:
         run_rounds(session, RecordedLabels(column, positive), budget=20, rounds=1)
-
-
-# A person.
 
 
 def person(keys):

@@ -217,13 +217,7 @@ def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path):
     discovery_result(tmp_path)
     output = tmp_path / "shaped"
     command = ["discover", "--data", str(tmp_path / "reviews.parquet"), "--text", "text"]
-    roles = {
-        "label": "label",
-        "example-id": "id",
-        "prediction": "new",
-        "baseline-prediction": "old",
-    }
-    command += [f"--{role}={column}" for role, column in roles.items()]
+    command += ["--label=label", "--example-id=id", "--prediction=new", "--baseline-prediction=old"]
     command += ["--components=3", "--loss-weight=1", "--discovery-share=0.4", "--quiet"]
     assert run([*command, "--output", str(output)]) == 0
     ask = asks(served_page(output))

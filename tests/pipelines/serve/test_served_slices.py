@@ -28,6 +28,7 @@ from slicebeam.pipelines.serve.served import ServedOutput, state_folder
 from slicebeam.pipelines.serve.turns import Turns
 from tests.conftest import own_stores
 from tests.pipelines.page.results import hostile_data, search_result
+from tests.pipelines.page.test_rows import column, unpacked
 from tests.pipelines.serve.asking import PORT, page, ready, rows, served_page
 
 
@@ -377,29 +378,24 @@ def test_what_is_kept_goes_with_its_output_unless_it_was_paid_for(tmp_path, monk
     assert [name for name, one in kept.items() if one.exists()] == ["paid", "there", "made"]
 
 
+def ids_in(tables):
+    content, columns = unpacked(tables)
+    found = column(columns, content["ids"]).tobytes().hex()
+    return {found[at : at + 16] for at in range(0, len(found), 16)}
+
+
 def test_a_slice_comes_with_its_neighbours(client, table):
     two = table[(table.cross_size == 2) & table.significant].iloc[0]
     one = table[(table.cross_size == 1) & (table.slice == two.slice.split(" & ")[0])].iloc[0]
     for row in (one, two):
         tables = client.post("/api/slice", json={"slice_id": row.slice_id}).json()["tables"]
-        held = unpacked(tables)
+        held = ids_in(tables)
         own = set(row.slice.split(" & "))
         is_near = table.slice.map(lambda other, own=own: len(own ^ set(other.split(" & "))) == 1)
         near = table.slice_id[is_near]
         assert {row.slice_id, *near} <= held
         assert len(near) > 1
     assert client.post("/api/slice", json={"slice_id": "0" * 16}).status_code == 404
-
-
-def unpacked(text):
-    """Return the ids of what ``tables.packed_tables`` packed."""
-    import base64
-    import zlib
-
-    whole = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
-    size = int.from_bytes(whole[:4], "little")
-    content, columns = json.loads(whole[4 : 4 + size]), whole[4 + size :]
-    return {columns[8 * at : 8 * at + 8].hex() for at in range(content["rows"])}
 
 
 @pytest.mark.slow
