@@ -118,37 +118,6 @@ def test_a_check_takes_the_losses_over(tmp_path):
         assert row.value == pytest.approx(frame["old"][held].mean(), rel=1e-12)
 
 
-WRONG = {
-    "nan": (
-        {"new": [np.nan if row == 33 else 0.5 for row in range(ROWS)]},
-        {"loss": "new"},
-        "column 'new' has no value in row 34 of DIR/e.parquet; drop such examples or fill the column",
-    ),
-    "infinite": (
-        {"old": [-np.inf if row == 33 else 0.5 for row in range(ROWS)]},
-        {"loss": "new", "baseline_loss": "old"},
-        "column 'old' holds -inf in row 34 of DIR/e.parquet, which cannot be summed; drop such examples",
-    ),
-    "too large": (
-        {"new": [1e200 if row == 33 else 0.5 for row in range(ROWS)]},
-        {"loss": "new"},
-        "column 'new' holds 1e+200 in row 34 of DIR/e.parquet, which cannot be summed",
-    ),
-    "lists": ({"new": [[0.5]] * ROWS}, {"loss": "new"}, "column 'new' is list<element: double>, but a loss is a number; name a numeric column"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_wrong_losses(what, tmp_path, capsys):
-    columns, options, message = WRONG[what]
-    examples().assign(**columns).to_parquet(tmp_path / "e.parquet")
-    arguments = ["search", "--data", str(tmp_path / "e.parquet"), "--output", str(tmp_path / "out")]
-    for name, value in {"features": "sex", **options}.items():
-        arguments += ["--" + name.replace("_", "-"), str(value)]
-    assert refused(arguments, capsys, folder=tmp_path).startswith(message)
-    assert not (tmp_path / "out" / "slices.parquet").exists()
-
-
 def test_losses_of_new_data_are_needed(tmp_path, capsys):
     frame = examples()
     searched(tmp_path, frame, loss="new", baseline_loss="old")

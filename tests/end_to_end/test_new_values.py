@@ -332,26 +332,6 @@ def test_since_says_that_other_was_split(tmp_path):
         assert (listed[name]["status"], listed[name]["missing"]) == (status, reason)
 
 
-def test_numbers_beside_the_bins(tmp_path):
-    """A value with a bin of its own leaves gaps, which get bins where an example is in them."""
-    rng = np.random.default_rng(4)
-    then = {"gain": drawn([0, 5], [0.9, 0]) + rng.integers(100, 999, 200).tolist()}
-    zeros = drawn([0, -3, 40], [0.7, 0.1, 0.1])
-    new = {"gain": zeros + rng.integers(100, 999, 100).tolist() + [5000] * 100}
-    earlier, found = in_pairs(tmp_path, then, new)
-    # The next value is 103; between it and 0 there is nothing.
-    assert singletons(earlier, "gain")[0] == ("==", 0)
-    bins = [("<", 0), ("==", 0), ("between", [1, 100]), *singletons(earlier, "gain")[1:]]
-    assert singletons(found, "gain") == bins
-    assert row(found, "gain < 0").n == 200
-    assert row(found, "gain in [1, 100)").n == 200
-    beside = "20.0% have a value in none of its bins, none in DOC; 10.0% below 0, none in DOC"
-    assert drift(found) == [f"gain: {beside}; 5.0% above {max(then['gain'])}, none in DOC."]
-    third = again(tmp_path, found)
-    assert third.slices_bytes == found.slices_bytes
-    assert drift(third) == []
-
-
 def test_columns_that_had_no_domain(tmp_path):
     then = {"a": drawn([1, 2], [0.5, 0.5]), "one": ["US"] * ROWS, "out": drawn([1, 2], [0.5, 0.5])}
     new = {

@@ -199,22 +199,6 @@ def test_a_work_folder_with_other_objects_is_refused(bucket, data, capsys, tmp_p
     assert "is the output" in refused(same, capsys, folder=tmp_path)
 
 
-@SLOW
-@own_stores
-def test_faults_of_storage_with_worker_processes(bucket, data, proxy, reference, tmp_path):
-    faults = [
-        proxy.add(Fault("status", share=0.05, status=503)),
-        proxy.add(Fault("lose answer", share=0.03)),
-        proxy.add(Fault("delay", share=0.05, seconds=0.5)),
-    ]
-    running = process(arguments(data, f"{bucket.uri}/out", runner_config="direct_multi"))
-    _, message = running.communicate(timeout=300)
-    assert running.returncode == 0, message
-    assert sum(fault.struck for fault in faults) >= 10
-    proxy.heal()
-    equal(published(bucket, tmp_path / "found"), reference)
-
-
 @pytest.fixture
 def stopped(bucket, data, proxy, capsys):
     """The command of a run that failed after it had encoded the examples."""

@@ -230,6 +230,15 @@ def test_plans_and_studies_need_no_output(pool, tmp_path, monkeypatch, capsys):
     assert run([*flags, *ROLES, "--plan", "--method", "plus"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert [one["churn"] for one in planned] == [0.02, 0.05, 0.1, None]
+    assert run([*flags[:-4], *ROLES, "--plan", "--repeat=8", "--price=0.5"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert {one["method"] for one in planned} == set(METHODS)
+    assert {(one["budget"], one["cost"]) for one in planned} == {(250, 125.0), (500, 250.0)}
+    plan = [*flags[:3], *ROLES, "--plan", "--repeat=8", "--method=plus"]
+    assert run([*plan, "--price=0.5", "--budget=50USD"]) == 0
+    shown = capsys.readouterr().out
+    for said in ("a completely new API", "2% of the predictions change", "50.00"):
+        assert said in shown
     assert run([*flags, *REPLAYED]) == 0
     without = json.loads(capsys.readouterr().out)
     assert not list((tmp_path / "here").iterdir())
@@ -240,24 +249,6 @@ def test_plans_and_studies_need_no_output(pool, tmp_path, monkeypatch, capsys):
     file = described(tmp_path, data=pool, label="label", old_prediction="old", plan=True, budget=60)
     assert run(["run", file, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 4 * 4
-
-
-def test_a_plan_says_what_budgets_would_give(pool, tmp_path, capsys):
-    flags = ["shift", "--data", pool, *ROLES, "--difficulty", "confidence", "--plan"]
-    flags += ["--repeat", "8"]
-    flags += ["--price", "0.5", "--output", str(tmp_path / "out")]
-    assert run([*flags, "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
-    assert {one["method"] for one in planned} == set(METHODS)
-    assert {one["churn"] for one in planned} == {0.02, 0.05, 0.1, None}
-    assert {(one["budget"], one["cost"]) for one in planned} == {(250, 125.0), (500, 250.0)}
-    assert not (tmp_path / "out" / "changelist.json").exists()
-    assert not (tmp_path / "out" / "_work").exists()
-    assert run([*flags, "--budget", "50USD", "--method", "plus"]) == 0
-    shown = capsys.readouterr().out
-    assert "a completely new API" in shown
-    assert "2% of the predictions change" in shown
-    assert "50.00" in shown
 
 
 def test_the_schema_holds_for_every_command(pool, tmp_path):

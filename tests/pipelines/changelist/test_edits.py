@@ -66,6 +66,14 @@ def test_rename_describe_annotate(document):
     assert document == before
 
 
+def test_a_definition_is_added_once(document):
+    women = predicate("sex", "==", "Female")
+    added = ed.added(document, made(document, "new", women), "by hand")
+    assert (added.edit.op, added.edit.before, added.edit.note) == ("add_slice", None, "by hand")
+    with pytest.raises(InputError, match="'new', has the same definition"):
+        ed.added(added.document, made(document, "other", women))
+
+
 def test_findings_go_with_their_slice_and_come_back(document):
     ranks = {one.slice_id: one.rank for one in document.findings}
     assert sorted(ranks.values()) == list(range(1, len(ranks) + 1))
