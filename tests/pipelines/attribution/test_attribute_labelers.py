@@ -94,6 +94,21 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
     assert told[0].startswith(f"asking about {left} of {left} items")
 
 
+def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(served, tmp_path):
+    people = population()
+    api = served(people)
+    with opened(tmp_path / "doc", people) as session:
+        run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
+    number = len(api.charged)
+    # As after a kill between the answer and the label.
+    (labels_folder(tmp_path / "doc") / "labels.jsonl").unlink()
+    told = []
+    with opened(tmp_path / "doc", people) as session:
+        run_rounds(session, model(file(api), tmp_path / "paid", told), budget=30, rounds=1)
+    assert len(api.charged) == number
+    assert told == [f"asking about 0 of {number} items ({number} already paid), for about 0.00 USD"]
+
+
 def test_an_answer_that_can_t_be_read_is_unsure(served, tmp_path):
     people = population()
     with opened(tmp_path / "doc", people) as session:

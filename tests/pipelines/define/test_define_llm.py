@@ -84,7 +84,7 @@ def test_budget_is_held_against_all_calls_before_any_is_made(paid_server, tmp_pa
     ask(tmp_path, api, budget=5)
     with pytest.raises(InputError, match="1 more calls are needed, 5 are paid; give --budget 6"):
         ask(tmp_path, api, texts=pa.array(["cake"]), ids=pa.array([1]), budget=5)
-    with pytest.raises(InputError, match="--budget 0"):
+    with pytest.raises(InputError, match="--budget 0: give at least 1"):
         ask(tmp_path, api, budget=0)
 
 
