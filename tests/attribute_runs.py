@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from datetime import datetime, timezone
 
 import numpy as np
 import pyarrow as pa
@@ -13,19 +12,16 @@ from slicebeam.metrics.randomness import hash64
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.slices import Slice
+from tests.publications import DATASET, METRIC, minimal
 
 TEXT = "it is about films"
 SLICE = "3f2a9c01"
 
 
 class InMemory:
-    """Examples of which it is known whether the words are true.
+    """Examples of which it is known whether the words are true (`truth`, as `member` bool [n]).
 
-    Parameters
-    ----------
-    truth, member : bool [n]
-    strength : how much more the examples of which the words are true are like them
-    textual : whether ids are text
+    Those of which they are true are more like the words by a `strength`.
     """
 
     def __init__(
@@ -97,19 +93,10 @@ def population(size=300, outside=3700, precision=0.8, recall=0.8, **how):
 
 
 def a_slice(slice_id, name, n, of, definition):
-    change = {"metric": "m", "n": n, "after": {"value": 0.5}, "direction": "none"}
+    change = {"metric": METRIC, "n": n, "after": {"value": 0.5}, "direction": "none"}
     told = {"slice_id": slice_id, "name": name, "definition": definition, "cross_size": 1}
     size = {"n": n, "share": n / of}
     return Slice.model_validate({**told, "size": size, "changes": [change]})
-
-
-_ZEROS = "sha256:" + "0" * 64
-_METRIC = {"key": "m", "name": "m", "kind": "pointwise", "range": [0, 1]}
-_TESTING = {"test": "t", "alternative": "both", "alpha": 0.05, "correction": "none"}
-_TESTING |= {"corrected_for": "nothing", "confidence": 0.95, "min_slice_size": 1}
-_TESTING |= {"family_size": 1, "family_per_level": [1], "tested_per_level": [1]}
-_SEARCH = {"strategy": "batch", "max_cross_size": 1, "stopped": "exhausted", "iterations": []}
-_SEARCH |= {"saved_slices": "tested", "slices_fingerprint": _ZEROS}
 
 
 def document(people):
@@ -117,23 +104,8 @@ def document(people):
     n, inside = people.member.size, int(people.member.sum())
     predicate = {"all": [{"field": "cluster@25", "op": "==", "value": 3}]}
     definition = {"kind": "predicate", "predicate": predicate}
-    data = {"name": "d", "uri": ["d.parquet"], "fingerprint": _ZEROS, "n": n, "label_field": "y"}
-    told = {
-        "changelist_id": "test",
-        "title": "t",
-        "summary": "s",
-        "created_at": datetime(2026, 1, 1, tzinfo=timezone.utc),
-        "dataset": {**data, "classes": [0, 1], "domains": [], "left_out": []},
-        "models": [{"key": "new", "role": "after", "name": "new"}],
-        "comparison": {"kind": "overall", "after": "new"},
-        "metrics": [{**_METRIC, "higher_is_better": True, "primary": True}],
-        "global": [{"metric": "m", "n": n, "after": {"value": 0.5}, "direction": "none"}],
-        "testing": {**_TESTING, "significant": 0, "degraded": 0},
-        "search": {**_SEARCH, "reported": 1, "inherited": 0, "duplicates": 0},
-        "slices": [a_slice(SLICE, "cluster@25 = 3", inside, n, definition).model_dump()],
-        "provenance": {"tool_version": "0", "runner": "direct", "seed": 0, "config": {}},
-    }
-    return SearchChangeList.model_validate(told)
+    slices = [a_slice(SLICE, "cluster@25 = 3", inside, n, definition).model_dump()]
+    return minimal(dataset={**DATASET, "uri": ["d.parquet"], "n": n}, slices=slices)
 
 
 def published(folder, people):

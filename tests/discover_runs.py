@@ -34,12 +34,7 @@ class Discovered(Found):
 
 
 def discover(output, *, resume=False, engine_seen=None, **options):
-    """Run a discovery in this process.
-
-    Parameters
-    ----------
-    engine_seen : is called with the engine before the run
-    """
+    """Run a discovery in this process, after ``engine_seen`` was called with its engine."""
     config = discover_config({"output": str(output), **options})
     with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
         if engine_seen is not None:

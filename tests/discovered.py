@@ -9,6 +9,11 @@ from tests.discover_runs import discover
 # Columns of `planted_table`, as the command takes them.
 COLUMNS = {"embedding": "embedding", "loss": "loss_new", "baseline_loss": "loss_old"}
 COLUMNS |= {"example_id": "id"}
+TOPICS = {
+    "film": "actor scene plot camera director ending",
+    "food": "soup bread waiter menu kitchen taste",
+    "phone": "battery screen charger camera signal case",
+}
 # Runs a discovery in this process.
 discovery = discover
 
@@ -53,13 +58,8 @@ def planted_file(path, *, row_groups=1, **options):
 def topics(folder, **options):
     """Discover three topics of 360 short texts, ``data.parquet``, of which the new model fails at food."""
     rng = np.random.default_rng(3)
-    words = {
-        "film": "actor scene plot camera director ending",
-        "food": "soup bread waiter menu kitchen taste",
-        "phone": "battery screen charger camera signal case",
-    }
-    of = [list(words)[at % 3] for at in range(360)]
-    texts = [" ".join(rng.choice(words[one].split(), 5)) for one in of]
+    of = [list(TOPICS)[at % 3] for at in range(360)]
+    texts = [" ".join(rng.choice(TOPICS[one].split(), 5)) for one in of]
     wrong = rng.random(360) < np.where(np.array(of) == "food", 0.7, 0.1)
     table = {"id": np.arange(360) * 10, "text": texts, "topic": of, "label": [0] * 360}
     pq.write_table(pa.table({**table, "new": wrong.astype(int)}), folder / "data.parquet")

@@ -135,14 +135,14 @@ class Bucket:
 @contextmanager
 def gcs_store():
     """The tests' own server of the JSON API."""
-    with _python_server("tests.gcs_server") as endpoint:
+    with python_server("tests.gcs_server") as endpoint:
         yield TestStore("gcs_server", "gs", endpoint)
 
 
 @contextmanager
 def moto_store():
     """Moto, which is quick to start, and forgives what MinIO does not."""
-    with _python_server("tests.moto_server") as endpoint:
+    with python_server("tests.moto_server") as endpoint:
         yield TestStore("moto", "s3", endpoint)
 
 
@@ -187,10 +187,11 @@ def binary(name):
 
 
 @contextmanager
-def _python_server(module):
-    process = subprocess.Popen(
-        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
-    )
+def python_server(module, *arguments):
+    """Start a module that prints its address, and ends when its standard input does."""
+    command = [sys.executable, "-m", module, *arguments]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT)
     with _ended(process):
         endpoint = process.stdout.readline().decode().strip()
         assert endpoint, f"{module} did not start"

@@ -16,7 +16,6 @@ import asyncio
 import json
 import os
 import random
-import subprocess
 import sys
 import threading
 from contextlib import contextmanager
@@ -38,29 +37,19 @@ _MIRROR = "-mirror"
 
 @dataclass(frozen=True)
 class Plan:
-    """What the server does.
+    """What the server does."""
 
-    Attributes
-    ----------
-    answers : the label of each text
-    default : of texts that are not among them
-    faults : the probability of each fault, drawn by (seed, item, attempt)
-    forced : the faults of an item's first attempts, in order; None for none
-    always : the fault of every attempt of an item
-    latency : seconds that an answer takes, at least and at most
-    retry_after : the header of a 429
-    honours : whether an idempotency key is known again
-    authorization : what the header of that name must be; None for anything
-    seed : of the faults and latencies
-    """
-
+    # The label of each text, and of texts that are not among them.
     answers: dict[str, Any] = field(default_factory=dict)
     default: Any = "POSITIVE"
+    # Probabilities of faults, drawn by (seed, item, attempt); of an item's first attempts; of all.
     faults: dict[str, float] = field(default_factory=dict)
     forced: dict[str, list[str | None]] = field(default_factory=dict)
     always: dict[str, str] = field(default_factory=dict)
+    # Seconds that an answer takes, at least and at most; the header of a 429.
     latency: tuple[float, float] = (0.0, 0.0)
     retry_after: str = "0"
+    # Whether an idempotency key is known again, and what the header of that name must be.
     honours: bool = True
     authorization: str | None = None
     seed: int = 0
@@ -271,13 +260,7 @@ async def _serve(first, port, port_file):
 
 @dataclass(frozen=True)
 class PaidApi:
-    """A server that runs.
-
-    Attributes
-    ----------
-    url : ``http://host:port``
-    folder : of its log, and of the files that `file` writes
-    """
+    """A server that runs at a `url`, and the folder of its log and of what `file` writes."""
 
     url: str
     folder: Path
@@ -343,26 +326,10 @@ def paid_api(folder, **plan):
     file, log = folder / "plan.json", folder / "charges.jsonl"
     file.write_text(json.dumps(asdict(Plan(**plan))))
     log.touch()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.paid_api", f"--plan={file}", f"--log={log}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().decode().strip()
-        assert url, "the server did not start"
+    from tests.object_stores import python_server
+
+    with python_server("tests.paid_api", f"--plan={file}", f"--log={log}") as url:
         yield PaidApi(url, folder)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
 
 
 def hurry():

@@ -25,10 +25,7 @@ def fail(*arguments, **options):
 class PaidBench:
     """What the tests of a command have; a subclass says how it saves its table and starts.
 
-    Attributes
-    ----------
-    environment : what the API file needs
-    secrets : parts of it, in any form, that nothing may show
+    The API file needs the `environment`, of which nothing may show the `secrets` in any form.
     """
 
     environment = KEY

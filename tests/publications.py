@@ -48,14 +48,9 @@ MEASURED |= {"higher_is_better": True, "primary": True}
 
 @dataclass(frozen=True)
 class Written:
-    """What a run would publish.
+    """What a run would publish: a table and further files, each with the name in it.
 
-    Attributes
-    ----------
-    name : tells it from others; in the document and in each file
-    table : whether there is one
-    further : names of other files
-    same_files_as : name of another set whose files are the same to the byte
+    Where ``same_files_as`` names another set, its files are the same to the byte.
     """
 
     name: str
@@ -77,35 +72,37 @@ class Written:
     @property
     def document(self):
         """The document, with no more in it than has to be."""
-        table = self.contents.get(TABLE, b"")
-        content = {
-            "changelist_id": hashlib.sha256(self.name.encode()).hexdigest()[:16],
-            "title": self.name,
-            "summary": self.same_files_as,
-            "created_at": "2026-01-01T00:00:00Z",
-            "dataset": DATASET,
-            "models": [{"key": "after", "role": "after", "name": "m"}],
-            "comparison": {"kind": "overall", "after": "after"},
-            "metrics": [MEASURED],
-            "global": [{"metric": METRIC, "n": 0, "after": {"value": 0.5}, "direction": "none"}],
-            "testing": TESTING,
-            "search": {
-                **SEARCH,
-                "slices_fingerprint": f"sha256:{hashlib.sha256(table).hexdigest()}",
-            },
-            "slices": [],
-            "provenance": {"tool_version": "0", "runner": "direct", "seed": 0, "config": {}},
-        }
-        return SearchChangeList.model_validate(content)
+        fingerprint = hashlib.sha256(self.contents.get(TABLE, b"")).hexdigest()
+        return minimal(
+            changelist_id=hashlib.sha256(self.name.encode()).hexdigest()[:16],
+            title=self.name,
+            summary=self.same_files_as,
+            search={**SEARCH, "slices_fingerprint": f"sha256:{fingerprint}"},
+        )
+
+
+def minimal(**changes):
+    """A document with no more in it than has to be, but for some keys."""
+    content = {
+        "changelist_id": "test",
+        "title": "t",
+        "summary": "s",
+        "created_at": "2026-01-01T00:00:00Z",
+        "dataset": DATASET,
+        "models": [{"key": "after", "role": "after", "name": "m"}],
+        "comparison": {"kind": "overall", "after": "after"},
+        "metrics": [MEASURED],
+        "global": [{"metric": METRIC, "n": 0, "after": {"value": 0.5}, "direction": "none"}],
+        "testing": TESTING,
+        "search": {**SEARCH, "slices_fingerprint": DATASET["fingerprint"]},
+        "slices": [],
+        "provenance": {"tool_version": "0", "runner": "direct", "seed": 0, "config": {}},
+    }
+    return SearchChangeList.model_validate({**content, **changes})
 
 
 def publish_set(folder, written, before="now"):
-    """Publish a set as a run does; return what it could not tidy up.
-
-    Parameters
-    ----------
-    before : the version of the document when the run began
-    """
+    """Publish a set as a run does that began at a version; return what it could not tidy up."""
     version = version_of(folder / CHANGELIST) if isinstance(before, str) else before
     contents = written.contents
     with files_to_publish(folder / CHANGELIST, tuple(contents), version, written.name) as files:
@@ -178,12 +175,7 @@ class _Stored:
 
 
 class MemoryStore:
-    """Object storage that is a dictionary, whose every request may be struck.
-
-    Attributes
-    ----------
-    struck : called with the kind of each request that writes or reads, before it is done
-    """
+    """Object storage that is a dictionary; ``struck`` is called with each request before it is done."""
 
     def __init__(self, scheme):
         self.scheme = scheme

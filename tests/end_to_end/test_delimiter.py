@@ -78,23 +78,6 @@ def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
     assert (tmp_path / "shift" / "changelist.json").exists()
 
 
-def test_slices_are_defined_on_such_data(folder, tmp_path):
-    flags = [*FLAGS, f"--output={tmp_path}", "--delimiter=;"]
-    assert run(["search", f"--data={folder}/semicolon.csv", *flags]) == 0
-    define = ["define", f"--changelist={tmp_path}", "--name=small", "--where=size < 0"]
-    assert run(define) == 0
-    document = json.loads((tmp_path / "changelist.r1.json").read_text("utf-8"))
-    named = {one["name"]: one for one in document["slices"]}
-    sizes = pd.read_csv(folder / "comma.csv")["size"]
-    assert named["small"]["size"]["n"] == int((sizes < 0).sum())
-
-
-def test_dry_run_reads_such_data(folder, tmp_path, capsys):
-    flags = ["--delimiter=;", f"--output={tmp_path}/no", "--dry-run", "--json"]
-    assert run(["search", f"--data={folder}/semicolon.csv", *FLAGS[:-1], *flags]) == 0
-    assert json.loads(capsys.readouterr().out)["features"] == 3
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -124,21 +107,7 @@ def test_errors_name_the_remedy(folder, tmp_path, capsys):
         message = said(f"{tmp_path}/plain.csv")
         assert "unknown column 'label'" in message
         assert f"are values separated by {shown}? give --delimiter {shown}" in message
-    empty = "--delimiter is empty; give one character, such as ';' or tab"
-    assert said(f"{folder}/comma.csv", "--delimiter=") == empty
     assert "--delimiter ';;' has 2 characters" in said(f"{folder}/comma.csv", "--delimiter=;;")
     frame.to_parquet(tmp_path / "data.parquet")
     message = said(f"{tmp_path}/data.parquet", "--delimiter=;")
     assert message == "--delimiter is for CSV, but the data is parquet"
-
-
-def test_names_that_are_the_header(folder, tmp_path, capsys):
-    """The header was read as an example of classes ``label`` and ``pred``."""
-    names = "--column-names=place,size,day,label,pred"
-    arguments = ["search", f"--data={folder}/comma.csv", *FLAGS, f"--output={tmp_path}/out", names]
-    assert refused(arguments, capsys, folder=folder) == (
-        "DIR/comma.csv, line 1: the file starts with the names given by --column-names; leave "
-        "--column-names out, or give --skip-rows 1"
-    )
-    assert run([*arguments, "--skip-rows=1"]) == 0
-    assert read(tmp_path / "out").document["dataset"]["n"] == 800

@@ -92,46 +92,39 @@ def test_a_model_without_names_of_columns_reads_the_features(tmp_path, data, adu
     assert one.slices_bytes == other.slices_bytes
 
 
-def refused(output, options, model):
+GONE = None
+# Content of the file and its name, and what is said of it.
+REFUSED = {
+    "gone": (GONE, "m.pkl", "no such file"),
+    "no pickle": (b"I am no joblib file", "m.joblib", "not readable as a pickle"),
+    "no model": (pickle.dumps({"a": 1}), "m.pkl", "a dict has no predict method"),
+    "no package": (b"cno_such_package\nModel\n.", "m.pkl", "a package that it needs is missing.*no_such_package"),
+    "fails": (pickle.dumps(Stubborn()), "m.pkl", "failed on the columns age, .*: I do not like$"),
+    "no classes": (pickle.dumps(Fractions()), "m.pkl", "does not contain classes of the label's type: Float value 0."),
+    "a matrix": (pickle.dumps(Wide()), "m.pkl", "not one class per row"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_models_that_are_refused(what, tmp_path, data):
+    content, name, message = REFUSED[what]
+    if content is not GONE:
+        (tmp_path / name).write_bytes(content)
+    assert re.search(message, refused(tmp_path / name, data))
+
+
+def refused(model, data):
+    output = model.parent / "out"
     with pytest.raises(InputError) as caught:
-        search(output, data=options["data"], label="income", model=str(model))
+        search(output, data=data["data"], label="income", model=str(model))
     assert not (output / "changelist.json").exists()
-    message = str(caught.value)
-    assert "\n" not in message
-    assert str(model) in message
-    return message
-
-
-def test_files_that_are_no_model(tmp_path, data):
-    assert "no such file" in refused(tmp_path, data, tmp_path / "gone.pkl")
-    (tmp_path / "text.pkl").write_text("I am no pickle")
-    assert "not readable as a pickle" in refused(tmp_path, data, tmp_path / "text.pkl")
-    (tmp_path / "text.joblib").write_text("I am no joblib file")
-    assert "not readable as a pickle" in refused(tmp_path, data, tmp_path / "text.joblib")
-    (tmp_path / "cut.pkl").write_bytes((data["folder"] / "new.pkl").read_bytes()[:300])
-    assert "not readable as a pickle" in refused(tmp_path, data, tmp_path / "cut.pkl")
-    (tmp_path / "dict.pkl").write_bytes(pickle.dumps({"a": 1}))
-    assert "a dict has no predict method" in refused(tmp_path, data, tmp_path / "dict.pkl")
-    (tmp_path / "package.pkl").write_bytes(b"cno_such_package\nModel\n.")
-    message = refused(tmp_path, data, tmp_path / "package.pkl")
-    assert "a package that it needs is missing" in message
-    assert "no_such_package" in message
+    assert "\n" not in str(caught.value)
+    assert str(model) in str(caught.value)
+    return str(caught.value)
 
 
 def test_columns_that_the_model_misses(tmp_path, data, adult):
     renamed = adult.rename(columns={"hours-per-week": "hours_per_week"})
-    model = fitted(renamed, ["age", "hours_per_week", "sex"])
-    joblib.dump(model, tmp_path / "m.joblib")
-    message = refused(tmp_path, data, tmp_path / "m.joblib")
+    joblib.dump(fitted(renamed, ["age", "hours_per_week", "sex"]), tmp_path / "m.joblib")
+    message = refused(tmp_path / "m.joblib", data)
     assert "unknown column 'hours_per_week'; did you mean 'hours-per-week'?" in message
-
-
-def test_models_that_fail(tmp_path, data):
-    (tmp_path / "m.pkl").write_bytes(pickle.dumps(Stubborn()))
-    message = refused(tmp_path, data, tmp_path / "m.pkl")
-    assert re.search(r"failed on the columns age, .*: I do not like$", message)
-    (tmp_path / "f.pkl").write_bytes(pickle.dumps(Fractions()))
-    message = refused(tmp_path, data, tmp_path / "f.pkl")
-    assert "does not contain classes of the label's type: Float value 0." in message
-    (tmp_path / "w.pkl").write_bytes(pickle.dumps(Wide()))
-    assert "not one class per row" in refused(tmp_path, data, tmp_path / "w.pkl")

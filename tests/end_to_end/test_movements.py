@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import hypergeom
 
 from tests.conftest import ADULT
 from tests.page_commands import ROOT
@@ -107,27 +106,6 @@ def test_grouped_shares_have_no_interval(tmp_path):
     """Its formula takes the examples for independent."""
     found = search(tmp_path, group="id", **LEXICONS)
     assert "lo" not in found.document["global"][0]["improved"]["share"]
-
-
-def test_disagreement_is_a_rate_of_both_models(tmp_path):
-    """Against pandas, and the law of a random subset by scipy."""
-    frame = pd.read_parquet(ADULT)
-    roles = {name: INCOME[name] for name in ("label", "prediction", "baseline_prediction")}
-    options = {"metric": ("disagreement",), "features": ("sex", "race", "education")}
-    found = search(tmp_path / "out", data=(str(ADULT),), max_cross_size=2, **roles, **options)
-    differs = frame["prediction"] != frame["prediction_old"]
-    N, K = len(frame), int(differs.sum())
-    assert found.document["comparison"]["kind"] == "overall"
-    assert found.document["global"][0]["after"]["value"] == pytest.approx(K / N)
-    measured = found.table
-    for row, held in rows_of(found, frame):
-        own = measured.loc[row.Index]
-        n, x = int(held.sum()), int(differs[held].sum())
-        assert own["value"] == pytest.approx(x / n)
-        if own["test"] == "hypergeometric mid-p":
-            law = hypergeom(N, K, n)
-            assert own["p_value"] == pytest.approx(law.sf(x) + law.pmf(x) / 2, rel=1e-8)
-    assert (measured["test"] == "hypergeometric mid-p").sum() > 20
 
 
 def test_disagreement_of_scores_and_classes(tmp_path):

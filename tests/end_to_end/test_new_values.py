@@ -5,7 +5,6 @@ import runpy
 import shlex
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
 from tests.running import read, search
@@ -151,13 +149,6 @@ def test_the_documentation_shows_what_is_printed(nights, tmp_path, monkeypatch, 
     assert [line for line in expected if line not in printed] == []
 
 
-def test_every_slice_against_pandas(nights, tmp_path):
-    found = search_since(tmp_path, nights, "second", min_slice_size=1)
-    frame = pq.read_table(nights / "second.parquet").to_pandas(types_mapper=pd.ArrowDtype)
-    check(found, frame, (frame["label"] == frame["prediction"]).to_numpy(bool))
-    jsonschema.validate(found.document, json_schema())
-
-
 def test_as_if_the_values_had_been_in_the_domains(nights, now, tmp_path):
     """Every number is that of a run whose domains a person has completed."""
     document = json.loads((nights / "then" / "changelist.json").read_text())
@@ -169,17 +160,6 @@ def test_as_if_the_values_had_been_in_the_domains(nights, now, tmp_path):
     edited = search(tmp_path / "out", data=nights / "second.parquet", **options)
     assert edited.slices_bytes == now.slices_bytes
     assert domain(edited, "country")["new_values"] == []
-
-
-def test_old_predicates_keep_their_places_and_ids(nights, now):
-    then = read(nights / "then")
-    assert singletons(now, "country") == [*singletons(then, "country"), ("==", "PL")]
-    assert singletons(now, "speed") == [*singletons(then, "speed"), ("is_null", None)]
-    assert singletons(now, "device") == singletons(then, "device")
-    ids = dict(zip(then.table["slice"], then.table["slice_id"], strict=True))
-    both = now.table[now.table["slice"].isin(ids)]
-    assert len(both) > 30
-    assert (both["slice"].map(ids) == both["slice_id"]).all()
 
 
 def test_what_the_document_says(nights, now):
@@ -227,51 +207,6 @@ def test_an_ordinary_night_is_quiet(nights, tmp_path):
     found = search_since(tmp_path, nights, "quiet")
     assert found.domains() == read(nights / "then").domains()
     assert drift(found) == []
-
-
-def test_documents_of_older_versions(nights, now, tmp_path):
-    document = json.loads((nights / "then" / "changelist.json").read_text())
-    del document["dataset"]["drift"]
-    for one in document["dataset"]["domains"]:
-        del one["seen"]
-        del one["new_values"]
-    (tmp_path / "old.json").write_text(json.dumps(document))
-    options = {"data": (str(nights / "second.parquet"),), "max_cross_size": 2, **ROLES}
-    old = search(tmp_path / "out", since=tmp_path / "old.json", **options)
-    assert old.slices_bytes == now.slices_bytes
-    assert drift(old) == drift(now)
-    reasons = [one.get("missing") for one in old.document["since"]["slices"]]
-    assert "the earlier document does not list it" in reasons[0]
-
-
-@pytest.mark.parametrize(
-    "cut", [{"chunk_rows": 333, "memory_budget": "16MB"}, slow({"runner_config": "direct_multi"})]
-)
-def test_the_same_however_it_is_cut(cut, nights, now, tmp_path):
-    table = pq.read_table(nights / "second.parquet")
-    order = np.random.default_rng(1).permutation(table.num_rows)
-    pq.write_table(table.take(order), nights / "mixed.parquet", row_group_size=700)
-    found = search_since(tmp_path / "out", nights, "mixed", **cut)
-    assert found.slices_bytes == now.slices_bytes
-    assert found.document["dataset"]["domains"] == now.document["dataset"]["domains"]
-    assert drift(found) == drift(now)
-
-
-@pytest.mark.slow
-def test_repeated_from_the_document(now, tmp_path):
-    document = f"{now.folder}/changelist.json"
-    assert run(["run", document, "--quiet", f"--output={tmp_path}/again"]) == 0
-    assert read(tmp_path / "again").slices_bytes == now.slices_bytes
-
-
-def test_a_dry_run_knows_the_domains_of_since(nights, tmp_path, capsys):
-    flags = ["search", f"--data={nights}/second.parquet", *FLAGS, f"--output={tmp_path}/out"]
-    assert run([*flags, f"--since={nights}/then/changelist.json", "--dry-run", "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
-    known = read(nights / "then").domains()
-    assert planned["singletons"] == sum(map(len, known.values()))
-    assert [job["stage"] for job in planned["jobs"]] == ["domains", "encode", "iteration-1"]
-    assert not planned["is_guessed"]
 
 
 def drawn(values, shares, rows=ROWS):
@@ -395,26 +330,6 @@ def test_since_says_that_other_was_split(tmp_path):
         ("word not in {a, b, c}", "new", "then the other values of 'word' contained c, too"),
     ):
         assert (listed[name]["status"], listed[name]["missing"]) == (status, reason)
-
-
-def test_numbers_beside_the_bins(tmp_path):
-    """A value with a bin of its own leaves gaps, which get bins where an example is in them."""
-    rng = np.random.default_rng(4)
-    then = {"gain": drawn([0, 5], [0.9, 0]) + rng.integers(100, 999, 200).tolist()}
-    zeros = drawn([0, -3, 40], [0.7, 0.1, 0.1])
-    new = {"gain": zeros + rng.integers(100, 999, 100).tolist() + [5000] * 100}
-    earlier, found = in_pairs(tmp_path, then, new)
-    # The next value is 103; between it and 0 there is nothing.
-    assert singletons(earlier, "gain")[0] == ("==", 0)
-    bins = [("<", 0), ("==", 0), ("between", [1, 100]), *singletons(earlier, "gain")[1:]]
-    assert singletons(found, "gain") == bins
-    assert row(found, "gain < 0").n == 200
-    assert row(found, "gain in [1, 100)").n == 200
-    beside = "20.0% have a value in none of its bins, none in DOC; 10.0% below 0, none in DOC"
-    assert drift(found) == [f"gain: {beside}; 5.0% above {max(then['gain'])}, none in DOC."]
-    third = again(tmp_path, found)
-    assert third.slices_bytes == found.slices_bytes
-    assert drift(third) == []
 
 
 def test_columns_that_had_no_domain(tmp_path):

@@ -1,11 +1,7 @@
 """Searches whose data, work folder and output are in object storage, undisturbed and disturbed."""
 
-import gzip
-import hashlib
 import json
 import pickle
-import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +17,7 @@ from tests.conftest import google_first, own_stores, s3_first, slow
 from tests.gcs_server import FORBIDDEN
 from tests.object_stores import ROOT
 from tests.running import names_of, read, refused, search
-from tests.storage_faults import OBJECTS, Fault
+from tests.storage_faults import Fault
 from tests.tfrecord_files import example, frame
 
 FEATURES = ("age", "education", "occupation", "sex")
@@ -83,16 +79,6 @@ def test_as_on_a_disk(bucket, data, reference, tmp_path, engine):
     assert (config["data"], config["output"]) == ([data], f"{bucket.uri}/out")
 
 
-@google_first
-@pytest.mark.slow
-def test_what_is_said_of_a_run_names_the_objects(bucket, data, capsys):
-    assert run([*arguments(data, f"{bucket.uri}/out"), "--json"]) == 0
-    printed = capsys.readouterr().out
-    assert f"{bucket.uri}/out/changelist.json" in json.dumps(json.loads(printed))
-    assert run(arguments(data, f"{bucket.uri}/out")) == 0
-    assert f"{bucket.uri}/out/slices.parquet" in capsys.readouterr().out
-
-
 @ONE
 @pytest.mark.parametrize("in_the_bucket", [slow("data"), slow("output"), "work_dir"])
 def test_some_of_it_in_object_storage(bucket, data, reference, tmp_path, adult_path, in_the_bucket):
@@ -120,22 +106,15 @@ def written(few, path):
         few.to_csv(path, index=False)
     else:
         few = few.map(lambda value: [value.encode() if isinstance(value, str) else value])
-        content = b"".join(frame(example(row)) for row in few.to_dict("records"))
-        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        path.write_bytes(b"".join(frame(example(row)) for row in few.to_dict("records")))
 
 
-@pytest.mark.parametrize(
-    ("names", "pattern"),
-    [
-        slow(["a.parquet", "b.parquet"], "*.parquet"),
-        slow(["day=1/a b.csv", "day=2/50%+ö#?.csv"], "**/*.csv"),
-        slow(["a.csv.gz", "b.csv.gz"], "?.csv.gz"),
-        (["a.jsonl", "b.jsonl.gz"], "*.jsonl*"),
-        slow(["x.tfrecord-00000-of-00002", "x.tfrecord-00001-of-00002"], "x.tfrecord-*-of-00002"),
-        slow(["x.tfrecord.gz"], "x.tfrecord.gz"),
-    ],
-    ids=["parquet", "csv", "csv.gz", "jsonl", "tfrecord", "tfrecord.gz"],
-)  # fmt: skip
+@pytest.mark.parametrize(("names", "pattern"), [
+    slow(["a.parquet", "b.parquet"], "*.parquet", id="parquet"),
+    slow(["day=1/a b.csv", "day=2/50%+ö#?.csv"], "**/*.csv", id="csv"),
+    pytest.param(["a.jsonl", "b.jsonl.gz"], "*.jsonl*", id="jsonl"),
+    slow(["x.tfrecord-00000-of-00002", "x.tfrecord-00001-of-00002"], "x.tfrecord-*-of-00002", id="tfrecord"),
+])  # fmt: skip
 @google_first
 def test_every_format_and_globs(bucket, tmp_path, adult, names, pattern):
     local = tmp_path / "data"
@@ -143,12 +122,7 @@ def test_every_format_and_globs(bucket, tmp_path, adult, names, pattern):
         (local / name).parent.mkdir(parents=True, exist_ok=True)
         written(adult[COLUMNS].iloc[number * 1500 : number * 1500 + 1500], local / name)
         bucket.upload(local / name, f"data/{name}")
-    options = {
-        "label": "income",
-        "prediction": "prediction",
-        "max_cross_size": 2,
-        "chunk_rows": 400,
-    }
+    options = {**OPTIONS, "max_cross_size": 2, "chunk_rows": 400}
     wanted = search(tmp_path / "local", data=f"{local}/{pattern}", **options)
     given = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
     given += [f"--data={bucket.uri}/data/{pattern}", f"--output={bucket.uri}/out", "--quiet"]
@@ -225,202 +199,6 @@ def test_a_work_folder_with_other_objects_is_refused(bucket, data, capsys, tmp_p
     assert "is the output" in refused(same, capsys, folder=tmp_path)
 
 
-@s3_first
-@pytest.mark.usefixtures("short_waits")
-@pytest.mark.slow
-def test_faults_of_storage_change_nothing(bucket, data, proxy, reference, tmp_path):
-    faults = [
-        proxy.add(Fault("status", share=0.05, status=503)),
-        proxy.add(Fault("status", share=0.02, status=429)),
-        proxy.add(Fault("drop", share=0.03)),
-        proxy.add(Fault("lose answer", share=0.05)),
-        proxy.add(Fault("cut answer", method="GET", share=0.05)),
-        proxy.add(Fault("delay", share=0.05, seconds=0.2)),
-    ]
-    assert run([*arguments(data, f"{bucket.uri}/out"), "--quiet"]) == 0
-    # Each kind did strike, as far as so few requests tell.
-    assert sum(fault.struck for fault in faults) >= 10
-    assert sum(fault.struck > 0 for fault in faults) >= 4
-    proxy.heal()
-    equal(published(bucket, tmp_path / "found"), reference)
-    assert bucket.keys() == ["data/adult.parquet", *keys_of(bucket)]
-
-
-@SLOW
-@own_stores
-def test_faults_of_storage_with_worker_processes(bucket, data, proxy, reference, tmp_path):
-    faults = [
-        proxy.add(Fault("status", share=0.05, status=503)),
-        proxy.add(Fault("lose answer", share=0.03)),
-        proxy.add(Fault("delay", share=0.05, seconds=0.5)),
-    ]
-    running = process(arguments(data, f"{bucket.uri}/out", runner_config="direct_multi"))
-    _, message = running.communicate(timeout=300)
-    assert running.returncode == 0, message
-    assert sum(fault.struck for fault in faults) >= 10
-    proxy.heal()
-    equal(published(bucket, tmp_path / "found"), reference)
-
-
-@SLOW
-@pytest.mark.usefixtures("short_waits")
-@pytest.mark.parametrize("step", range(0, 120, 8))
-@ONE
-def test_a_lost_answer_to_any_request_changes_nothing(
-    bucket, data, proxy, reference, tmp_path, step
-):
-    fault = proxy.add(Fault("lose answer", path=OBJECTS["gs"], skip=step, times=3))
-    assert run([*arguments(data, f"{bucket.uri}/out"), "--quiet"]) == 0
-    assert fault.struck == 3
-    proxy.heal()
-    equal(published(bucket, tmp_path / "found"), reference)
-    assert bucket.keys() == ["data/adult.parquet", *keys_of(bucket)]
-
-
-@google_first
-@pytest.mark.parametrize("engine", ["direct", slow("direct_multi")])
-@pytest.mark.parametrize("moment", [r"_work.*iteration-1", slow(r"_work.*shards\.json")])
-@pytest.mark.slow
-def test_a_killed_run_goes_on(bucket, data, proxy, reference, tmp_path, moment, engine):
-    bucket.write("out/changelist.json", b"old")
-    given = arguments(data, f"{bucket.uri}/out", runner_config=engine)
-    # Half of a note never counts, so the run is killed before that stage is finished.
-    held = proxy.add(Fault("hold request", method="PUT|POST", path=moment, times=1))
-    running = process(given)
-    proxy.wait_for(held, 1, running)
-    assert proxy.holding.wait(60)
-    running.send_signal(signal.SIGKILL)
-    running.communicate()
-    proxy.heal()
-    assert bucket.read("out/changelist.json") == b"old"
-    assert bucket.keys("out/slices.parquet") == []
-    is_encoded = bucket.keys("out/_work/stages/shards.json") != []
-    assert is_encoded == ("iteration" in moment)
-    proxy.requests.clear()
-    assert run([*given, "--quiet", "--resume"]) == 0
-    equal(published(bucket, tmp_path / "found"), reference)
-    assert bucket.keys() == ["data/adult.parquet", *keys_of(bucket)]
-    # What was encoded is not encoded again.
-    shards = [one for one in proxy.requests if re.search(r"^(PUT|POST).*shards(/|%2F)", one)]
-    assert (shards == []) == is_encoded
-
-
-@SLOW
-@own_stores
-def test_a_run_killed_while_it_publishes_leaves_what_was_there(
-    bucket, data, proxy, reference, tmp_path
-):
-    given = arguments(data, f"{bucket.uri}/out")
-    for name in ("changelist.json", "slices.parquet"):
-        bucket.write(f"out/{name}", b"old")
-    path = r"out.*slices\.[0-9a-f]{12}\.parquet"
-    held = proxy.add(Fault("hold request", method="PUT|POST", path=path))
-    running = process(given)
-    proxy.wait_for(held, 1, running)
-    assert proxy.holding.wait(60)
-    running.kill()
-    running.communicate()
-    proxy.heal()
-    assert [bucket.read(name) for name in PUBLISHED] == [b"old", b"old"]
-    assert run([*given, "--quiet", "--resume"]) == 0
-    equal(published(bucket, tmp_path / "found"), reference)
-
-
-@SLOW
-@own_stores
-def test_storage_that_goes_down_and_comes_up_again(
-    bucket, data, proxy, reference, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "3")
-    given = arguments(data, f"{bucket.uri}/out")
-    gate = proxy.add(Fault("gate", method="PUT|POST", path="_work.*iteration-1"))
-    running = process(given)
-    proxy.wait_for(gate, 1, running)
-    proxy.down()
-    _, message = running.communicate(timeout=120)
-    assert running.returncode == 3, message
-    first, second = message.splitlines()
-    assert first.startswith(f"slicebeam: cannot write {bucket.uri}/out/_work/stages/iteration-1/")
-    work = f"{bucket.uri}/out/_work"
-    assert second == f"finished work is in {work}; continue with the same command and --resume"
-    assert bucket.keys("out/changelist.json") + bucket.keys("out/slices.parquet") == []
-    # Still down: there is no work folder to look into.
-    again = process([*given, "--resume"])
-    _, message = again.communicate(timeout=120)
-    assert again.returncode == 3, message
-    assert 1 <= len(message.splitlines()) <= 2
-    assert f"{bucket.uri}/" in message
-    proxy.heal()
-    proxy.up()
-    assert run([*given, "--quiet", "--resume"]) == 0
-    equal(published(bucket, tmp_path / "found"), reference)
-    assert bucket.keys() == ["data/adult.parquet", *keys_of(bucket)]
-
-
-@pytest.mark.parametrize(
-    "bucket",
-    [
-        slow("gcs_server"),
-        pytest.param("minio", marks=pytest.mark.engine),
-        pytest.param("fake_gcs_server", marks=pytest.mark.engine),
-    ],
-    indirect=True,
-)
-@pytest.mark.parametrize("there", [False, slow(True)], ids=["new", "update"])
-def test_one_of_two_runs_publishes(bucket, data, proxy, tmp_path, there):
-    if there:
-        for name in PUBLISHED:
-            bucket.write(name, b"old")
-    # Both have seen what is there, and neither has published, when the gate opens.
-    gate = proxy.add(Fault("gate", method="PUT|POST", path=r"out.*slices\.[0-9a-f]{12}\.parquet"))
-    runs = []
-    for cross in (1, 2):
-        given = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work-{cross}")
-        runs.append(process([*given, f"--max-cross-size={cross}"]))
-    for running in runs:
-        proxy.wait_for(gate, 1 + runs.index(running), running)
-    gate.gate.set()
-    messages = [running.communicate(timeout=120)[1] for running in runs]
-    codes = [running.returncode for running in runs]
-    assert sorted(codes) == [0, 2], messages
-    winner, loser = runs[codes.index(0)], messages[codes.index(2)]
-    first, second = loser.splitlines()
-    assert re.fullmatch(
-        rf"slicebeam: {bucket.uri}/out/changelist\.json was published by the run of process "
-        rf"{winner.pid} on \S+ at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC, during this run; "
-        "nothing was replaced",
-        first,
-    ), loser
-    assert "--resume" in second
-    found = published(bucket, tmp_path / "found")
-    cross = found.document["provenance"]["config"]["max_cross_size"]
-    assert cross == 1 + codes.index(0)
-    assert found.table["cross_size"].max() == cross
-    digest = hashlib.sha256(found.slices_bytes).hexdigest()
-    assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
-    # What the loser has found is kept, and can be published after all.
-    assert bucket.keys(f"work-{3 - cross}/")
-    proxy.heal()
-    late = arguments(data, f"{bucket.uri}/out", work_dir=f"{bucket.uri}/work-{3 - cross}")
-    assert run([*late, f"--max-cross-size={3 - cross}", "--quiet", "--resume"]) == 0
-    assert published(bucket, tmp_path / "late").table["cross_size"].max() == 3 - cross
-
-
-@SLOW
-@ONE
-def test_two_runs_do_not_share_a_work_folder(bucket, data, proxy, capsys, tmp_path):
-    given = arguments(data, f"{bucket.uri}/out")
-    gate = proxy.add(Fault("gate", method="PUT|POST", path=r"_work.*shards\.json", times=1))
-    running = process(given)
-    proxy.wait_for(gate, 1, running)
-    message = refused([*given, "--quiet"], capsys, folder=tmp_path, code=3)
-    assert f"process {running.pid}" in message
-    assert f"{bucket.uri}/out/_work" in message
-    gate.gate.set()
-    _, message = running.communicate(timeout=120)
-    assert running.returncode == 0, message
-
-
 @pytest.fixture
 def stopped(bucket, data, proxy, capsys):
     """The command of a run that failed after it had encoded the examples."""
@@ -435,17 +213,6 @@ def stopped(bucket, data, proxy, capsys):
     return [*given, "--resume"]
 
 
-@SLOW
-@own_stores
-def test_another_run_after_one_that_failed(bucket, data, stopped, adult_path, tmp_path):
-    features = ("education", "hours-per-week")
-    given = arguments(data, f"{bucket.uri}/out", features=",".join(features))
-    assert run([*given, "--quiet"]) == 0
-    # Afterwards, since a run that ends well drops its copies.
-    wanted = search(tmp_path / "local", data=adult_path, features=features, **OPTIONS)
-    equal(published(bucket, tmp_path / "found"), wanted)
-
-
 @s3_first
 @pytest.mark.parametrize("where", [slow(0.1), 0.5, slow(0.999)])
 def test_a_damaged_shard_is_never_counted(bucket, stopped, capsys, tmp_path, where):
@@ -454,43 +221,6 @@ def test_a_damaged_shard_is_never_counted(bucket, stopped, capsys, tmp_path, whe
     message = refused(stopped, capsys, folder=tmp_path, code=3)
     assert f"{bucket.uri}/{shard} is damaged" in message
     assert bucket.keys("out/changelist.json") == []
-
-
-@google_first
-@pytest.mark.slow
-def test_a_shard_that_is_cut_is_named_and_one_that_is_gone_is_made_again(
-    bucket, stopped, capsys, reference, tmp_path
-):
-    shard = bucket.keys("out/_work/stages/shards/")[-1]
-    content = bucket.read(shard)
-    for part in (content[: len(content) // 2], content[:3], b""):
-        bucket.write(shard, part)
-        message = refused(stopped, capsys, folder=tmp_path, code=3)
-        assert f"{bucket.uri}/{shard} is damaged" in message
-        # Going on would meet it again.
-        assert message.endswith("run again without --resume")
-        assert bucket.keys("out/changelist.json") == []
-    bucket.delete(shard)
-    assert run(stopped) == 0
-    equal(published(bucket, tmp_path / "found"), reference)
-
-
-@SLOW
-@own_stores
-@pytest.mark.parametrize("name", ["shards.json", "domains.json"])
-@pytest.mark.parametrize("how", ["cut", "changed", "emptied", "deleted"])
-def test_a_stage_whose_note_is_damaged_is_done_again(
-    bucket, stopped, reference, tmp_path, name, how
-):
-    key = f"out/_work/stages/{name}"
-    content = bucket.read(key)
-    damaged = {"cut": content[: len(content) // 2], "changed": flipped(content), "emptied": b""}
-    if how == "deleted":
-        bucket.delete(key)
-    else:
-        bucket.write(key, damaged[how])
-    assert run(stopped) == 0
-    equal(published(bucket, tmp_path / "found"), reference)
 
 
 def flipped(content, where=0.5):

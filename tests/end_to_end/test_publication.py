@@ -11,14 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import slicebeam.pipelines.search.search
-from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.changelist.document import ChangeList, json_schema
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.slices_table import SCHEMA
-from slicebeam.transforms.storage.publication import files_to_publish
-from slicebeam.transforms.storage.publish import version_of
-from slicebeam.transforms.storage.storage import written_whole
 from tests.publications import Written, assert_published, publish_set
 from tests.running import names_of, read, search
 from tests.waiting_jobs import command, search_at_work
@@ -70,51 +66,6 @@ def test_slice_ids_do_not_depend_on_the_order_of_columns(found, tmp_path, adult_
     one, two = (f.table.set_index("slice_id")["n"].sort_index() for f in (found, other))
     assert one.index.is_unique
     assert one.equals(two)
-
-
-def test_configuration_in_the_document_repeats_the_run(found, tmp_path):
-    config = {**found.document["provenance"]["config"], "output": str(tmp_path)}
-    again = search(tmp_path, **{key: value for key, value in config.items() if key != "output"})
-    assert again.slices_bytes == found.slices_bytes
-
-
-def test_many_slices_are_cut_down_without_changing_what_is_kept(
-    found, tmp_path, adult_path, monkeypatch
-):
-    from slicebeam.pipelines.search import results
-
-    monkeypatch.setattr(results, "SAVE_ALL_UP_TO", 100)
-    other = search(tmp_path, data=adult_path, **OPTIONS)
-    kept = found.table[found.table["significant"] | (found.table["cross_size"] == 1)]
-    assert other.table.equals(kept.reset_index(drop=True))
-    assert other.document["search"]["saved_slices"] == "significant"
-    assert other.document["slices"] == found.document["slices"]
-
-
-def test_files_appear_together_or_not_at_all(tmp_path):
-    one = tmp_path / "one"
-    one.write_bytes(b"old")
-
-    def write_and_fail():
-        with files_to_publish(one, ["two.npz"], version_of(one), "a test") as files:
-            files.streams["two.npz"].write(b"new")
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        write_and_fail()
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
-    assert one.read_bytes() == b"old"
-    with written_whole(one) as stream:
-        stream.write(b"new")
-        assert one.read_bytes() == b"old"
-    assert one.read_bytes() == b"new"
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
-
-
-def test_a_folder_that_is_not_there_is_an_error_of_storage(tmp_path):
-    absent = written_whole(tmp_path / "missing" / "file")
-    with pytest.raises(EngineError, match=r"cannot write .*missing/file"), absent:
-        pass
 
 
 def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capfd):

@@ -1,19 +1,12 @@
 """The bootstrap of examples and of groups, held against weights that numpy applies row by row."""
 
-import signal
-import subprocess
-import sys
-import time
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
-from tests.conftest import slow
-from tests.running import read, rows_of, search, search_noting_ids
+from tests.running import rows_of, search, search_noting_ids
 
 B = 40
 SEED = 11
@@ -149,14 +142,6 @@ def test_what_is_not_resampled_has_p_1_and_says_why(of_rows, tmp_path, adult_pat
     np.testing.assert_array_equal((reasons == NOT_RESAMPLED) & expected, False)
 
 
-def test_one_sided_p_values(tmp_path, adult_path, adult):
-    options = ROWS | {"alternative": "worse", "max_cross_size": 1}
-    found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
-    tails = {"accuracy": "lower", "f1": "lower", "log_loss": "upper"}
-    check(found, adult, ids, tail=tails.__getitem__)
-    assert found.document["testing"]["significant"] > 2
-
-
 def test_two_models(tmp_path, adult_path, adult):
     options = ROWS | OLD
     found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
@@ -164,27 +149,16 @@ def test_two_models(tmp_path, adult_path, adult):
     assert min(counted.values()) > 10
 
 
-RESAMPLED = {
-    "bootstrap-rows": {"test": "bootstrap-rows", "metric": ("accuracy", "log_loss")},
-    "paper": {"test": "paper"},
-    "weighted AUC": {"metric": ("auc",), "weight": "fnlwgt", "test": "auto"},
-    "two models' AUC": OLD | {"metric": ("auc",), "test": "auto"},
-}
-
-
-@pytest.mark.parametrize(
-    "way", [way if way == "bootstrap-rows" else slow(way) for way in RESAMPLED]
-)
-def test_without_ids_the_order_of_the_examples_changes_nothing(tmp_path, adult, way):
+def test_without_ids_the_order_of_the_examples_changes_nothing(tmp_path, adult):
     rng = np.random.default_rng(3)
-    few = adult.iloc[:1500].assign(score=adult["score"].round(1), tags=None)
+    few = adult.iloc[:1500].assign(score=adult["score"].round(1))
     few["tags"] = [
         rng.choice(["a", "b", "c"], rng.integers(0, 3), replace=False) for _ in range(1500)
     ]
     # Many examples are equal in all that is read.
     data = few.iloc[np.concatenate([np.arange(1500), rng.integers(0, 700, 1500)])]
-    options = {"features": ("sex", "relationship", "tags"), "max_cross_size": 2, "replicates": 20}
-    options = {"score": "score"} | ROWS | options | RESAMPLED[way]
+    options = {"features": ("sex", "relationship", "tags"), "replicates": 20}
+    options = ROWS | options | {"metric": ("accuracy", "log_loss")}
     data.to_parquet(tmp_path / "0.parquet")
     one = search(tmp_path / "one", data=tmp_path / "0.parquet", **options)
     shuffled = data.sample(frac=1, random_state=4)
@@ -197,48 +171,6 @@ def test_without_ids_the_order_of_the_examples_changes_nothing(tmp_path, adult, 
     assert other.slices_bytes == one.slices_bytes
     assert other.document["slices"] == one.document["slices"]
     assert other.document["global"] == one.document["global"]
-
-
-@pytest.mark.slow
-def test_example_ids_make_the_result_independent_of_the_order(tmp_path, adult):
-    shuffled = adult.sample(frac=1, random_state=1).reset_index(drop=True)
-    adult.to_parquet(tmp_path / "a.parquet")
-    shuffled.to_parquet(tmp_path / "b.parquet", row_group_size=3000)
-    options = ROWS | {"example_id": "row_id", "max_cross_size": 1}
-    one, other = (
-        search(tmp_path / name, data=tmp_path / f"{name}.parquet", **options) for name in ("a", "b")
-    )
-    assert one.slices_bytes == other.slices_bytes
-    ids = splitmix64(adult["row_id"].to_numpy(np.int64).view(np.uint64))
-    assert min(check(one, adult, ids).values()) > 5
-
-
-@pytest.mark.parametrize("strategy", ["batch", slow("iterative"), slow("priority")])
-def test_the_same_whatever_the_chunks(tmp_path, adult_path, of_rows, strategy):
-    cut = {"chunk_rows": 1234, "memory_budget": "16MB"}
-    options = ROWS | {"strategy": strategy, "data": (str(adult_path),)}
-    found = search(tmp_path / "cut", **options, **cut)
-    plain = of_rows if strategy == "batch" else search(tmp_path / "plain", **options)
-    assert found.slices_bytes == plain.slices_bytes
-    assert found.document["slices"] == plain.document["slices"]
-
-
-@pytest.mark.slow
-def test_strategies_agree_on_what_they_both_resampled(tmp_path, adult_path, of_rows):
-    options = ROWS | {"strategy": "iterative"}
-    found = search(tmp_path, data=adult_path, **options)
-    both = of_rows.table.merge(found.table, on=["slice_id", "metric"], suffixes=("", "_other"))
-    both = both[both["test"].notna() & both["test_other"].notna()]
-    assert len(both) > 30
-    for column in ("n", "p_value", "delta", "ci_low", "ci_high"):
-        np.testing.assert_array_equal(both[column], both[f"{column}_other"])
-
-
-@pytest.mark.slow
-def test_two_worker_processes(tmp_path, adult_path, of_rows):
-    spread = {"runner_config": "direct_multi", "chunk_rows": 1000, "memory_budget": "16MB"}
-    found = search(tmp_path, data=adult_path, **ROWS, **spread)
-    assert found.slices_bytes == of_rows.slices_bytes
 
 
 def grouped_examples():
@@ -309,32 +241,6 @@ def test_few_groups_are_warned_of(grouped):
     assert warning.startswith(f"{some} significant slices have fewer than 100 groups")
 
 
-@pytest.mark.slow
-def test_groups_do_not_depend_on_the_order(tmp_path, grouped):
-    frame, _, found = grouped
-    shuffled = frame.sample(frac=1, random_state=3)
-    shuffled.to_parquet(tmp_path / "data.parquet", row_group_size=900)
-    data = {"data": (str(tmp_path / "data.parquet"),), "chunk_rows": 700}
-    other = search(tmp_path / "out", **data, **GROUPS)
-    assert other.slices_bytes == found.slices_bytes
-    as_text = shuffled.assign(group=[f"user {number}" for number in shuffled["group"]])
-    as_text.to_parquet(tmp_path / "data.parquet")
-    text = search(tmp_path / "text", **data, **GROUPS)
-    assert text.table["reason"].equals(found.table["reason"])
-    assert not text.table["p_value"].equals(found.table["p_value"])
-
-
-def test_grouping_widens_what_goes_together(tmp_path, grouped):
-    _, path, _ = grouped
-    # Of 40 replicates a standard deviation is off by a tenth, and so is each width.
-    options = GROUPS | {"data": (str(path),), "test": "bootstrap-rows", "replicates": 400}
-    together = search(tmp_path / "together", **options)
-    single = search(tmp_path / "single", **(options | {"group": None}))
-    widths = [f.table["ci_high"] - f.table["ci_low"] for f in (together, single)]
-    region = (together.table["slice"] == "region = some").to_numpy()
-    assert (widths[0][region] > 1.3 * widths[1][region]).all()
-
-
 def test_no_interval_of_groups_takes_examples_for_independent(grouped):
     _, _, found = grouped
     skipped = found.table["reason"].fillna("").str.startswith("far from significant")
@@ -349,59 +255,3 @@ def test_no_interval_of_groups_takes_examples_for_independent(grouped):
         width = change["after"]["hi"] - change["after"]["lo"]
         delta = change["delta"]["hi"] - change["delta"]["lo"]
         assert 0.6 * delta < width < 2.0 * delta
-
-
-@pytest.mark.slow
-def test_auc_of_two_models_resamples_by_itself(tmp_path, adult):
-    few = adult.assign(score=adult["score"].round(2), score_old=adult["score_old"].round(2))
-    few.to_parquet(tmp_path / "data.parquet")
-    options = ROWS | OLD | {"metric": ("auc",), "features": ("sex", "race"), "test": "auto"}
-    options["data"] = (str(tmp_path / "data.parquet"),)
-    found, ids = search_noting_ids(tmp_path / "out", len(few), **options)
-    assert found.document["testing"]["bootstrap"]["unit"] == "rows"
-    y = few["income"].to_numpy()
-    new, old = (few[c].to_numpy(float) for c in ("score", "score_old"))
-    w = drawn(ids)
-    tested = 0
-    for row, held in rows_of(found, few):
-        if isinstance(row.reason, str):
-            continue
-        weights = [one[held] for one in (np.ones(len(few)), *w)]
-        areas = [
-            [roc_auc_score(y[held], score[held], sample_weight=one) for one in weights]
-            for score in (new, old)
-        ]
-        deltas = np.subtract(*areas)
-        p, _ = t_p_value(deltas[0], np.array(deltas[1:]))
-        assert row.p_value == pytest.approx(p, rel=1e-6)
-        assert row.test == "bootstrap of examples, t"
-        tested += 1
-    assert tested > 3
-
-
-def _command(data, output, *more):
-    flags = [f"--data={data}", f"--output={output}"]
-    for key, value in ROWS.items():
-        text = ",".join(value) if isinstance(value, tuple) else value
-        flags.append(f"--{key.replace('_', '-')}={text}")
-    flags += ["--chunk-rows=1000", "--memory-budget=16MB", "--quiet"]
-    return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", ["plan", "000000.arrow"])
-def test_killed_in_the_second_stage_and_resumed(tmp_path, adult_path, of_rows, moment):
-    output = tmp_path / "out"
-    seen = output / "_work" / "stages" / "iteration-1-resampled" / moment
-    process = subprocess.Popen(_command(adult_path, output))
-    while process.poll() is None and not seen.exists():
-        time.sleep(0.002)
-    assert process.poll() is None, "the run ended before the second stage"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not (output / "changelist.json").exists()
-    subprocess.run(_command(adult_path, output, "--resume"), check=True)
-    resumed = read(output)
-    assert resumed.slices_bytes == of_rows.slices_bytes
-    assert resumed.document["slices"] == of_rows.document["slices"]
-    assert not (output / "_work").exists()

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.conftest import ADULT_ROLES, slow
+from tests.conftest import ADULT_ROLES
 from tests.oracles import lattice, predicates, significance
 from tests.running import search
 
@@ -17,24 +17,12 @@ OVERALL = {
     "prediction": "prediction",
     "exclude_features": ("row_id", "score", "score_old", "prediction_old"),
 }
-BASELINE = {
-    "label": "income",
-    "prediction": "prediction",
-    "baseline_prediction": "prediction_old",
-    "exclude_features": ("row_id", "score", "score_old"),
-}
 
 
 @pytest.fixture(scope="module")
 def overall(tmp_path_factory, adult_path):
     folder = tmp_path_factory.mktemp("overall")
     return search(folder, data=adult_path, metric=("accuracy", "error_rate"), **OVERALL)
-
-
-@pytest.fixture(scope="module")
-def baseline(tmp_path_factory, adult_path):
-    folder = tmp_path_factory.mktemp("baseline")
-    return search(folder, data=adult_path, alternative="both", **BASELINE)
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +58,6 @@ def test_every_row_says_what_pandas_says(overall, adult, masks):
     np.testing.assert_allclose(rows["ci_low"], -other["ci_high"].to_numpy(), atol=1e-12)
 
 
-@pytest.mark.slow
-def test_predicates_as_published_give_n(overall, adult):
-    """The predicate as it stands, on the raw table, for a sample of rows."""
-    for row in overall.table.sample(60, random_state=1).itertuples():
-        assert predicates.mask(adult, json.loads(row.predicate)).sum() == row.n
-
-
 def test_p_values_are_the_hypergeometric_mid_p(overall, adult):
     wrong = int((adult["income"] != adult["prediction"]).sum())
     rows = overall.table[overall.table["metric"] == "error_rate"]
@@ -86,51 +67,6 @@ def test_p_values_are_the_hypergeometric_mid_p(overall, adult):
     law = stats.hypergeom(len(adult), wrong, n)
     expected = (law.sf(x) + law.pmf(x) / 2)[slices]
     np.testing.assert_allclose(rows["p_value"], expected, rtol=1e-8, atol=1e-14)
-
-
-@pytest.mark.slow
-def test_p_values_of_two_models_are_mcnemars_mid_p(baseline, adult):
-    new = (adult["income"] == adult["prediction"]).to_numpy()
-    old = (adult["income"] == adult["prediction_old"]).to_numpy()
-    named = lattice.singletons(baseline.domains())
-    held = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
-    only_new, only_old = new & ~old, old & ~new
-    gained, lost = [], []
-    for row, conjunction in zip(baseline.table.itertuples(), baseline.conjunctions(), strict=True):
-        mask = _mask(held, conjunction)
-        gained.append(np.count_nonzero(only_new & mask))
-        lost.append(np.count_nonzero(only_old & mask))
-        assert row.n == np.count_nonzero(mask)
-        assert abs(row.value - np.count_nonzero(new & mask) / row.n) <= 1e-15
-        assert abs(row.reference - np.count_nonzero(old & mask) / row.n) <= 1e-15
-        assert np.isnan(row.complement)
-        assert abs(row.delta - (gained[-1] - lost[-1]) / row.n) <= 1e-15
-        assert row.ci_low - 1e-12 <= row.delta <= row.ci_high + 1e-12
-    b, c = np.array(gained), np.array(lost)
-    law = stats.binom(b + c, 0.5)
-    upper, lower = law.sf(b) + law.pmf(b) / 2, law.cdf(b) - law.pmf(b) / 2
-    expected = np.where(b + c > 0, np.minimum(1, 2 * np.minimum(upper, lower)), 1.0)
-    np.testing.assert_allclose(baseline.table["p_value"], expected, rtol=1e-8, atol=1e-14)
-    reasons = baseline.table["reason"].notna().to_numpy()
-    np.testing.assert_array_equal(reasons, b + c == 0)
-
-
-@pytest.mark.slow
-def test_batch_tests_every_large_conjunction(overall, masks):
-    expected = lattice.all_slices(masks, 3, 20)
-    rows = overall.table[overall.table["metric"] == "accuracy"]
-    assert dict(zip(overall.conjunctions(rows), rows["n"], strict=True)) == expected
-    per_level = np.bincount([len(conjunction) for conjunction in expected])[1:].tolist()
-    assert overall.document["testing"]["tested_per_level"] == per_level
-    assert overall.document["testing"]["family_per_level"] == per_level
-
-
-def test_q_values_are_benjamini_hochberg_in_each_level(overall):
-    rows = overall.table[overall.table["metric"] == "accuracy"]
-    for _, level in rows.groupby("cross_size"):
-        expected = np.minimum(1, 3 * stats.false_discovery_control(level["p_value"]))
-        np.testing.assert_allclose(level["q_value"], expected, rtol=1e-12)
-    np.testing.assert_array_equal(rows["significant"], rows["q_value"] <= 0.05)
 
 
 def _corrected(found, adult, masks, correction):
@@ -188,39 +124,6 @@ def test_iterative_is_algorithm_1(tmp_path, adult_path, adult, correction):
     assert len(expected.generated) == 3
 
 
-@pytest.mark.parametrize(("most", "iterations"), [(60, 6), (300, 3), slow(10**9, 5)])
-@pytest.mark.slow
-def test_priority_is_algorithm_2(tmp_path, adult_path, adult, most, iterations):
-    features = ("age", "education", "occupation", "hours-per-week", "sex", "native-country")
-    options = {"features": features, "bins": 4, "label": "income", "prediction": "prediction"}
-    options |= {"strategy": "priority", "prune_significant": True}
-    options |= {"max_candidates": most, "iterations": iterations}
-    found = search(tmp_path, data=adult_path, **options)
-    named = lattice.singletons(found.domains())
-    masks = {name: predicates.mask(adult, predicate) for name, predicate in named.items()}
-    p_value, evaluate, significant = _corrected(found, adult, masks, "fdr-level")
-    place = {name: number for number, name in enumerate(named)}
-    expected = lattice.algorithm_2(
-        *(list(named), evaluate, lambda one, _: p_value(one), significant, 3, 20, iterations, most),
-        lambda conjunction: sorted(place[name] for name in conjunction),
-    )
-    records = found.document["search"]["iterations"]
-    assert [record["candidates"] for record in records] == [len(s) for s in expected.generated]
-    estimates = [record["nonempty_estimated"] for record in records]
-    np.testing.assert_allclose(estimates, expected.estimates, rtol=1e-12)
-    tested = {one for one, n in expected.visited.items() if n >= 20}
-    assert set(found.conjunctions()) == tested
-    assert set(found.conjunctions(found.table[found.table["significant"]])) == expected.significant
-
-
-@pytest.mark.slow
-def test_priority_without_a_limit_is_iterative(tmp_path, adult_path):
-    options = {"data": (str(adult_path),), **OVERALL}
-    one = search(tmp_path / "iterative", strategy="iterative", **options)
-    other = search(tmp_path / "priority", strategy="priority", max_candidates=10**9, **options)
-    assert one.slices_bytes == other.slices_bytes
-
-
 @pytest.mark.slow
 def test_labels_follow_their_definition(overall, adult):
     rows = overall.table[overall.table["metric"] == "error_rate"]
@@ -263,26 +166,6 @@ def test_labels_follow_their_definition(overall, adult):
 def reported(found):
     """The slices of the document that say more than those above them."""
     return [one for one in found.document["slices"] if "place" in one["changes"][0]]
-
-
-def test_duplicates_are_reported_once(overall, masks):
-    """education and education-num say the same: only the shortest predicate is reported."""
-    rows = overall.table[(overall.table["metric"] == "accuracy") & overall.table["significant"]]
-    sets = {}
-    for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
-        held = np.packbits(_mask(masks, conjunction)).tobytes()
-        size = row.cross_size if row.label != "inherited" else 99
-        sets.setdefault(held, []).append((size, row.slice_id))
-    shown = [sum(size != 99 for size, _ in ids) for ids in sets.values()]
-    copies = sum(max(one - 1, 0) for one in shown)
-    assert overall.document["search"]["duplicates"] == copies > 0
-    assert overall.document["search"]["reported"] == sum(one > 0 for one in shown)
-    shortest = {slice_id: min(ids)[0] for ids in sets.values() for _, slice_id in ids}
-    group = {slice_id: {i for _, i in ids} for ids in sets.values() for _, slice_id in ids}
-    for one in reported(overall):
-        assert one["cross_size"] == shortest[one["slice_id"]]
-        same = set(one.get("same_examples_as", ()))
-        assert same == group[one["slice_id"]] - {one["slice_id"]}
 
 
 def test_the_document_ranks_by_the_lower_confidence_bound(overall):

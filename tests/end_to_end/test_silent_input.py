@@ -9,9 +9,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-from slicebeam.transforms.encode.learn_domains import learn_domain
-from slicebeam.transforms.encode.value_counts import ValueCounts
-from tests.running import names_of, read, refused, search
+from tests.running import read, refused, search
 
 ROWS = 600
 ROLES = {"label": "label", "prediction": "pred", "max_cross_size": 1}
@@ -34,9 +32,6 @@ def saved(folder, frame):
 
 def warnings(found):
     return found.document["testing"]["warnings"]
-
-
-# ------------------------------------------------------------------------------ ids
 
 
 @pytest.mark.parametrize("ids", ["numbers", "texts"])
@@ -101,9 +96,6 @@ def test_measurements_that_repeat_as_seldom_stay():
     assert isinstance(learned(names), FeatureDomain)
 
 
-# ------------------------------------------------------------------------------ two models
-
-
 def test_one_score_with_two_decisions_is_a_comparison(tmp_path):
     both = {"score": "score", "baseline_score": "score", "baseline_prediction": "old"}
     found = search(tmp_path / "out", data=saved(tmp_path, examples()), **ROLES, **both)
@@ -127,13 +119,10 @@ def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
     assert said not in warnings(found)
 
 
-# ------------------------------------------------------------------------------ what is left behind
-
-
 WRONG = {
-    "column": ["--label=labell"],
-    "value": ["--label=label", "--positive-class=7", "--metric=f1"],
-    "late": ["--label=label", "--weight=zero"],
+    "unknown column 'labell'": ["--label=labell"],
+    "--positive-class 7 is not a value": ["--label=label", "--positive-class=7", "--metric=f1"],
+    "--weight 'zero' is 0 for every example": ["--label=label", "--weight=zero"],
 }
 
 
@@ -144,7 +133,8 @@ def test_bad_input_leaves_nothing_behind(tmp_path, capsys, wrong, work):
     data = saved(tmp_path / "data", examples().assign(zero=0))
     arguments = ["search", f"--data={data}", "--prediction=pred", *WRONG[wrong], "--quiet"]
     arguments += [f"--work-dir={tmp_path}/{work}"] if work else []
-    refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
+    said = refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
+    assert wrong in said
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
     # What was there before stays.
     (tmp_path / "out").mkdir()
@@ -165,20 +155,6 @@ def test_nor_do_other_commands(tmp_path, capsys, command):
     arguments += [f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
     refused(arguments, capsys, folder=tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
-
-
-def test_an_earlier_result_stays(tmp_path, capsys):
-    data = saved(tmp_path, examples())
-    arguments = ["search", f"--data={data}", "--label=label", f"--output={tmp_path}/out", "--quiet"]
-    assert run([*arguments, "--prediction=pred"]) == 0
-    before = read(tmp_path / "out").slices_bytes
-    refused([*arguments, "--prediction=nothing"], capsys, folder=tmp_path)
-    assert read(tmp_path / "out").slices_bytes == before
-    names = sorted(one.name for one in (tmp_path / "out").iterdir())
-    assert names == names_of(read(tmp_path / "out").document)
-
-
-# ------------------------------------------------------------------------------ pandas
 
 
 def slices_of(frame, **options):
@@ -245,3 +221,33 @@ def test_auc_alone_takes_any_scores(tmp_path):
     frame.assign(logit=rng.normal(size=300)).to_parquet(tmp_path / "data.parquet")
     arguments = ["search", f"--data={tmp_path}/data.parquet", "--label=y", "--score=logit"]
     assert run([*arguments, f"--output={tmp_path}/out", "--features=f", "--metric=auc"]) == 0
+
+
+FLAGS = ("--label=label", "--prediction=pred", "--quiet")
+
+
+def with_zeros(zero=0.0):
+    rng = np.random.default_rng(6)
+    x = rng.choice([-2.5, zero, 0.5, 3.0], 600)
+    label = rng.integers(0, 2, 600)
+    return pd.DataFrame({"x": x, "label": label, "pred": np.where(x == 3, 1 - label, label)})
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data.parquet"
+    with_zeros().to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_negative_zero_in_data_makes_the_same_slices(tmp_path, kind):
+    found = {}
+    for name, zero in (("plus", 0.0), ("minus", -0.0)):
+        frame = with_zeros(zero)
+        path = tmp_path / f"{name}.{kind}"
+        frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
+        assert run(["search", f"--data={path}", *FLAGS, f"--output={tmp_path}/{name}"]) == 0
+        found[name] = read(tmp_path / name).table
+    assert "x = 0" in found["plus"]["slice"].tolist()
+    pd.testing.assert_frame_equal(found["plus"], found["minus"])

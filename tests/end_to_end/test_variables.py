@@ -83,10 +83,8 @@ def test_a_document_has_the_name_and_a_run_the_value(data, tmp_path, monkeypatch
     again = ["run", str(document), "--output", str(tmp_path / "again"), "--quiet"]
     assert run([*again, "--runner-option", option]) == 0
     assert made[0] == 2
-    config = json.loads((tmp_path / "again" / "changelist.json").read_text())["provenance"][
-        "config"
-    ]
-    assert config["runner_option"] == [option]
+    document = tmp_path / "again" / "changelist.json"
+    assert json.loads(document.read_text())["provenance"]["config"]["runner_option"] == [option]
 
 
 def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):

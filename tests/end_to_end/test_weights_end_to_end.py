@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from tests.running import refused, rows_of, search
+from tests.running import rows_of, search
 
 METRICS = (
     *("accuracy", "error_rate", "precision", "recall", "f1", "fbeta:2", "fpr", "specificity"),
@@ -91,23 +91,6 @@ def test_p_values_are_linearised(tmp_path, frame, weight):
         assert law.isf(row.p_value / 2) == pytest.approx(t, rel=tolerance), row.slice
 
 
-def test_weights_of_1_are_near_no_weights(tmp_path, frame):
-    names = ("accuracy", "log_loss", "mean:age")
-    options = {"metric": names, "replicates": None}
-    weighted = searched(tmp_path / "one", frame, weight="one", **options).table
-    plain = searched(tmp_path / "none", frame, **options).table
-    assert weighted["slice_id"].equals(plain["slice_id"])
-    assert weighted["reason"].fillna("").equals(plain["reason"].fillna(""))
-    mean = plain["metric"].isin(("log_loss", "mean:age"))
-    assert_allclose(weighted["p_value"][mean], plain["p_value"][mean], rtol=1e-6)
-    # The approximate test of a share is the cautious one.
-    share = (plain["metric"] == "accuracy").to_numpy()
-    z = [stats.norm.isf(p[share] / 2) for p in (weighted["p_value"], plain["p_value"])]
-    assert share.sum() > 10
-    assert (z[0] < 1.05 * z[1] + 0.1).all()
-    assert (z[0] > 0.7 * z[1] - 0.1).all()
-
-
 def test_weights_of_1_within_a_small_denominator(tmp_path):
     """Of 600 examples of a slice 20 are predicted positive: precision is known as of 20."""
     predicted = np.repeat([1, 0, 1, 0], [20, 580, 900, 2100])
@@ -123,43 +106,6 @@ def test_weights_of_1_within_a_small_denominator(tmp_path):
     exact = 2 * (law.sf(19) + law.pmf(19) / 2)
     assert few["value"] == 0.95
     assert few["p_value"] > exact / 4
-
-
-@pytest.mark.slow
-def test_the_same_whatever_the_chunks(tmp_path, frame):
-    options = {"weight": "w", "metric": ("accuracy", "log_loss", "auc"), "max_cross_size": 1}
-    one = searched(tmp_path / "a", frame, **options)
-    other = searched(tmp_path / "b", frame, chunk_rows=777, memory_budget="16MB", **options)
-    assert one.slices_bytes == other.slices_bytes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (lambda w: w.where(w.index != 41, -2.5), "weight column 'w' holds -2.5 in row 42 of DIR/data.parquet; a weight is at least 0"),
-        (lambda w: w.where(w.index != 6), "column 'w' has no value in row 7 of DIR/data.parquet; drop such examples or fill"),
-        (lambda w: w.where(w.index != 6, np.inf), "column 'w' holds inf in row 7 of"),
-        (lambda w: w.astype(str), "column 'w' is string, but a weight is a number"),
-        (lambda w: 0 * w, "--weight 'w' is 0 for every example"),
-    ],
-)  # fmt: skip
-def test_weights_that_are_none(tmp_path, frame, capsys, weights, message):
-    frame.assign(w=weights(frame["w"])).to_parquet(tmp_path / "data.parquet")
-    command = [
-        "search",
-        "--weight",
-        "w",
-        "--features",
-        "sex",
-        "--label",
-        "income",
-        "--prediction",
-        "prediction",
-    ]
-    command += ["--data", str(tmp_path / "data.parquet"), "--output", str(tmp_path / "out")]
-    assert refused(command, capsys, folder=tmp_path).startswith(message)
-    assert not (tmp_path / "out" / "changelist.json").exists()
 
 
 @pytest.mark.slow
@@ -183,16 +129,3 @@ def test_the_unit_of_weights_draws_no_other_replicates(tmp_path, frame, factor):
     assert resampled.sum() >= 5
     for column in ("p_value", "ci_low", "ci_high"):
         assert_allclose(other[column], plain[column], rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_weights_times_any_number(tmp_path, frame):
-    names = ("accuracy", "mcc", "log_loss", "f1")
-    options = {"weight": "w", "metric": names, "replicates": None}
-    plain = searched(tmp_path / "plain", frame, **options).table
-    for factor, rtol in ((1000, 1e-7), (1e-300, 1e-6), (1e-150, 1e-6), (1e300, 1e-6)):
-        other = frame.assign(w=frame["w"] * factor)
-        found = searched(tmp_path / f"{factor}", other, **options).table
-        assert_allclose(found["value"], plain["value"], rtol=1e-9)
-        for column in ("reference", "delta", "p_value", "ci_low", "ci_high"):
-            assert_allclose(found[column], plain[column], rtol=rtol, atol=1e-10)

@@ -1,8 +1,7 @@
 """Discovery by its formulas, with all examples in memory: what a run has to publish.
 
 Of the product it takes nothing but numbers that it published. EM starts from scikit-learn's k-means
-and scipy's Ward, axes are those of a singular value decomposition, densities are those of the definition, p-values
-those of scipy.
+and scipy's Ward, densities are those of the definition, p-values those of scipy.
 """
 
 import json
@@ -106,37 +105,12 @@ def fitted(z, losses, K, seed, *, zero_one=True, loss_weight=0.0):
     return mixture, history
 
 
-def published_mixture(arrays, field):
-    """Return the mixture that mixture.npz holds of a column, as far as embeddings go."""
-    return Mixture(*(arrays[f"{field}/{name}"] for name in ("weights", "means", "variances")), [])
-
-
 def coordinates(z, arrays):
     """Return what mixtures are fitted to, float32 as it is kept, by the published axes if any."""
     if "axes/axes" not in arrays:
         return z.astype(np.float32).astype(np.float64)
     found = (z.astype(np.float32) - arrays["axes/mean"]) @ arrays["axes/axes"].T
     return found.astype(np.float32).astype(np.float64)
-
-
-@dataclass
-class Axes:
-    """Principal axes, by rows, and what they hold of the variance (denominator n − 1)."""
-
-    mean: np.ndarray
-    axes: np.ndarray
-    variances: np.ndarray
-    total_variance: float
-
-
-def axes(z, kept):
-    """Return the first principal axes; the largest entry of each is positive."""
-    mean = z.mean(axis=0)
-    _, singular, directions = np.linalg.svd(z - mean, full_matrices=False)
-    largest = directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)]
-    directions = directions * np.sign(largest)[:, None]
-    variances = singular**2 / (len(z) - 1)
-    return Axes(mean, directions[:kept], variances[:kept], float(variances.sum()))
 
 
 def log_odds(joint):
@@ -163,15 +137,6 @@ def changes(D, of=0.0):
     score = abs(mean) / np.sqrt((np.var(D) + 0.05) / len(D))
     improved, degraded = int((D > 0).sum()), int((D < 0).sum())
     return Changes(len(D), mean, float(score), improved, degraded, len(D) - improved - degraded)
-
-
-def coverage(D, component):
-    """Return r² of a least-squares regression of D on membership, and what it is by chance."""
-    present = np.unique(component)
-    S = (component[:, None] == present).astype(float)
-    predicted = S @ np.linalg.lstsq(S, D, rcond=None)[0]
-    r2 = 1 - ((D - predicted) ** 2).sum() / ((D - D.mean()) ** 2).sum()
-    return float(r2), (len(present) - 1) / (len(D) - 1)
 
 
 def p_accuracy(new_wrong, old_wrong, held):
@@ -216,8 +181,3 @@ def held_by(frame, predicate):
     """Return which examples satisfy a predicate: bool [n]."""
     told = json.loads(predicate) if isinstance(predicate, str) else predicate
     return predicates.mask(frame, told)
-
-
-def jaccard(one, other):
-    """Return the size of the intersection over that of the union."""
-    return float((one & other).sum() / max((one | other).sum(), 1))

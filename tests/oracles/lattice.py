@@ -38,11 +38,6 @@ def singletons(domains):
     }
 
 
-def predicate_of(conjunction, named):
-    """Return the predicate of a slice: the conditions of its singletons, in the order of names."""
-    return {"all": [part for name in sorted(conjunction) for part in named[name]["all"]]}
-
-
 def all_slices(masks, max_cross_size, min_size):
     """Count every conjunction of singletons on different features, by their masks, at all levels.
 

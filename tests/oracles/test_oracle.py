@@ -52,25 +52,6 @@ SINGLES = "a0 a1 b0 b1 c0 c1"
 PAIRS = "a0b0 a0b1 a1b0 a1b1 a0c0 a0c1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1"
 
 
-def test_singletons_are_named_by_feature_and_index():
-    assert set(NAMED) == {("a", 0), ("a", 1), ("b", 0), ("b", 1), ("c", 0), ("c", 1)}
-    assert NAMED["b", 1] == {"all": [{"field": "b", "op": "==", "value": 1}]}
-    predicate = lattice.predicate_of(cut("c1a0"), NAMED)
-    assert predicate["all"] == NAMED["a", 0]["all"] + NAMED["c", 1]["all"]
-    assert predicates.mask(TOY, predicate).sum() == 2
-
-
-def test_all_slices():
-    found = lattice.all_slices(MASKS, 3, 2)
-    pairs = cuts(PAIRS) - cuts("a1b1 b1c0 b1c1")
-    assert set(found) == cuts(SINGLES) | pairs | cuts("a0b0c0 a1b0c0 a1b0c1")
-    assert found[cut("b0")] == 8
-    assert found[cut("a1b0c1")] == 3
-    assert set(lattice.all_slices(MASKS, 1, 5)) == cuts("a0 a1 b0 c0 c1")
-    assert len(lattice.all_slices(MASKS, 3, 0)) == 6 + 12 + 8
-    assert lattice.all_slices(MASKS, 0, 0) == {}
-
-
 def test_algorithm_1_prunes_the_small():
     result = lattice.algorithm_1(list(NAMED), COUNT, always(""), 3, 2)
     assert result.generated == [cuts(SINGLES), cuts(PAIRS), cuts("a0b0c0 a0b0c1 a1b0c0 a1b0c1")]
@@ -89,20 +70,6 @@ def test_algorithm_1_prunes_subsets_of_the_significant_along_every_path():
         cuts("a1b0c0 a1b0c1"),
     ]
     assert result.significant == cuts("a0")
-
-
-def test_algorithm_1_asks_about_everything_visited_after_each_iteration():
-    asked = []
-
-    def significant(visited):
-        asked.append(dict(visited))
-        return cuts("b0") if len(asked) >= 2 else set()
-
-    result = lattice.algorithm_1(list(NAMED), COUNT, significant, 3, 2)
-    assert [len(generated) for generated in result.generated] == [6, 12]
-    assert set(asked[0]) == cuts(SINGLES)
-    assert set(asked[1]) == cuts(SINGLES) | (cuts(PAIRS) - cuts("a1b1 b1c0 b1c1"))
-    assert result.significant == cuts("b0")
 
 
 def priority(p, *, significant="", K=3, iterations=5, L=3, order=by_name):
@@ -155,15 +122,6 @@ def test_algorithm_2_leaves_out_what_became_significant():
     assert result.generated[2] == cuts("a0b1 a0c0 a0c1 b1c0 b1c1")
     assert result.estimates[2] == 3.75
     assert result.significant == cuts("b0")
-
-
-def test_algorithm_2_ends_when_nothing_is_left():
-    everything = priority({}, K=math.inf, iterations=9)
-    assert [len(generated) for generated in everything.generated] == [6, 12, 4]
-    assert [len(generated) for generated in priority({}, L=1).generated] == [6]
-    assert len(priority({}, K=math.inf, L=2, iterations=9).generated) == 2
-    assert len(priority({}, iterations=1).generated) == 1
-    assert priority({}, significant=SINGLES).generated == [cuts(SINGLES)]
 
 
 def test_topmost():
@@ -219,23 +177,6 @@ def test_strategies_agree_with_enumeration(table, min_size, L):
 
 
 # --- significance
-
-
-def test_hypergeometric_mid_p_by_hand():
-    # Two of five drawn, two errors: P(0) = .3, P(1) = .6, P(2) = .1.
-    assert significance.hypergeometric_mid_p(2, 2, 5, 2, "upper") == pytest.approx(0.05)
-    assert significance.hypergeometric_mid_p(2, 2, 5, 2, "lower") == pytest.approx(0.95)
-    assert significance.hypergeometric_mid_p(2, 2, 5, 2, "both") == pytest.approx(0.1)
-    assert significance.hypergeometric_mid_p(2, 1, 5, 2, "upper") == pytest.approx(0.4)
-    assert significance.hypergeometric_mid_p(2, 1, 5, 2, "both") == pytest.approx(0.8)
-
-
-def test_mcnemar_mid_p_by_hand():
-    # Four discordant examples: P(4) = 1/16, P(3) = 4/16, P(2) = 6/16.
-    assert significance.mcnemar_mid_p(4, 0, "upper") == pytest.approx(1 / 32)
-    assert significance.mcnemar_mid_p(0, 4, "lower") == pytest.approx(1 / 32)
-    assert significance.mcnemar_mid_p(3, 1, "both") == pytest.approx(6 / 16)
-    assert significance.mcnemar_mid_p(2, 2, "both") == pytest.approx(1)
 
 
 SIZES = {name: COUNT(frozenset([name])) for name in NAMED}

@@ -140,12 +140,6 @@ def test_options_that_contradict(options, words, commands):
         commands("run", "--budget", "20", *options)
 
 
-def test_a_folder_without_a_document(commands, tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="empty"):
-        commands("sample", "--budget", "20", of=str(tmp_path / "empty"))
-
-
 def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):
     from slicebeam.pipelines.attribution.asking import TerminalLabeler
     from slicebeam.pipelines.commands import attribute as module

@@ -109,17 +109,6 @@ def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(served, tmp_p
     assert told == [f"asking about 0 of {number} items ({number} already paid), for about 0.00 USD"]
 
 
-@pytest.mark.parametrize("words", [("No.", "Yes."), ("**no**", " YES! ")])
-def test_models_don_t_write_as_they_are_told(words, served, tmp_path):
-    people = population()
-    api = served(people, words)
-    with opened(tmp_path / "doc", people) as session:
-        finished = run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
-        truth = [YES if people.truth_of(item) else NO for item in session.state.rounds[0].asked]
-        assert session.store.codes(session.state.rounds[0].asked).tolist() == truth
-    assert isinstance(finished, Finished)
-
-
 def test_an_answer_that_can_t_be_read_is_unsure(served, tmp_path):
     people = population()
     with opened(tmp_path / "doc", people) as session:
@@ -163,14 +152,6 @@ def test_a_prompt_that_asks_nothing(prompt, words, served, tmp_path):
     assert not api.charged
 
 
-def test_a_file_that_is_missing(tmp_path):
-    with pytest.raises(InputError, match=r"llm\.yaml: no such file"):
-        model("llm.yaml", tmp_path)
-
-
-# A column.
-
-
 @pytest.mark.parametrize(("values", "positive", "first"), [
     (pa.array([1, 0, None]), (), [YES, NO, UNSURE]),
     (pa.array([1.0, 0.0, float("nan")]), (), [YES, NO, UNSURE]),
@@ -197,9 +178,6 @@ def test_a_column_that_holds_no_labels(column, positive, words, tmp_path):
     people = population(size=30, outside=90, columns={"source": pa.array(["movie"] * 120)})
     with pytest.raises(InputError, match=words), opened(tmp_path, people) as session:
         run_rounds(session, RecordedLabels(column, positive), budget=20, rounds=1)
-
-
-# A person.
 
 
 def person(keys):

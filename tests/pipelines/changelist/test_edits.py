@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist import edits as ed
 from slicebeam.pipelines.changelist.discovered import (
-    AllOfDefinition,
     AnyOfDefinition,
     Attribution,
     MembershipDefinition,
@@ -67,24 +66,9 @@ def test_rename_describe_annotate(document):
     assert document == before
 
 
-def test_remove_merge_split_add(document):
-    food, young, thirty = document.slices
-    removed = ed.removed(document, young.slice_id)
-    assert by_name(removed.document) == ["topic = food", "age in [24, 31)"]
-    both = made(document, "both", AnyOfDefinition(of=(food.definition, thirty.definition)))
-    merged = ed.merged(document, [thirty.slice_id, food.slice_id], both)
-    assert by_name(merged.document) == ["both", "age < 24"]
-    assert merged.edit.after == [{"slice_id": both.slice_id, "name": "both"}]
-    assert [one["position"] for one in merged.edit.before] == [0, 2]
+def test_a_definition_is_added_once(document):
     women = predicate("sex", "==", "Female")
-    parts = [
-        made(document, "a", AllOfDefinition(of=(young.definition, women))),
-        made(document, "b", AllOfDefinition(of=(young.definition, NotDefinition(of=women)))),
-    ]
-    split = ed.split(document, young.slice_id, parts)
-    assert by_name(split.document) == ["topic = food", "a", "b", "age in [24, 31)"]
     added = ed.added(document, made(document, "new", women), "by hand")
-    assert by_name(added.document)[-1] == "new"
     assert (added.edit.op, added.edit.before, added.edit.note) == ("add_slice", None, "by hand")
     with pytest.raises(InputError, match="'new', has the same definition"):
         ed.added(added.document, made(document, "other", women))
@@ -111,31 +95,6 @@ def test_findings_go_with_their_slice_and_come_back(document):
     for _ in range(2):
         both = journal(both, ed.undone(both))
     assert (both.findings, both.finding_models) == (document.findings, document.finding_models)
-
-
-def test_undo_in_order(document):
-    slice_id = document.slices[0].slice_id
-    one = ed.renamed(document, slice_id, "A")
-    two = ed.renamed(one.document, slice_id, "B")
-    now = journal(document, one, two)
-    back = ed.undone(now)
-    assert back.edit.after == {"undone": 2}
-    assert by_name(back.document)[0] == "A"
-    now = journal(now, back)
-    # Something new after an undo is undone before what is older.
-    three = ed.removed(now, slice_id)
-    now = journal(now, three)
-    assert ed.last_not_undone(now.edits) == 4
-    for number, name in ((4, "A"), (1, "topic = food")):
-        back = ed.undone(now)
-        assert back.edit.after == {"undone": number}
-        now = journal(now, back)
-        assert by_name(now)[0] == name
-    assert now.slices == document.slices
-    ops = ["rename", "rename", "undo", "remove_slice", "undo", "undo"]
-    assert [edit.op for edit in now.edits] == ops
-    with pytest.raises(InputError, match="nothing to undo"):
-        ed.undone(now)
 
 
 def test_attribution_is_undone_too(document):

@@ -11,7 +11,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.changelist import revisions as rev
-from slicebeam.pipelines.changelist.edits import annotated, described, renamed
+from slicebeam.pipelines.changelist.edits import annotated
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
@@ -265,13 +265,3 @@ def test_object_storage(bucket, original, monkeypatch):
     assert rev._created(target, content)
     assert not rev._created(target, content + b" ")
     assert target.read_bytes() == content
-
-
-def test_other_edits_are_kept_too(first):
-    base = read_search(first, "--changelist")
-    slice_id = base.slices[0].slice_id
-    changed, one = renamed(base, slice_id, "Hungry")
-    changed, two = described(changed, slice_id, "what they eat")
-    document, _ = rev.publish_revision(first, base, changed, (one, two))
-    assert [edit.op for edit in document.edits] == ["rename", "describe"]
-    assert (document.slices[0].name, document.slices[0].description) == ("Hungry", "what they eat")

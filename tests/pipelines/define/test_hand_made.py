@@ -10,6 +10,7 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import latest
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.page.overview import shown_slices
+from tests.running import refused
 
 
 @pytest.mark.parametrize("edited", ["define", "merge", "split"])
@@ -53,3 +54,18 @@ def test_a_hand_made_slice_is_not_significant(edited, tmp_path, capsys):
     again = read_search(f"{tmp_path}/again/changelist.json", "--changelist")
     tested = {one.slice_id: one.changes[0] for one in again.slices}
     assert tested[new[0].slice_id].significant
+
+
+@pytest.mark.parametrize(("value", "hint"), [
+    ("Roma", "; did you mean 'city = Rome'?"),
+    ("Zürich", ""),
+    ("rome", "; did you mean 'city = Rome'?"),
+])  # fmt: skip
+def test_the_nearest_value_is_named(value, hint, tmp_path, capsys):
+    cities = {"city": ["Rome", "Oslo"] * 50, "y": "a", "p": ["a", "b"] * 50}
+    pd.DataFrame(cities).to_csv(tmp_path / "t.csv", index=False)
+    search = ["search", f"--data={tmp_path}/t.csv", "--label=y", "--prediction=p"]
+    assert run([*search, "--features=city", f"--output={tmp_path}/out", "--quiet"]) == 0
+    define = ["define", f"--changelist={tmp_path}/out", "--name=x", f"--where=city = {value}"]
+    message = refused([*define, "--quiet"], capsys, folder=tmp_path)
+    assert message == f"slice 'x' would have no examples; change its definition{hint}"

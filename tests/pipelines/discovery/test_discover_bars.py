@@ -38,11 +38,11 @@ def test_planted_slices_are_found(loss_weight, least):
     assert np.count_nonzero(shares < 0.02) <= stats.binom.ppf(0.995, shares.size, 0.05)
 
 
-@pytest.mark.parametrize("loss_weight", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("loss_weight", [0.0, 10.0])
 def test_nothing_is_found_where_losses_are_permuted(loss_weight):
-    """At most 5 of 50 data sets: level-wise correction at 0.05 expects 2.5 of them."""
+    """Of 30 data sets level-wise correction at 0.05 expects 1.5, and hardly ever 6."""
     false = 0
-    for seed in range(50):
+    for seed in range(30):
         table = planted_table(1500, dimensions=12, planted=6, size=60, background=8, seed=seed)
         order = pa.array(np.random.default_rng(seed).permutation(table.num_rows))
         for name in ("loss_old", "loss_new"):

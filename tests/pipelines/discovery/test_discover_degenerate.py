@@ -1,26 +1,21 @@
 """Odd data that a discovery may be given: what it finds is what a direct computation finds."""
 
 import json
-import threading
-from collections import Counter
-from contextlib import contextmanager
-from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
-from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms.http import calls as http_calls
-from tests.discover_runs import discover, embeddings, examples, read_discovery, written
+from tests.conftest import slow
+from tests.discover_runs import discover, embeddings, examples, written
 from tests.running import refused
+from tests.transforms.encoders import test_endpoint
 
+# An endpoint of embeddings.
+server = test_endpoint.server
 ROWS = 120
 TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
@@ -90,10 +85,9 @@ GROUPS = np.arange(ROWS) % 3
 @pytest.mark.parametrize(("kind", "expected"), [
     # As many components as are asked for, but only so many places to be.
     ([[float(group), 1.0] for group in GROUPS], 3),
-    pytest.param([[float(group)] for group in GROUPS], 3, marks=pytest.mark.slow),
-    pytest.param([[0.0] * 4] * ROWS, 1, marks=pytest.mark.slow),
+    slow([[float(group)] for group in GROUPS], 3),
     ([[1.0, -2.0, 3.0]] * ROWS, 1),
-], ids=["three points", "one dimension", "zero", "one point"])  # fmt: skip
+], ids=["three points", "one dimension", "one point"])  # fmt: skip
 def test_fewer_points_than_components(kind, expected, tmp_path):
     found = found_in(tmp_path, with_columns(z=vectors(kind)))
     assert groups(found) == [tuple(range(group, ROWS, expected)) for group in range(expected)]
@@ -116,20 +110,6 @@ def test_large_vectors_fall_into_the_same_groups(dimensions, scale, tmp_path, re
     many = found_in(tmp_path, with_columns(z=vectors(SCALED * scale)), dimensions=dimensions)
     assert groups(many) == groups(one)
     assert not [each for each in recwarn if issubclass(each.category, RuntimeWarning)]
-
-
-@pytest.mark.parametrize("kinds", [
-    (pa.list_(pa.float16()), pa.list_(pa.int64())),
-    pytest.param((pa.large_list(pa.float64()), pa.list_(pa.float32(), 4), pa.list_(pa.uint8())), marks=pytest.mark.slow),
-], ids=["lists", "other lists"])  # fmt: skip
-@pytest.mark.slow
-def test_numbers_of_any_type(kinds, tmp_path):
-    z = np.round(np.abs(SCALED)) + 0.0
-    expected = groups(found_in(tmp_path, with_columns(z=vectors(z))))
-    for kind in kinds:
-        own = kind.value_type.to_pandas_dtype()
-        found = found_in(tmp_path, with_columns(z=pa.array(list(z.astype(own)), kind)))
-        assert groups(found) == expected
 
 
 @pytest.mark.parametrize("n", [2, 5])
@@ -192,28 +172,6 @@ def test_models_that_are_always_right(tmp_path):
 
 
 @pytest.mark.slow
-def test_losses_that_weigh_much_or_are_all_the_same(tmp_path):
-    same = with_columns(loss_new=[0.25] * ROWS, loss_old=[0.75] * ROWS)
-    for weight, table in ((1000.0, TABLE), (1.0, same)):
-        found = found_in(tmp_path, table, loss_weight=weight)
-        assert set(found.membership["split"]) == {"discovery", "evaluation"}
-
-
-@pytest.mark.slow
-def test_ids_that_are_repeated(tmp_path):
-    """They are discovered all the same, and what has one id is of one part."""
-    ids = np.arange(ROWS) // 3
-    table = with_columns(id=ids)
-    found = found_in(tmp_path, table, example_id="id")
-    assert found.membership["id"].tolist() == ids.tolist()
-    found = found_in(tmp_path, table, example_id="id", loss_weight=1.0)
-    assert found.membership.groupby("id")["split"].nunique().eq(1).all()
-    assert found.membership["split"].nunique() == 2
-    coded = with_columns(id=pa.array([f"x{one}" for one in ids]).dictionary_encode())
-    assert found_in(tmp_path, coded, example_id="id").membership["id"].iloc[5] == "x1"
-
-
-@pytest.mark.slow
 def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
     own = {name: ["a", "b"] * 60 for name in ("slice", "slice_id", "row", "split", "log odds")}
     table = with_columns(**own, **{"cluster@7": ["x"] * ROWS})
@@ -224,42 +182,6 @@ def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
     assert plain.loc["slice = a", "n"] == 60
     mean = table["loss_new"].to_numpy()[1::2].mean()
     assert plain.loc["slice_id = b", "value"] == pytest.approx(mean, rel=1e-12)
-
-
-ODD = "\x1b[31mred\x1b[0m\nevil \x07 \u202eabc"
-
-
-@pytest.mark.slow
-def test_texts_that_are_hard_to_print(tmp_path, capsys):
-    """Control characters and directions of writing reach no terminal."""
-    kinds = [f"{ODD} bad", "good 😀 مرحبا stuff"]
-    loss = np.where(np.arange(ROWS) % 2, 0.9, 0.1) + 0.001 * np.arange(ROWS)
-    table = with_columns(text=kinds * 60, loss_new=loss, source=[ODD, "b"] * 60)
-    data = written(tmp_path / "e.parquet", table)
-    arguments = ["discover", "--data", data, "--text", "text", "--components", "2"]
-    arguments += ["--loss", "loss_new", "--baseline-loss", "loss_old", "--features", "source"]
-    arguments += ["--output", str(tmp_path / "out")]
-    explain = ["--explain", "cluster@2 = 0"]
-    for flags in ([*explain, "--log-format", "json"], ["--json"]):
-        assert run([*arguments, *flags]) == 0
-        printed = capsys.readouterr()
-        for text in (printed.out, printed.err):
-            assert not any(sign in text for sign in "\x1b\x07\u202e")
-        if flags == ["--json"]:
-            json.loads(printed.out)
-        if "--log-format" in flags:
-            assert all(json.loads(line)["event"] for line in printed.err.splitlines())
-    assert run([*arguments, "--quiet", "--fail-on", "worse"]) == 1
-    printed = capsys.readouterr()
-    assert printed.err.startswith("slicebeam: FAIL: ")
-    assert not any(sign in printed.out + printed.err for sign in "\x1b\x07\u202e")
-    found = read_discovery(tmp_path / "out")
-    # The document has them as they are.
-    shown = {one["display"]["text"] for one in found.document["slices"][0]["found"]["examples"]}
-    assert shown <= set(kinds)
-    of = found.membership["slice_id"].astype(str).to_numpy()
-    assert len(set(of[::2])) == len(set(of[1::2])) == 1
-    assert of[0] != of[1]
 
 
 @pytest.mark.parametrize("text", [
@@ -290,35 +212,6 @@ def test_text_of_any_type(kind, tmp_path):
     column = plain.dictionary_encode().cast(kind) if "dict" in str(kind) else plain.cast(kind)
     found = found_in(tmp_path, with_columns(text=column), embedding=None, text="text")
     assert groups(found) == [tuple(range(group, ROWS, 3)) for group in range(3)]
-
-
-@pytest.mark.slow
-def test_from_python(tmp_path):
-    whole = discover(tmp_path / "out", data=(written(tmp_path / "e.parquet", TABLE),), **OPTIONS)
-    options = {name: value for name, value in OPTIONS.items() if name != "components"}
-    for data, components in ((TABLE.to_pandas(), 5), ([str(tmp_path / "e.parquet")], np.int64(5))):
-        report = api.discover(data, components=components, output=None, **options)
-        assert report.path is None
-        pd.testing.assert_frame_equal(report.slices.to_pandas(), whole.table)
-    told = api.discover(TABLE, components=[5, 2, 2], **options).changelist.discovery
-    assert [one.components for one in told.resolutions] == [2, 5]
-
-
-@pytest.mark.slow
-def test_what_a_run_file_and_a_document_repeat(tmp_path):
-    data = written(tmp_path / "e.parquet", TABLE)
-    options = {**OPTIONS, "components": (3, 5), "example_id": "id"}
-    first = discover(tmp_path / "out", data=(data,), **options)
-    again = str(tmp_path / "again")
-    told = {"command": "discover", "data": [data], "output": again, **options}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**told, "components": "3,5"}))
-    assert run(["run", str(tmp_path / "run.yaml"), "--quiet"]) == 0
-    assert read_discovery(tmp_path / "again").timeless() == first.timeless()
-    document = str(tmp_path / "out" / "changelist.json")
-    assert run(["run", document, "--output", again, "--quiet"]) == 0
-    repeated = read_discovery(tmp_path / "again")
-    assert repeated.timeless() == first.timeless()
-    assert repeated.slices_bytes == first.slices_bytes
 
 
 @pytest.mark.slow
@@ -365,73 +258,26 @@ def test_a_search_of_a_column_that_is_called_like_components(tmp_path):
     assert defined["size"]["n"] == members.sum()
 
 
-@contextmanager
-def serving(calls, status):
-    """An endpoint that answers so many calls, and the others with a status."""
-    told = SimpleNamespace(calls=calls, status=status, answered=Counter())
-    changing = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-        def do_POST(self):
-            texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-            with changing:
-                told.calls -= 1
-                fails = told.calls < 0
-                if not fails:
-                    told.answered.update(texts)
-            vectors = [[each / 8 for each in sha256(text.encode()).digest()[:5]] for text in texts]
-            data = [{"index": at, "embedding": each} for at, each in enumerate(vectors)]
-            # As endpoints do that say which key they refuse.
-            error = {"error": f"no more for {self.headers['Authorization']}"}
-            content = json.dumps(error if fails else {"data": data}).encode()
-            self.send_response(told.status if fails else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        told.url = f"http://127.0.0.1:{server.server_port}/v1"
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield told
-        server.shutdown()
-
-
-@pytest.mark.parametrize(("status", "code", "resume"), [
-    (500, 3, False),
-    *(pytest.param(*each, marks=pytest.mark.slow) for each in ((401, 2, False), (401, 2, True), (500, 3, True))),
-])  # fmt: skip
-def test_an_endpoint_that_fails_half_way(status, code, resume, tmp_path, monkeypatch, capsys):
-    """Begun again, no text is asked twice, and the key is told nowhere."""
-    key = "sk-a-very-secret-key"
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
-    rows = 300
-    texts = [f"text {row}" for row in range(rows)]
-    table = pa.table({"text": texts, "loss": np.random.default_rng(0).random(rows)})
+@pytest.mark.parametrize(("status", "code", "resume"), [(500, 3, False), slow(401, 2, False), slow(500, 3, True)])  # fmt: skip
+def test_an_endpoint_that_fails_half_way(server, status, code, resume, tmp_path, capsys):
+    """Begun again, no text is asked twice; what is kept is said."""
+    texts = [f"text {row}" for row in range(300)]
+    table = pa.table({"text": texts, "loss": np.random.default_rng(0).random(300)})
     data = written(tmp_path / "e.parquet", table)
-    with serving(2, status) as server:
-        arguments = ["discover", "--data", data, "--text", "text", "--loss", "loss"]
-        arguments += ["--encoder", f"openai:{server.url}", "--components", "3"]
-        arguments += ["--chunk-rows", "100", "--output", str(tmp_path / "out")]
-        said = refused([*arguments, "--quiet"], capsys, folder=tmp_path, code=code)
-        assert said.startswith(f"--encoder openai:{server.url}: ")
-        assert f'HTTP {status}: {{"error": "no more for Bearer ***"}}' in said
-        if code == 3:
-            assert "finished embeddings are kept" in said
-            assert said.endswith(
-                "finished work is in DIR/out/_work; continue with the same command and --resume"
-            )
-        before = sum(server.answered.values())
-        assert 0 < before < rows
-        server.calls = 10**6
-        assert run([*arguments, *(["--resume"] if resume else [])]) == 0
-        # Phrases are embedded too.
-        assert set(table["text"].to_pylist()) <= set(server.answered)
-        assert set(server.answered.values()) == {1}
-    printed = capsys.readouterr()
-    assert key not in said + printed.out + printed.err
-    for path in tmp_path.rglob("*"):
-        assert path.is_dir() or key.encode() not in path.read_bytes()
+    server.rule = lambda _: None if sum(server.answered.values()) < 128 else (status, {}, "no more")
+    arguments = ["discover", "--data", data, "--text", "text", "--loss", "loss"]
+    arguments += ["--encoder", f"openai:{server.url}", "--components", "3"]
+    arguments += ["--chunk-rows", "100", "--output", str(tmp_path / "out")]
+    said = refused([*arguments, "--quiet"], capsys, folder=tmp_path, code=code)
+    assert said.startswith(f"--encoder openai:{server.url}: ")
+    assert f"HTTP {status}: no more" in said
+    if code == 3:
+        assert "finished embeddings are kept" in said
+        work = "finished work is in DIR/out/_work; continue with the same command and --resume"
+        assert said.endswith(work)
+    assert 0 < sum(server.answered.values()) < 300
+    server.rule = lambda _: None
+    assert run([*arguments, *(["--resume"] if resume else [])]) == 0
+    # Phrases are embedded too.
+    assert set(texts) <= set(server.answered)
+    assert set(server.answered.values()) == {1}

@@ -39,20 +39,3 @@ def test_as_on_a_disk(bucket, tmp_path):
     checked = json.loads(bucket.read("checked/changelist.json"))
     sizes = {one["slice_id"]: one["size"]["n"] for one in checked["slices"]}
     assert sizes == {one["slice_id"]: one["size"]["n"] for one in revised["slices"]}
-
-
-@pytest.mark.slow
-@google_first
-def test_work_folder_in_a_bucket(bucket, tmp_path):
-    """What is unfinished may be there too; a run with workers reads it from there."""
-    local = planted_file(tmp_path / "data.parquet", row_groups=2)
-    options = {**COLUMNS, "components": (8,), "chunk_rows": 250}
-    alone = discovery(tmp_path / "alone", data=(local,), **options)
-    for engine in ("direct", "direct_multi"):
-        output = tmp_path / engine
-        how = {"work_dir": f"{bucket.uri}/work", "runner_config": engine}
-        found = discovery(output, data=(local,), **how, **options)
-        assert found.slices_bytes == alone.slices_bytes
-        mixture = (tmp_path / "alone" / "mixture.npz").read_bytes()
-        assert (output / "mixture.npz").read_bytes() == mixture
-        assert bucket.keys() == []

@@ -5,12 +5,9 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.errors import InputError
-from tests.discover_runs import discover, embeddings, examples, written
-from tests.oracles import discover_oracle as oracle
+from tests.discover_runs import discover, examples, written
 
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
-CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
 TOLD = {"embedding": "z", "components": (5,), "loss_weight": 1.0, "seed": 4}
 
 
@@ -40,41 +37,6 @@ def table():
 @pytest.fixture(scope="module")
 def found(table, tmp_path_factory):
     return ran(tmp_path_factory.mktemp("split"), "out", table, features=("source",))
-
-
-def test_what_shaped_the_mixture_is_not_counted_or_shown(table, found):
-    told, split = found.document["discovery"], split_of(found)
-    ids = table.column("id").to_pylist()
-    evaluated = (split[ids] == "evaluation").to_numpy()
-    assert told["discovery_share"] == 0.7
-    assert told["discovery_examples"] == (~evaluated).sum()
-    assert told["evaluation_examples"] == evaluated.sum() == found.document["dataset"]["n"]
-    frame = table.to_pandas()
-    names = dict(zip(found.table["slice_id"], found.table["slice"], strict=True))
-    membership = found.membership.set_index("id").loc[ids]
-    frame["slice_id"] = membership["slice_id"].to_numpy()
-    counted = dict(zip(found.table["slice"], found.table["n"], strict=True))
-    for name, n in counted.items():
-        if name.startswith("cluster"):
-            held = frame["slice_id"].map(names) == name
-        else:
-            held = frame["source"] == name.split(" = ")[1]
-        assert n == (held & evaluated).sum()
-    assert counted.keys() >= {"source = web", "source = mail"}
-    means = frame[evaluated][["loss_new", "loss_old"]].mean()
-    (overall,) = found.document["global"]
-    assert overall["n"] == evaluated.sum()
-    assert overall["after"]["value"] == pytest.approx(means["loss_new"], rel=1e-9)
-    assert overall["before"]["value"] == pytest.approx(means["loss_old"], rel=1e-9)
-    shown = [one for each in found.document["slices"] for one in each["found"]["examples"]]
-    assert len(shown) > 20
-    for one in shown:
-        assert evaluated[one["row"]]
-        assert ids[one["row"]] == one["id"]
-    for each in found.document["slices"]:
-        changes = each["found"]
-        n = changes["improved"] + changes["degraded"] + changes["tied"]
-        assert n == each["size"]["n"] == counted[each["name"]]
 
 
 def test_split_is_a_hash_of_the_id(table, found, tmp_path):
@@ -155,49 +117,3 @@ def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
     means = "cluster@5/loss_means0"
     assert not np.array_equal(shaped.mixture[means], found.mixture[means])
-
-
-def test_members_are_told_from_embeddings_alone(tmp_path):
-    table = examples(5, n=500, apart=0.7)
-    found = ran(tmp_path, "out", table, **CLASSES, loss_weight=10.0)
-    arrays = found.mixture
-    z = oracle.coordinates(embeddings(table), arrays)
-    mixture = oracle.published_mixture(arrays, "cluster@5")
-    joint = oracle.log_joint(mixture, z)
-    # With the losses, many examples would be of another component.
-    frame = table.to_pandas()
-    told = [(frame[name] != frame["label"]).to_numpy(float) for name in ("new", "old")]
-    mixture.heads = [arrays[f"cluster@5/shares{number}"] for number in range(2)]
-    with_losses = oracle.log_joint(mixture, z, told, 10.0)
-    assert (joint.argmax(axis=1) != with_losses.argmax(axis=1)).mean() > 0.2
-    counts = found.table.set_index("slice")["n"]
-    evaluated = (split_of(found)[table.column("id").to_pylist()] == "evaluation").to_numpy()
-    own = np.bincount(joint.argmax(axis=1)[evaluated], minlength=5)
-    assert counts.to_dict() == {f"cluster@5 = {j}": n for j, n in enumerate(own) if n >= 20}
-    of_slice = found.membership.groupby("slice_id", observed=True).size()
-    assert sorted(of_slice) == sorted(np.bincount(joint.argmax(axis=1)))
-
-
-def test_on_noise_nothing_is_found(tmp_path):
-    """Losses that have nothing to do with embeddings: with γ = 10 half of the slices would be found
-    on the examples that shaped them.
-    """
-    rng = np.random.default_rng(0)
-    n = 1500
-    columns = {"id": np.arange(n), "z": pa.array(list(rng.standard_normal((n, 4))))}
-    columns |= {loss: rng.integers(2, size=n).astype(float) for loss in ("loss_new", "loss_old")}
-    table = pa.table(columns)
-    found = ran(tmp_path, "out", table, loss_weight=10.0, components=(8,), discovery_share=0.5)
-    assert found.document["testing"]["significant"] == 0
-    (resolution,) = found.document["discovery"]["resolutions"]
-    assert resolution["r2"] < 5 * resolution["r2_expected"]
-    shares = found.mixture["cluster@8/shares0"][:, 0] - found.mixture["cluster@8/shares1"][:, 0]
-    assert np.abs(shares).max() > 0.5
-
-
-@pytest.mark.parametrize(
-    ("share", "words"), [(1e-9, "raise --discovery-share"), (1 - 1e-9, "lower --discovery-share")]
-)
-def test_an_empty_part_is_refused(table, tmp_path, share, words):
-    with pytest.raises(InputError, match=words):
-        ran(tmp_path, "out", table, discovery_share=share)

@@ -7,12 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.discovery.model import DiscoveryModel
 from tests.discover_runs import embeddings, examples
 from tests.running import own_file, refused
 
@@ -82,35 +80,6 @@ def test_mixtures_that_are_not_those_of_the_document(change, message, found, fai
     said = fails("check", "--data", found / "e.parquet", "--output", found / "new")
     assert said.startswith("DIR/out/mixture.")
     assert message in said
-
-
-def test_mixtures_of_another_discovery(found, fails):
-    options = {"embedding": "z", "components": 4, "output": found / "other", **LOSSES}
-    discover(str(found / "e.parquet"), **options)
-    own_file(found / "out", "mixture.npz").unlink()
-    shutil.copy(found / "other" / "mixture.npz", found / "out" / "mixture.npz")
-    said = fails("check", "--data", found / "e.parquet", "--output", found / "new")
-    other = "belongs to another run than the ChangeList next to it; keep the two together"
-    assert said == f"DIR/out/mixture.npz {other}"
-
-
-def test_mixtures_of_which_bytes_changed(found):
-    """Every change of a byte is noticed, unless it changes no parameter."""
-    path = found / "out" / "mixture.npz"
-    content = path.read_bytes()
-    document = json.loads((found / "out" / "changelist.json").read_text())
-    fingerprint = document["discovery"]["mixture_fingerprint"]
-    rng = np.random.default_rng(1)
-    noticed = 0
-    for at in rng.integers(len(content), size=300):
-        other = bytes([content[at] ^ rng.integers(1, 256)])
-        path.write_bytes(content[:at] + other + content[at + 1 :])
-        try:
-            assert DiscoveryModel.read(path, fingerprint).fingerprint == fingerprint
-        except InputError as error:
-            assert "mixture.npz is" in str(error)  # noqa: PT017  (most, but not all, raise)
-            noticed += 1
-    assert noticed > 150
 
 
 NEW = {
@@ -200,38 +169,6 @@ def test_edits_and_definitions(found, fails):
     assert fails("define", "--name", "x", "--ids", found / "ids.csv", *flags) == unique
     said = fails("attribute sample", "--slice", name, "--text", "x", "--budget", 20, *flags)
     assert said == unique
-
-
-def test_a_folder_without_a_document(tmp_path, capsys):
-    for folder, message in {
-        "": "--changelist DIR: there is no changelist.json in this folder",
-        "no": "--changelist DIR/no: no such file",
-    }.items():
-        for command in (
-            ["define", "--name", "x", "--where", "a = 1"],
-            ["edit", "rename", "--slice", "x", "--name", "y"],
-            ["edit", "log"],
-            ["attribute", "sample", "--slice", "x", "--text", "y", "--budget", "20"],
-        ):
-            where = ["--changelist", str(tmp_path / folder)]
-            assert refused([*command, *where], capsys, folder=tmp_path) == message
-
-
-def test_run_files(found, capsys):
-    good = {"command": "discover", "data": [str(found / "e.parquet")], "embedding": "z", **LOSSES}
-    good |= {"output": str(found / "new")}
-    for key, value, message in (
-        ("components", 3.5, "DIR/run.yaml, components: 3.5 is not a whole number"),
-        ("components", True, "DIR/run.yaml, components: True is not a whole number"),
-        ("components", None, "DIR/run.yaml, components: the key has no value; give one or leave the key"),
-        ("componnts", 3, "DIR/run.yaml: unknown key 'componnts'; did you mean 'components'?"),
-        ("loss_weight", "x", "--loss-weight 'x': it must be a valid number"),
-        ("since", "x", "--since is for a search, not for discovery; leave it out"),
-        ("domains", "x", "--domains is for a search, not for discovery; leave it out"),
-    ):  # fmt: skip
-        (found / "run.yaml").write_text(yaml.safe_dump({**good, key: value}))
-        said = refused(["run", str(found / "run.yaml")], capsys, folder=found)
-        assert said.startswith(message)
 
 
 @pytest.mark.parametrize(("options", "message"), [

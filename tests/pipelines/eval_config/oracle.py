@@ -1,10 +1,12 @@
-"""Every number of TFMA's own evaluator, against those of a check by the same EvalConfig."""
+"""TFMA's own evaluator and a check by the same EvalConfig on the same examples: every number."""
 
+import json
 import math
 from typing import NamedTuple
+from unittest import mock
 
+from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.eval_config.plan import eval_plan
-from tests.pipelines.eval_config.tfma_runs import key_of, ours, tfma_results
 
 # TFMA sums in 10,000 thresholds, which tie scores that are nearer than this.
 OF_BUCKETS = 1e-3
@@ -13,20 +15,61 @@ SIDES = ("after", "before", "delta")
 
 
 class Number(NamedTuple):
-    """Which number of a slice.
-
-    Attributes
-    ----------
-    side : of the model, of the baseline, or their difference
-    output : of the model
-    of : class, rank or average, as TFMA names it
-    name : of the metric, with what it has many of
-    """
+    """Which number of a slice; ``of`` is the class, rank or average, as TFMA names it."""
 
     side: str
     output: str
     of: str
     name: str
+
+
+def tfma_results(frame, config, folder):
+    """Run TFMA's evaluator; return its results by model, of a single one under "".
+
+    Beside them are what it validates, and the configuration.
+    """
+    import tensorflow_model_analysis as tfma
+    from google.protobuf import text_format
+    from tensorflow_model_analysis.api import model_eval_lib
+    from tensorflow_model_analysis.proto import config_pb2
+    from tensorflow_model_analysis.utils import config_util
+
+    message = text_format.Parse(config, config_pb2.EvalConfig())
+    output = str(folder / "tfma")
+    models = [spec.name for spec in message.model_specs]
+
+    def with_baseline(given, *_, **__):
+        # As TFX's Evaluator has it, where there is an old model.
+        return config_util.update_eval_config_with_defaults(given, has_baseline=len(models) > 1)
+
+    with mock.patch.object(model_eval_lib, "_update_eval_config_with_defaults", with_baseline):
+        tfma.analyze_raw_data(frame, message, output_path=output)
+    results = {
+        model: tfma.load_eval_result(output, model_name=model or None)
+        for model in (models if len(models) > 1 else [""])
+    }
+    return results, tfma.load_validation_result(output), message
+
+
+def key_of(one):
+    """Return TFMA's key of a slice of our document."""
+    conditions = one["definition"]["predicate"]["all"]
+    return tuple(sorted((each["field"], each["value"]) for each in conditions))
+
+
+def ours(frame, config, folder, *options):
+    """Return the exit code and the document of a check."""
+    folder.mkdir(exist_ok=True)
+    frame.to_parquet(folder / "e.parquet")
+    (folder / "eval.pbtxt").write_text(config)
+    out = folder / "out"
+    code = run(
+        [
+            *("check", "--data", str(folder / "e.parquet"), "--eval-config"),
+            *(str(folder / "eval.pbtxt"), "--output", str(out), "--quiet", *options),
+        ]
+    )
+    return code, json.loads((out / "changelist.json").read_text()) if code in (0, 1) else {}
 
 
 def their_numbers(frame, config, folder):
@@ -137,7 +180,12 @@ def our_numbers(document, config, folder):
 def compare_all(frame, config, folder, *options):
     """Hold every number of TFMA against ours, and return how many there were and our document."""
     theirs, _, _ = their_numbers(frame, config, folder)
-    code, document = ours(frame, config, folder / "ours", "--replicates=2", *options)
+    path = folder / "of_plan.pbtxt"
+    path.write_text(config)
+    # Only what TFMA computes is resampled here.
+    if eval_plan(str(path), has_baseline="is_baseline" in config).found:
+        options = (*options, "--replicates=2")
+    code, document = ours(frame, config, folder / "ours", *options)
     assert code in (0, 1)
     own = our_numbers(document, config, folder)
     assert own.keys() == theirs.keys()

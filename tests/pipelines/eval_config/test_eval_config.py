@@ -16,7 +16,7 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.eval_config.native_metrics import NATIVE
 from slicebeam.pipelines.eval_config.plan import eval_plan
 from tests.conftest import ADULT
-from tests.pipelines.eval_config.tfma_runs import ours
+from tests.pipelines.eval_config.oracle import ours
 
 # tensorflow/model-analysis, docs/get_started.md, "Model Validation"; label and weight are Adult's.
 GET_STARTED = """

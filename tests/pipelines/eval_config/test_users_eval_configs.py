@@ -1,12 +1,21 @@
 """EvalConfigs as users of TFMA have them: every number equals that of TFMA's evaluator."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from tests.pipelines.eval_config.oracle import compare_all, our_numbers, their_numbers
-from tests.pipelines.eval_config.test_against_tfma import ONE_MODEL, TWO_MODELS, adult, prices
-from tests.pipelines.eval_config.tfma_runs import ours
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.config.check import check_config
+from tests.pipelines.eval_config.oracle import compare_all, key_of, our_numbers, ours, their_numbers
+from tests.pipelines.eval_config.test_against_tfma import (
+    ONE_MODEL,
+    TWO_MODELS,
+    adult,
+    digits,
+    prices,
+)
 
 pytestmark = pytest.mark.tfma
 BY_SEX = 'slicing_specs {} slicing_specs { feature_keys: "sex" }'
@@ -39,6 +48,13 @@ def two_heads():
     return frame.drop(columns="age")
 
 
+def tagged():
+    """An example with several values is in several slices."""
+    tags = [["a"], ["a", "b"], ["b", "c"], [], ["c"]]
+    frame = adult()[["label", "score", "sex"]]
+    return frame.assign(tag=[tags[at % 5] for at in range(len(frame))])
+
+
 def specs(*names, more=""):
     listed = " ".join(
         f'metrics {{ class_name: "{name.partition("|")[0]}" '
@@ -49,19 +65,68 @@ def specs(*names, more=""):
     return f"metrics_specs {{ {listed} {more} }}"
 
 
+BINARY = ("BinaryAccuracy", "Precision", "Recall", "Specificity", "FallOut", "MissRate", "F1Score")
+BINARY += ("BalancedAccuracy", "MatthewsCorrelationCoefficient", "BinaryCrossentropy")
+BINARY += ("MeanSquaredError", "MeanAbsoluteError")
+SLICES = """slicing_specs {} slicing_specs { feature_keys: "race" }
+slicing_specs { feature_keys: "sex" feature_keys: "relationship" }
+slicing_specs { feature_keys: "sex" feature_values { key: "age" value: "30" } }"""
 CONFIGS = {
-    "binary, as in the guide": (
+    "every binary metric, and what the guide has": (
         adult,
         ONE_MODEL
         + specs(
-            *("ExampleCount", "BinaryAccuracy", "BinaryCrossentropy", "AUC", "Precision", "Recall"),
-            *("MeanLabel", "MeanPrediction", "Calibration", 'AUC|"curve": "PR", "name": "auc_pr"'),
+            *("ExampleCount", *BINARY, "AUC", "MeanLabel", "MeanPrediction", "Calibration"),
+            *('AUC|"curve": "PR", "name": "auc_pr"',),
             'ConfusionMatrixAtThresholds|"thresholds": [0.3, 0.5, 0.8]',
         )
-        + BY_SEX
-        + 'slicing_specs { feature_keys: ["race", "sex"] }',
+        + SLICES,
         (),
-        150,
+        300,
+    ),
+    "every binary metric of two weighted models": (
+        adult,
+        TWO_MODELS.replace("prediction_key", 'example_weight_key: "weight" prediction_key')
+        + specs(*BINARY)
+        + SLICES,
+        (),
+        400,
+    ),
+    "another threshold": (
+        adult,
+        ONE_MODEL
+        + specs(
+            *('BinaryAccuracy|"threshold": 0.3', 'Precision|{"thresholds": [0.3]}'),
+            'Recall|"thresholds": 0.3',
+        )
+        + SLICES,
+        (),
+        50,
+    ),
+    "several values of an example": (
+        tagged,
+        ONE_MODEL
+        + specs("BinaryAccuracy")
+        + 'slicing_specs {} slicing_specs { feature_keys: ["tag", "sex"] }',
+        (),
+        7,
+    ),
+    "classes": (
+        digits,
+        'model_specs { label_key: "label" prediction_key: "class" }'
+        + specs("Accuracy")
+        + 'slicing_specs {} slicing_specs { feature_keys: ["pen", "page"] }',
+        (),
+        9,
+    ),
+    "numbers of two models": (
+        prices,
+        """model_specs { name: "new" label_key: "label" prediction_key: "price" }
+        model_specs { name: "old" label_key: "label" prediction_key: "price_old" is_baseline: true }"""
+        + specs("MeanSquaredError", "MeanAbsoluteError")
+        + 'slicing_specs {} slicing_specs { feature_keys: "town" }',
+        (),
+        24,
     ),
     "weighted, two models, a loss of Keras and one of their own": (
         adult,
@@ -245,3 +310,67 @@ def test_each_output_is_as_a_model_of_its_own(tmp_path):
     failures = document["validation"]["failures"]
     assert {(one["slice"], one["metric"].partition("/")[0]) for one in failures} == failed
     assert code == (1 if failed else 0) == 1
+
+
+OF_TFMA = """metrics_specs {
+  metrics { class_name: "BinaryAccuracy" }
+  metrics { class_name: "AUC" config: '"curve": "PR", "name": "auc_pr"' }
+  metrics { class_name: "MeanLabel" }
+  metrics { class_name: "MeanGap" module: "tests.own_tfma_metric" config: '{"power": 2}' }
+}
+metrics_specs {
+  metrics { class_name: "NDCG" config: '"gain_key": "gain", "top_k_list": [3]' }
+  query_key: "query"
+}"""
+
+
+OWN = "--tfma-module=tests.own_tfma_metric"
+
+
+def found_values(document, name, side):
+    """Return a number by TFMA's slice; side is ``after`` or ``before``."""
+    (entry,) = [one for one in document["tfma_metrics"] if one["name"] == name]
+    keys = {one["slice_id"]: key_of(one) for one in document["slices"]}
+    whole = entry["overall" if side == "after" else "overall_before"]["value"]
+    return {(): whole} | {keys[one["slice_id"]]: one[side]["value"] for one in entry["slices"]}
+
+
+def test_the_document_repeats_the_run(tmp_path):
+    code, document = ours(
+        ranked(), f"{ONE_MODEL} {OF_TFMA} {BY_SEX}", tmp_path, "--replicates=3", OWN
+    )
+    assert code == 0
+    again = tmp_path / "again"
+    first = str(tmp_path / "out" / "changelist.json")
+    assert run(["run", first, "--output", str(again), "--quiet", OWN]) == 0
+    repeated = json.loads((again / "changelist.json").read_text())
+    assert repeated["tfma_metrics"] == document["tfma_metrics"] != []
+    assert repeated["metrics"] == document["metrics"]
+
+
+def test_the_viewer_reads_what_tfma_computed(tmp_path):
+    import tensorflow_model_analysis as tfma
+
+    config = f"{TWO_MODELS} {OF_TFMA} {BY_SEX}"
+    _, document = ours(ranked(), config, tmp_path, "--replicates=3", OWN)
+    folder = str(tmp_path / "viewer")
+    assert run(["export", "tfma", str(tmp_path / "out"), "--to", folder, "--quiet"]) == 0
+    for side, model in (("after", "candidate"), ("before", "baseline")):
+        result = tfma.load_eval_result(folder, model_name=model)
+        values = result.get_metrics_for_all_slices()
+        for key, value in found_values(document, "mean_gap", side).items():
+            own = values[key]["mean_gap"]["boundedValue"]
+            assert own["value"] == pytest.approx(value)
+            assert own["lowerBound"] < value < own["upperBound"]
+
+
+def test_metrics_of_tfma_join_the_users(tmp_path):
+    path = tmp_path / "eval.pbtxt"
+    path.write_text(f'{ONE_MODEL} metrics_specs {{ metrics {{ class_name: "Hinge" }} }}')
+    base = {"data": ("d",), "output": "o", "eval_config": str(path)}
+    found = check_config(base)
+    assert (found.metric, found.tfma_metric) == (("accuracy",), ("tfma:Hinge",))
+    assert any("no metric is slicebeam's own" in one for one in found.notes)
+    found = check_config({**base, "metric": ("mse", "tfma:Poisson")})
+    assert (found.prediction, found.score) == ("score", None)
+    assert found.tfma_metric == ("tfma:Poisson", "tfma:Hinge")

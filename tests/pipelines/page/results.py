@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
+from tests.discovered import TOPICS
 
 HOSTILE = """<img src=x onerror="alert(1)"></script><script>alert(2)</script><!--"""
 FORMULA = "=cmd|' /C calc'!A0"
@@ -49,30 +50,18 @@ def next_night(folder, days):
 def discovery_result(folder):
     """Group short reviews by their words, and return the output's folder."""
     rng = np.random.default_rng(5)
-    topics = {
-        "film": "actor scene plot camera director ending",
-        "food": "soup bread waiter menu kitchen taste",
-        "phone": "battery screen charger camera signal case",
-    }
     rows = []
     for at in range(1_500):
-        topic = list(topics)[at % 3]
-        text = " ".join(rng.choice(topics[topic].split(), 6))
+        topic = list(TOPICS)[at % 3]
+        text = " ".join(rng.choice(TOPICS[topic].split(), 6))
         label = int(rng.random() < 0.5)
-        wrong_now = rng.random() < (0.6 if topic == "food" else 0.1)
-        wrong_then = rng.random() < 0.1
-        new, old = (1 - label if wrong else label for wrong in (wrong_now, wrong_then))
+        wrong = (rng.random() < (0.6 if topic == "food" else 0.1), rng.random() < 0.1)
+        new, old = (1 - label if one else label for one in wrong)
         rows.append({"id": at, "text": f"{text} {at % 7}", "label": label, "new": new, "old": old})
     data, output = folder / "reviews.parquet", folder / "discovery"
     pq.write_table(pa.Table.from_pylist(rows), data)
-    roles = {
-        "label": "label",
-        "example-id": "id",
-        "prediction": "new",
-        "baseline-prediction": "old",
-    }
     command = ["discover", f"--data={data}", "--text=text", "--components=3", "--quiet"]
-    command += [f"--{role}={column}" for role, column in roles.items()]
+    command += ["--label=label", "--example-id=id", "--prediction=new", "--baseline-prediction=old"]
     assert run([*command, "--output", str(output)]) == 0
     return output
 

@@ -4,6 +4,7 @@ import base64
 import json
 import zlib
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.page.group_map import centres
 from slicebeam.pipelines.page.payload import Payload
 from slicebeam.pipelines.page.rows import kept_rows, parts_of_file, parts_of_table
 from slicebeam.pipelines.page.tables import packed_tables
@@ -159,3 +161,34 @@ def test_slices_of_the_document_that_the_table_has_not_are_there(tmp_path):
     assert content["rows"] == len(document.slices)
     value = column(held, content["metrics"]["accuracy"]["value"])
     assert np.allclose(value, [one.changes[0].after.value for one in document.slices])
+
+
+def mixture(components, dimensions):
+    rng = np.random.default_rng(4)
+    return SimpleNamespace(
+        weights=rng.random(components),
+        means=rng.normal(size=(components, dimensions)) * np.arange(1, dimensions + 1),
+        variances=rng.random((components, dimensions)),
+    )
+
+
+def test_centres_lie_along_the_axes_that_hold_most():
+    given = mixture(12, 5)
+    places, shown = centres(given)
+    # Examples drawn from the mixture have the variance that the share is of.
+    rng = np.random.default_rng(5)
+    weights = given.weights / given.weights.sum()
+    drawn = rng.choice(12, 400_000, p=weights)
+    examples = rng.normal(given.means[drawn], np.sqrt(given.variances[drawn]))
+    between = np.cov(given.means.T, aweights=weights, bias=True)
+    values = np.linalg.eigvalsh(between)[::-1]
+    assert np.isclose(shown, values[:2].sum() / examples.var(axis=0).sum(), rtol=0.01)
+    own = np.cov(places.T, aweights=weights, bias=True)
+    assert np.allclose(own, np.diag(values[:2]), atol=1e-9)
+
+
+def test_a_map_of_one_dimension_is_a_line():
+    places, shown = centres(mixture(4, 1))
+    assert places.shape == (4, 2)
+    assert not places[:, 1].any()
+    assert 0 < shown < 1

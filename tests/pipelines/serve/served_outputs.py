@@ -13,13 +13,7 @@ from tests.pipelines.page.in_browser import watched
 
 @dataclass(frozen=True)
 class Served:
-    """A server.
-
-    Attributes
-    ----------
-    process : that it is
-    address : with the token
-    """
+    """A server: its process, and its address with the token."""
 
     process: subprocess.Popen[str]
     address: str

@@ -3,12 +3,14 @@
 import pickle
 import sys
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
+from tests.oracles.predicates import mask
 from tests.pipelines.page.results import discovery_result
 from tests.pipelines.serve.asking import asks, document, served_page
 
@@ -60,7 +62,8 @@ def test_both_models_and_the_slices_of_an_input(tmp_path, monkeypatch):
         assert scores["1"] == pytest.approx(model.predict_proba(given)[0, 1])
         changed = rows.loc[17].to_dict() | {"age": age}
         slices = document(output)["slices"]
-        expected = [one["slice_id"] for one in slices if _is_in(one, changed)]
+        held = [mask(pd.DataFrame([changed]), one["definition"]["predicate"]) for one in slices]
+        expected = [one["slice_id"] for one, is_in in zip(slices, held, strict=True) if is_in[0]]
         assert (found["slices"], found["unknown"]) == (expected, 0)
     # What a model makes of a missing value is for it to say.
     (old, _) = ask("playground/answer", values={**values, "age": ""})["models"]
@@ -74,23 +77,6 @@ def test_both_models_and_the_slices_of_an_input(tmp_path, monkeypatch):
     # A model of the playground has no part in what is checked.
     row = slices[0]["slice_id"]
     assert ask("examples", slice_id=row)["is_same"] is True
-
-
-def _is_in(one, row):
-    return all(_holds(part, row[part["field"]]) for part in one["definition"]["predicate"]["all"])
-
-
-def _holds(part, value):
-    other = part.get("value")
-    return {
-        "==": lambda: value == other,
-        "<": lambda: value < other,
-        ">=": lambda: value >= other,
-        "between": lambda: other[0] <= value < other[1],
-        "in": lambda: value in other,
-        "not_in": lambda: value not in other,
-        "is_null": lambda: value is None,
-    }[part["op"]]()
 
 
 @pytest.mark.slow

@@ -11,13 +11,11 @@ from types import SimpleNamespace
 import duckdb
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError, StorageError
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve import index_build
 from slicebeam.pipelines.serve.answers import RefusedError
@@ -30,6 +28,7 @@ from slicebeam.pipelines.serve.served import ServedOutput, state_folder
 from slicebeam.pipelines.serve.turns import Turns
 from tests.conftest import own_stores
 from tests.pipelines.page.results import hostile_data, search_result
+from tests.pipelines.page.test_rows import column, unpacked
 from tests.pipelines.serve.asking import PORT, page, ready, rows, served_page
 
 
@@ -379,29 +378,24 @@ def test_what_is_kept_goes_with_its_output_unless_it_was_paid_for(tmp_path, monk
     assert [name for name, one in kept.items() if one.exists()] == ["paid", "there", "made"]
 
 
+def ids_in(tables):
+    content, columns = unpacked(tables)
+    found = column(columns, content["ids"]).tobytes().hex()
+    return {found[at : at + 16] for at in range(0, len(found), 16)}
+
+
 def test_a_slice_comes_with_its_neighbours(client, table):
     two = table[(table.cross_size == 2) & table.significant].iloc[0]
     one = table[(table.cross_size == 1) & (table.slice == two.slice.split(" & ")[0])].iloc[0]
     for row in (one, two):
         tables = client.post("/api/slice", json={"slice_id": row.slice_id}).json()["tables"]
-        held = unpacked(tables)
+        held = ids_in(tables)
         own = set(row.slice.split(" & "))
         is_near = table.slice.map(lambda other, own=own: len(own ^ set(other.split(" & "))) == 1)
         near = table.slice_id[is_near]
         assert {row.slice_id, *near} <= held
         assert len(near) > 1
     assert client.post("/api/slice", json={"slice_id": "0" * 16}).status_code == 404
-
-
-def unpacked(text):
-    """Return the ids of what ``tables.packed_tables`` packed."""
-    import base64
-    import zlib
-
-    whole = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
-    size = int.from_bytes(whole[:4], "little")
-    content, columns = json.loads(whole[4 : 4 + size]), whole[4 + size :]
-    return {columns[8 * at : 8 * at + 8].hex() for at in range(content["rows"])}
 
 
 @pytest.mark.slow
@@ -470,38 +464,6 @@ def test_the_page_says_that_a_later_run_replaced_the_output(result, tmp_path):
     path.unlink()
     now = client.get("/api/page").json()["overview"]["notes"]
     assert now[0].startswith("The output has changed since the server was started: ")
-
-
-@pytest.mark.slow
-def test_slices_of_many_conditions_and_of_several_metrics(tmp_path):
-    rng = np.random.default_rng(3)
-    n = 3_000
-    features = {name: rng.choice(["x", "y"], n) for name in "abcde"}
-    label = rng.integers(0, 2, n)
-    wrong = rng.random(n) < np.where((features["a"] == "x") & (features["b"] == "y"), 0.4, 0.1)
-    columns = {**features, "label": label, "prediction": np.where(wrong, 1 - label, label)}
-    data, output = tmp_path / "data.parquet", tmp_path / "out"
-    pq.write_table(pa.table(columns), data)
-    command = ["search", "--data", str(data), "--label", "label", "--prediction", "prediction"]
-    command += ["--metric", "accuracy", "--metric", "balanced_accuracy", "--max-cross-size", "5"]
-    assert run([*command, "--quiet", "--output", str(output)]) == 0
-    table = pq.read_table(output / "slices.parquet").to_pandas()
-    client = served_page(output)
-    for metric in ("accuracy", "balanced_accuracy"):
-        own = table[table.metric == metric]
-        assert own.cross_size.max() == 5
-        assert rows(client, metric=metric)["found"] == len(own)
-        parts = own.slice.str.split(" & ")
-        for names in (["e = y"], ["d = x", "e = y"], ["a = x", "e = x"]):
-            has = parts.map(lambda one, names=names: set(names) <= set(one))
-            found = rows(client, metric=metric, conditions=names)
-            assert sorted(ids(found)) == sorted(own.slice_id[has])
-            assert {one["name"] for one in found["rows"]} == set(own.slice[has])
-            found = rows(client, metric=metric, text=" & ".join(names).upper())
-            assert sorted(ids(found)) == sorted(own.slice_id[has])
-        deep = own[own.cross_size == 5].iloc[0]
-        tables = client.post("/api/slice", json={"slice_id": deep.slice_id}).json()["tables"]
-        assert deep.slice_id in unpacked(tables)
 
 
 @pytest.mark.slow

@@ -12,10 +12,8 @@ from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import (
     FORMULA,
     HOSTILE,
-    discovery_result,
     hostile_data,
     hostile_document,
-    long_values,
     next_night,
     search_result,
 )
@@ -261,34 +259,6 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         assert wrong == []
 
 
-def test_long_values_that_begin_alike_are_told_apart(browser, tmp_path):
-    result = long_values(tmp_path)
-    rows = pq.read_table(result / "slices.parquet").to_pandas()
-    assert len(set(rows.slice)) < len(rows)
-    with serving(result) as served, shown(browser, served) as page:
-        to_slices(page)
-        page.get_by_label("significant only").uncheck()
-        page.get_by_label("with those that a slice above explains").check()
-        page.get_by_text(f"{len(rows)} of {len(rows)} tested slices", exact=True).wait_for()
-        assert len(set(page.locator(".what a").all_inner_texts())) == len(rows)
-        for end in "abcd":
-            page.get_by_label("Feature").select_option("url")
-            option = page.get_by_label("Value").locator(f'option[title$="/{end}"]')
-            page.get_by_label("Value").select_option(option.get_attribute("value"))
-            page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
-            assert page.locator(".what a").inner_text().endswith(f"/{end}")
-            assert page.locator(".what a span").get_attribute("title").endswith(f"/path/{end}")
-            # The address names it, also after a reload.
-            page.reload()
-            page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
-            page.locator(".chosen button").click()
-        page.get_by_label("Text").fill("/path/b")
-        page.get_by_text(f"1 of {len(rows)} tested slices", exact=True).wait_for()
-        with page.expect_download() as download:
-            page.get_by_role("button", name="Download as CSV").click()
-        assert "/path/b" in Path(download.value.path()).read_text("utf-8-sig")
-
-
 @pytest.mark.parametrize(("width", "scheme"), VIEWS[:2])
 def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, scheme):
     newest = next_night(tmp_path / "nights", days)
@@ -320,28 +290,6 @@ def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, s
         assert page.get_by_text("Label its examples").count() == 0
         assert violations(page) == []
         context.close()
-
-
-def test_what_was_not_looked_for_is_counted(browser, tmp_path):
-    result = search_result(tmp_path)
-    delta = pq.read_table(result / "slices.parquet").to_pandas().delta
-    with serving(result) as served, shown(browser, served) as page:
-        to_slices(page)
-        page.get_by_role("link", name="Overview").click()
-        page.get_by_role("link", name=f"Show the {(delta > 0).sum():,} slices whose").click()
-        page.get_by_text(f"{(delta > 0).sum():,} of {len(delta):,} tested slices").wait_for()
-
-
-def test_a_served_discovery_maps_all_its_groups(browser, tmp_path):
-    result = discovery_result(tmp_path)
-    rows = pq.read_table(result / "slices.parquet").num_rows
-    assert len(json.loads((result / "changelist.json").read_text())["slices"]) < rows
-    with serving(result) as served, shown(browser, served, scheme="dark") as page:
-        page.get_by_role("link", name="Clusters").click()
-        page.locator(".map a").first.wait_for()
-        assert page.locator(".map a").count() == rows
-        assert "--examples" not in page.locator("main").inner_text()
-        assert violations(page) == []
 
 
 def test_slices_without_a_test_are_not_called_tested(browser, tmp_path):

@@ -92,32 +92,3 @@ def test_a_suggestion_is_edited_and_moved(browser, tmp_path):
     tree = read_tree(str(path))
     (made,) = [one for one in tree.rows() if one.topic == "/Negation/Bold" and one.input]
     assert (made.input, made.label) == ("<b>Not</b> a great day.", "fail")
-
-
-def test_a_right_output_passes_when_it_is_scored_again(browser, tmp_path):
-    path = tree_in(tmp_path)
-    more = ("--tree", str(path), "--tree-model", MODEL)
-    with serving(search_result(tmp_path), *more) as served, shown(browser, served) as page:
-        page.evaluate("location.hash = 'tests'")
-        page.wait_for_selector("text=3 tests in /")
-        page.click("text=Suggest tests")
-        page.wait_for_selector(".judged li[data-place='0']:focus")
-        first = page.inner_text(".judged li[data-place='0'] .test")
-        said = first.rpartition("→ ")[2]
-        legend = page.inner_text(".judged li[data-place='0'] .legend")
-        assert legend.startswith("should output ")
-        assert f"should output {said};" not in legend
-        assert ", fails;" in legend
-        page.keyboard.press("v")
-        page.wait_for_selector("text=Saved: pass.")
-        # At once, and when the tree is read and scored again.
-        for _ in range(2):
-            page.click("text=Show the tests")
-            stored = page.inner_text("details .judged li:has-text('labelled pass by browser')")
-            assert stored.startswith(first)
-            assert f"should output {said};" in stored
-            assert ", passes;" in stored
-            page.reload()
-            page.wait_for_selector("text=4 tests in /")
-    (label,) = judged(path).values()
-    assert label == "pass"

@@ -11,6 +11,8 @@ from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma.computations import LABEL, PREDICTION, Computations
 from slicebeam.transforms.tfma.metric_specs import parse_metric
 from tests.conftest import ADULT
+from tests.pipelines.eval_config.oracle import Number, key_of, their_numbers
+from tests.pipelines.eval_config.test_against_tfma import ONE_MODEL
 
 pytestmark = pytest.mark.tfma
 MODULE = "tests.own_tfma_metric"
@@ -49,63 +51,31 @@ def checked(frame, folder, *options):
     return dict(json.loads((folder / "out" / "changelist.json").read_text()))
 
 
-def evaluated(frame, spec):
-    import tensorflow_model_analysis as tfma
-    from tensorflow_model_analysis.proto import config_pb2
-
-    config = config_pb2.EvalConfig()
-    config.model_specs.add(label_key="label", prediction_key="score")
-    config.slicing_specs.add()
-    for field, _ in SLICES:
-        config.slicing_specs.add(feature_keys=[field])
-    metrics = config.metrics_specs.add(query_key=spec.query_key)
-    metrics.metrics.add(class_name=spec.class_name, module=spec.module, config=spec.config)
-    result = tfma.analyze_raw_data(frame, config)
-    return {key: found[""] for key, found in result.slicing_metrics}
-
-
 @pytest.mark.parametrize("text", SPECS)
 def test_values_are_those_of_the_evaluator(text, frame, tmp_path):
-    document = checked(
-        frame, tmp_path, "--metric", "accuracy", "--metric", text, "--replicates", "5"
-    )
+    metrics = ("--metric", "accuracy", "--metric", text, "--replicates", "5")
+    document = checked(frame, tmp_path, *metrics)
     spec = parse_metric(text, [MODULE])
-    expected = evaluated(frame, spec)
-    ids = {one["slice_id"]: one["definition"]["predicate"]["all"][0] for one in document["slices"]}
-    entries = document["tfma_metrics"]
-    assert {one["metric"] for one in entries} == {text}
+    query = f'query_key: "{spec.query_key}"' if spec.query_key else ""
+    slices = " ".join(f'slicing_specs {{ feature_keys: "{field}" }}' for field, _ in SLICES)
+    config = f"""{ONE_MODEL} metrics_specs {{ metrics {{ class_name: "{spec.class_name}"
+    module: "{spec.module}" config: '{spec.config}' }} {query} }} slicing_specs {{}} {slices}"""
+    expected, _, _ = their_numbers(frame, config, tmp_path)
+    keys = {one["slice_id"]: key_of(one) for one in document["slices"]}
+    assert set(keys.values()) == {(one,) for one in SLICES}
     compared = 0
-    for entry in entries:
-        of_slices = {
-            ((ids[one["slice_id"]]["field"], ids[one["slice_id"]]["value"]),): one["after"]["value"]
-            for one in entry["slices"]
-        }
-        assert set(of_slices) == {(one,) for one in SLICES}
-        for key, value in {(): entry["overall"]["value"], **of_slices}.items():
-            wanted = _expected(expected[key], entry["name"])
+    for entry in document["tfma_metrics"]:
+        assert entry["metric"] == text
+        assert entry["overall"].get("lo", -np.inf) <= entry["overall"]["value"]
+        name, _, of = entry["name"].partition("@")
+        values = {keys[one["slice_id"]]: one["after"]["value"] for one in entry["slices"]}
+        for key, value in {(): entry["overall"]["value"], **values}.items():
+            wanted = expected[key][Number("after", "", of, name)]
             assert value == pytest.approx(wanted, rel=1e-6), (key, entry["name"])
             compared += 1
+        unit = "queries" if spec.query_key else "rows"
+        assert (entry["unit"], entry["replicates"]) == (unit, 5)
     assert compared >= 3
-    assert all(
-        one["overall"]["lo"] <= one["overall"]["value"] for one in entries if "lo" in one["overall"]
-    )
-    unit = "queries" if spec.query_key else "rows"
-    assert {(one["unit"], one["replicates"]) for one in entries} == {(unit, 5)}
-
-
-def _expected(found, name):
-    """A number of TFMA's result, by our name of it."""
-    if "@" in name:
-        metric, _, key = name.partition("@")
-        return float(found[key][metric]["doubleValue"])
-    if "." in name:
-        metric, _, rest = name.partition(".")
-        field, _, at = rest.partition("[")
-        ours = {"tp": "truePositives", "tn": "trueNegatives", "fp": "falsePositives"}
-        ours |= {"fn": "falseNegatives", "thresholds": "threshold"}
-        matrices = found[""][metric]["confusionMatrixAtThresholds"]["matrices"]
-        return float(matrices[int(at[:-1])].get(ours[field], 0.0))
-    return float(found[""][name]["doubleValue"])
 
 
 def test_results_do_not_depend_on_chunks(frame, tmp_path):

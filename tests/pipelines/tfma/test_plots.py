@@ -9,9 +9,8 @@ import pytest
 from slicebeam.pipelines.cli import run
 from tests import python_models
 from tests.conftest import ADULT
-from tests.pipelines.eval_config.oracle import their_numbers
+from tests.pipelines.eval_config.oracle import ours, their_numbers
 from tests.pipelines.eval_config.test_against_tfma import TWO_MODELS, adult
-from tests.pipelines.eval_config.tfma_runs import ours
 
 pytestmark = pytest.mark.tfma
 PLOTS = """metrics_specs { metrics { class_name: "BinaryAccuracy" }

@@ -12,8 +12,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma import AutoSliceKeyExtractor
 from slicebeam.transforms.tfma.extractor import read_slices
 from tests.conftest import ADULT
-from tests.pipelines.eval_config.oracle import Number, our_numbers
-from tests.pipelines.eval_config.tfma_runs import ours
+from tests.pipelines.eval_config.oracle import Number, our_numbers, ours
 
 pytestmark = pytest.mark.tfma
 NUMBERS, WORDS = ["age", "hours"], ["sex", "race", "occupation"]
