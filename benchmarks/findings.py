@@ -20,7 +20,7 @@ from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.candidates import Candidates
-from slicebeam.metrics.findings.choice import find
+from slicebeam.metrics.findings.choice import Choice
 from slicebeam.metrics.findings.held import HeldExamples
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.registry import metric
@@ -111,17 +111,17 @@ def main() -> int:
 
     begin = time.process_time()
     with one_thread():
-        found = find(
-            some,
-            np.array([ROWS - wrong.sum(), wrong.sum()], np.int64),
-            TargetSums("rate"),
-            not_held,
+        found = Choice(
+            candidates=some,
+            everything=np.array([ROWS - wrong.sum(), wrong.sum()], np.int64),
+            layout=TargetSums("rate"),
+            count_inside=not_held,
             hold=hold,
             upward=True,
             tests_per_level=tests,
             alpha=ALPHA,
             moments=lambda sums: metric("error_rate").target_sums(sums, SPACE),
-        )
+        ).run()
     whole = time.process_time() - begin
     holding = sum(one.seconds for one in held)
     # What no choice can do without: for each finding, the expected sums of all candidates anew.

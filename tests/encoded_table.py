@@ -8,7 +8,7 @@ from scipy.special import ndtr
 
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.findings.candidates import Candidates
-from slicebeam.metrics.findings.choice import find
+from slicebeam.metrics.findings.choice import Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.part_tables import InsideCounts
@@ -157,14 +157,14 @@ class EncodedTable:
                 of.append(CellSums(held, *(values[held] for values in summed(own))))
             return GroupSums(cells // masks.size, cells % masks.size, *summed(1.0), of)
 
-        return find(
-            self.candidates(upward=upward) if candidates is None else candidates,
-            self.everything,
-            self.layout,
-            counted,
+        return Choice(
+            candidates=self.candidates(upward=upward) if candidates is None else candidates,
+            everything=self.everything,
+            layout=self.layout,
+            count_inside=counted,
             upward=upward,
             tests_per_level=self.tests,
             law=self.law,
             count_groups=count_groups if group is not None else None,
             **options,
-        )
+        ).run()

@@ -2,6 +2,8 @@
 
 A score grows with the distance to what is expected, so that tests that nearly fail come before
 those that are safe: with probabilities it is (1 + the best wrong one − the right one) / 2.
+
+Of topics, a fifth of failing tests decides, and whether that changed when the model was updated.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 # A test fails where its score is above this.
 FAILS_ABOVE = 0.5
+# From this share of failing tests on a topic fails.
+FAILS_FROM = 0.2
+STATES = ("passing", "failing", "fixed", "broken")
 
 
 def fails(score: ArrayLike) -> BoolArray:
@@ -26,7 +31,9 @@ def fails(score: ArrayLike) -> BoolArray:
 
 
 def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
-    """Return how far a model is from predicting the wanted class.
+    """Return how far a model is from predicting the wanted class: ½(1 + max of the others − wanted).
+
+    1 where the model does not know the class, −1. Probabilities are [tests, classes].
 
     >>> output_failure(np.array([[0.7, 0.2, 0.1], [0.4, 0.3, 0.3]]), np.array([1, 0]))
     array([0.75, 0.45])
@@ -43,7 +50,9 @@ def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
 
 
 def change_failure(change: ArrayLike, tolerance: float) -> FloatArray:
-    """Return how far a change in the wrong direction is from what is tolerated.
+    """Return how far a change in the wrong direction, above 0, is from what is tolerated.
+
+    0 without a change, ½ at the tolerance, above ½ just beyond it, 1 at infinity; NaN stays NaN.
 
     >>> change_failure([-0.3, 0.0, 0.05, 0.1, 0.6], 0.1)
     array([0.        , 0.        , 0.25      , 0.5       , 0.66666667])
@@ -55,3 +64,30 @@ def change_failure(change: ArrayLike, tolerance: float) -> FloatArray:
         share = np.where(np.isinf(beyond), 1.0, beyond / (1.0 + np.maximum(beyond, 0.0)))
     score = np.where(beyond > 0, 0.5 + 0.5 * share, within)
     return np.where(np.isnan(moved), np.nan, score)
+
+
+def fails_by_rule(failures: ArrayLike, tests: ArrayLike) -> NDArray[np.bool_]:
+    """Return which topics fail: at least a fifth of their tests do.
+
+    Source: Ribeiro and Lundberg (2022), Adaptive Testing and Debugging of NLP Models, ACL.
+    """
+    # In whole numbers, since 0.2 is no binary fraction.
+    n = np.asarray(tests, dtype=np.int64)
+    failing: NDArray[np.bool_] = (5 * np.asarray(failures, dtype=np.int64) >= n) & (n > 0)
+    return failing
+
+
+def state_by_rule(
+    failures: ArrayLike, tests: ArrayLike, failures_before: ArrayLike | None = None
+) -> list[str]:
+    """Return of each topic one of `STATES`.
+
+    >>> state_by_rule([1, 2, 1, 2], 10, [1, 2, 2, 1])
+    ['passing', 'failing', 'fixed', 'broken']
+    """
+    now = fails_by_rule(failures, tests)
+    before = now if failures_before is None else fails_by_rule(failures_before, tests)
+    return [
+        "failing" if new and old else "broken" if new else "fixed" if old else "passing"
+        for new, old in zip(now.tolist(), before.tolist(), strict=True)
+    ]

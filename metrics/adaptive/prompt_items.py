@@ -43,8 +43,6 @@ def repetitions(proposals: int, prompt_size: int = PROMPT_SIZE) -> int:
     >>> [repetitions(number) for number in (1, 25, 100, 150)]
     [1, 3, 8, 12]
     """
-    if proposals < 1 or prompt_size < 1:
-        raise ValueError(f"{proposals} proposals, prompts of {prompt_size}")
     whole = _MOST_EXTRA_COST * (prompt_size + proposals) / prompt_size
     return min(proposals, 1 + int(whole))
 
@@ -68,13 +66,6 @@ def select_items(
     an item that is chosen already. A product of 0 is never chosen, so that a duplicate is not.
     """
     n = len(scores)
-    if not (len(membership) == len(ids) == n and similarities.shape == (n, n)):
-        raise ValueError(
-            f"{n} scores, {len(membership)} memberships, {len(ids)} ids, similarities "
-            f"{similarities.shape}"
-        )
-    if n and not (np.min(scores) >= 0 and np.max(scores) <= 1):
-        raise ValueError("a failure score is outside of [0, 1]")
     if not n or not membership.max() > 0:
         return np.zeros(0, np.int64)
     nearest = scores[membership == membership.max()]

@@ -1,4 +1,4 @@
-"""Precision and recall of the words that describe a slice, with intervals."""
+"""Precision and recall of the words that describe a slice, with intervals, and how to divide labels."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ Decision = Literal["accept", "update", "label more"]
 
 # Products of a share and a number of examples are whole except for rounding.
 _ROUNDING = 1e-9
+# Draws outside the slice of which one is a hit, as long as nobody knows; the division hardly depends
+# on it. With m/4 hits of equal weight Q̂ has the relative variance 4/m that the interval reckons with.
+_DRAWS_FOR_A_HIT = 4.0
+# Thresholds at the ends would leave nothing to find.
+_LEAST, _MOST = 0.5, 0.95
+# Divisions that are tried.
+_TRIED = 100
+# Of a budget, so that a few labels don't leave one of the two unknown altogether.
+_LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True)
@@ -75,20 +84,15 @@ class Answers:
 class Draws:
     """Labelled draws with replacement from the N_C examples outside a slice."""
 
-    # [m] Positions of the examples drawn, 0..N_C − 1. A draw of the same example counts again, with
-    # the same label.
-    item: IntArray
-    weight: FloatArray  # [m] w = q(x)·N_C of the proposal by which it was drawn.
-    label: LabelArray  # int8 [m] `YES`, `NO` or `UNSURE`.
-    least_weight: float  # float The smallest w of any example that could be drawn, in any round.
+    item: (
+        IntArray  # [m] positions, 0..N_C − 1; the same one may be drawn again, with the same label
+    )
+    weight: FloatArray  # [m] w = q(x)·N_C of the proposal by which it was drawn
+    label: LabelArray  # [m] `YES`, `NO` or `UNSURE`
+    least_weight: float  # the smallest w of any example that could be drawn, in any round
 
     def __post_init__(self) -> None:
         """Check that weights and labels are possible."""
-        if not self.item.shape == self.weight.shape == self.label.shape == (self.item.size,):
-            raise ValueError(
-                f"items {self.item.shape}, weights {self.weight.shape} and labels "
-                f"{self.label.shape} do not have the same length"
-            )
         if not self.least_weight > 0:
             raise InputError(f"least weight {self.least_weight} of a draw; it must be above 0")
         possible = np.isfinite(self.weight)
@@ -112,12 +116,9 @@ class Draws:
     def merged(cls, rounds: Sequence[Draws]) -> Draws:
         """Return the draws of several rounds, each with the weight of its own round's proposal.
 
-        With m_t draws in round t, Q̂ of all is Σ_t (m_t/m)·Q̂_t. Since each Q̂_t is unbiased given
-        all earlier rounds, so is Q̂ as long as the m_t are fixed beforehand, even if a proposal
-        was chosen for what was labelled before. Weights by the mixture of all proposals (the balance
-        heuristic) have a smaller variance, but are biased in that case, and every earlier example
-        would must be weighed again. All rounds must be of the same slice: once its members
-        change, only the labels are kept, and what is outside is drawn again.
+        With m_t draws in round t, Q̂ of all is Σ_t (m_t/m)·Q̂_t, unbiased as long as the m_t are fixed
+        beforehand, even if a proposal was chosen for what was labelled before: there weights by the
+        mixture of all proposals (the balance heuristic) are biased. All rounds are of the same slice.
         """
         if not rounds:
             raise InputError("no round of draws to merge; draw at least one")
@@ -147,7 +148,7 @@ def _tail(confidence: float) -> float:
 def jeffreys(
     yes: ArrayLike, labelled: ArrayLike, size: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Jeffreys' interval of a share of a finite population.
+    """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none.
 
     The α/2 and 1 − α/2 quantiles of Beta(x + ½, n − x + ½): Brown, Cai and DasGupta (2001), "Interval
     estimation for a binomial proportion", Stat. Sci. 16:101. Where at most one is a yes, coverage of
@@ -190,9 +191,9 @@ def jeffreys(
 def fay_feuer(
     total: ArrayLike, squares: ArrayLike, largest: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Fay and Feuer's gamma interval of a weighted sum of Poisson counts.
+    """Return the gamma interval of y = Σ u_i x_i of Poisson counts, with v = Σ u_i² x_i.
 
-    Fay and Feuer (1997), "Confidence intervals for directly standardized rates: a method based on
+    ``largest`` is w_M, the largest of all u_i, whether it was counted or not. Source: Fay and Feuer (1997), "Confidence intervals for directly standardized rates: a method based on
     the gamma distribution", Stat. Med. 16:791: quantiles of the gamma distributions with mean y and
     variance v, and with mean y + w_M and variance v + w_M². Assumes independent Poisson counts, and
     is the exact (Garwood's) interval where all u_i are equal. Conservative wherever it was tried,
@@ -210,7 +211,7 @@ def fay_feuer(
 
 
 def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interval:
-    """Return P, the share of a slice that satisfies the words."""
+    """Return P, the share of a slice that satisfies the words, of a simple random sample of it."""
     if labels.size > size:
         raise InputError(
             f"{labels.size} labels of a slice of {size} examples; give each example one label"
@@ -260,13 +261,11 @@ def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
 class Alignment:
     """How well words fit a slice."""
 
-    precision: Interval  # Interval P, share of the slice's examples that satisfy the words.
-    missed: Interval  # Interval Q, share of the other examples that do.
-    # Interval R, share of all examples that satisfy the words which are in the slice.
-    recall: Interval
-    # inside, outside: Answers Labels of the slice, and of draws outside it.
-    inside: Answers
-    outside: Answers
+    precision: Interval  # P, share of the slice's examples that satisfy the words
+    missed: Interval  # Q, share of the other examples that do
+    recall: Interval  # R, share of all examples that satisfy the words which are in the slice
+    inside: Answers  # labels of the slice
+    outside: Answers  # labels of draws outside it
 
 
 def alignment(
@@ -280,7 +279,8 @@ def alignment(
 ) -> Alignment:
     """Return precision and recall of the words that are said of a slice.
 
-    R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂). As R rises with P and falls with Q, its lower bound is that of
+    It is looked at most ``looks`` times whether the labels suffice, each at the confidence
+    1 − (1 − confidence)/looks, so that all hold together (Bonferroni). R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂). As R rises with P and falls with Q, its lower bound is that of
     the lower bound of P with the upper one of Q, and the other way round.
 
     Assumes that labels of the slice and draws outside it are independent. R̂ is consistent; as a ratio
@@ -310,7 +310,11 @@ def _recall(found: float, missed: float, of_none: float) -> float:
 
 
 def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
-    """Return what to do with the words and the slice."""
+    """Return what to do with the words and the slice, given the least of each that is wanted.
+
+    "accept" if both lower bounds reach it: wrong with a chance of (1 − confidence)/2 for each of P and
+    R. "update" (the slice, or the words) if an upper bound does not: more labels would not help.
+    """
     for name, least in (("precision", precision), ("recall", recall)):
         if not 0 <= least <= 1:
             raise InputError(f"least {name} = {least}; give a number from 0 to 1")
@@ -319,3 +323,53 @@ def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
     if found.precision.high < precision or found.recall.high < recall:
         return "update"
     return "label more"
+
+
+def split_labels(
+    budget: int,
+    *,
+    size: int,
+    size_outside: int,
+    labelled: int = 0,
+    drawn: int = 0,
+    precision: float = 0.8,
+    recall: float = 0.8,
+    least_weight: float = 0.2,
+    confidence: float = 0.95,
+) -> tuple[int, int]:
+    """Return how many examples of the slice to label, and how many draws outside it.
+
+    Minimises the width of the interval of P plus that of R after this round, as `jeffreys` and
+    `fay_feuer` would give them if P and R were the thresholds, since it is there that a decision is
+    hardest, and one draw in four a hit. With few labels the example that is least likely to be drawn
+    decides how wide the interval of R is, so that more of them go outside than the variances of P̂
+    and Q̂ alone would have it. Neither gets less than a quarter, as far as there are examples.
+
+    What was answered so far is left out on purpose: the numbers of draws must be fixed beforehand
+    for Q̂ of several rounds to be unbiased (`Draws.merged`).
+    """
+    left = size - labelled
+    if budget >= left + size_outside:
+        return left, size_outside
+    each = min(int(_LEAST_SHARE * budget), left, size_outside)
+    fewest, most = max(each, budget - size_outside), min(budget - each, left)
+    inside = np.unique(np.linspace(fewest, most, min(most - fewest + 1, _TRIED)).round())
+    P, R = (min(max(one, _LEAST), _MOST) for one in (precision, recall))
+    of_slice = labelled + inside
+    low, high = jeffreys(P * of_slice, of_slice, np.full(inside.size, size), confidence)
+    width = high - low
+    if size_outside:
+        # Less than one draw would divide by nothing.
+        outside = np.maximum(drawn + budget - inside, math.ulp(1.0))
+        found = size * P
+        missed = found * (1 - R) / R / size_outside
+        variance = missed**2 * _DRAWS_FOR_A_HIT / outside
+        least, most_missed = fay_feuer(
+            np.full(inside.size, missed), variance, 1 / (least_weight * outside), confidence
+        )
+        most_missed = np.minimum(most_missed, 1.0)
+        with_all, with_none = size * high, size * low
+        width = width + with_all / (with_all + size_outside * least)
+        width = width - with_none / (with_none + size_outside * most_missed)
+    best = int(inside[np.argmin(width)])
+    return best, min(budget - best, size_outside)

@@ -13,6 +13,7 @@ Chouldechova and Tibshirani (2016), J. R. Statist. Soc. B 78:423 (stopping of an
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, InsideSums, Pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, StopReason
@@ -75,80 +76,88 @@ class _Next(NamedTuple):
     of_groups: int = 0
 
 
+@dataclass(kw_only=True)
 class Choice:
-    """The state of the choice: the remaining candidates, and the sums by pattern."""
+    """The choice of the findings of one direction, one after another.
 
-    def __init__(
-        self,
-        candidates: Candidates,
-        everything: NDArray[Any],
-        layout: TargetSums,
-        *,
-        moments: Callable[[NDArray[Any]], FloatArray],
-        count_inside: Callable[[int, IntArray], InsideCounts],
-        upward: bool,
-        tests: FloatArray,
-        alpha: float,
-        law: DeviationLaw | None,
-        changes: Changes | None,
-        no_change: float,
-    ) -> None:
-        self.law, self.changes, self.no_change = law, changes, no_change
-        self.count_inside = count_inside
+    The gain of a candidate with size n, mean x̄ and expected mean μ̄ is n·KL(x̄ ‖ μ̄) for a rate (n of
+    weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean,
+    less log m of the m tests of its level; it is 0 less log m where the candidate is not worse than
+    expected. Candidates are taken in the order of gain, those that are equal by lower level, larger
+    size and smaller id, and the first whose conditional p (`rate_p_value` or `sum_p_value`, one
+    tail) is at most α/(L·m) is added: if the findings so far explain everything, one is added with
+    probability at most α. Those whose gain is not above 0 say less than it takes to name them, and
+    end the list.
+
+    The result depends on sums only, not on the order of examples or on how they were counted; to the
+    last bit where matrix products take one thread.
+    """
+
+    candidates: Candidates
+    everything: NDArray[Any]  # [raw columns] sums of all examples, in any unit, the same everywhere
+    layout: TargetSums
+    # Counts the examples of a candidate that becomes a finding by the pattern that they had before.
+    # Of its position and those of the candidates to count, which are numbered so in what it returns.
+    count_inside: Callable[[int, IntArray], InsideCounts]
+    # Of the positions of the candidates what knows all their examples; None if they are too many.
+    hold: Callable[[IntArray], CandidateParts | None] | None = None
+    upward: bool  # whether large targets are for the worse, as errors and losses are
+    tests_per_level: Sequence[int]  # slices of each of L levels that could have been tested
+    # Of weight·(target − overall mean) of all examples; needed for all but counts.
+    law: DeviationLaw | None = None
+    alpha: float = 0.05
+    most: int = MOST_FINDINGS
+    # Where examples come in groups that depend on each other: a finding must pass both tests.
+    count_groups: CountGroups | None = None
+    # Makes float64 [patterns, columns], as ``layout`` says, of sums [patterns, raw columns].
+    moments: Callable[[NDArray[Any]], FloatArray] = np.asarray
+    # Of two models: a finding must also pass the test that its own change is not 0.
+    changes: Changes | None = None
+    no_change: float = 0.0  # the mean target of examples that did not change
+
+    def __post_init__(self) -> None:
+        candidates = self.candidates
         # Positions of the findings.
         self.found: list[int] = []
-        self.layout, self.sign = layout, 1.0 if upward else -1.0
-        self.tail: Tail = "upper" if upward else "lower"
+        self.sign = 1.0 if self.upward else -1.0
+        self.tail: Tail = "upper" if self.upward else "lower"
         eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
-        self.positions = eligible
-        self._select(candidates, tests, alpha)
-        self.patterns = Patterns(everything, layout, moments)
-        self.parts = self._tables(candidates)
+        self._select(eligible)
+        self.patterns = Patterns(self.everything, self.layout, self.moments)
         self.left_out = max(0, eligible.size - MOST_CANDIDATES)
         if self.left_out:
             gain = self._step(self._model()).gain
             kept = np.sort(np.lexsort((candidates.id[eligible], -gain))[:MOST_CANDIDATES])
-            self.positions = eligible[kept]
-            self._select(candidates, tests, alpha)
-            self.parts = self._tables(candidates)
+            self._select(eligible[kept])
 
-    def _select(self, candidates: Candidates, tests: FloatArray, alpha: float) -> None:
-        some = self.positions
+    def _select(self, some: IntArray) -> None:
+        candidates, tests = self.candidates, np.asarray(self.tests_per_level, np.float64)
+        self.positions = some
         self.level, self.id = candidates.level[some], candidates.id[some]
         scales = self.layout.size_scales[: candidates.sizes.shape[1]]
         self.sizes = candidates.sizes[some] * np.array(scales)
         self.total = np.asarray(candidates.total[some], np.float64)
         of_level = np.maximum(tests, 1.0)[self.level - 1]
         self.cost = np.log(of_level)
-        self.bound = alpha / (tests.size * of_level)
+        self.bound = self.alpha / (tests.size * of_level)
         self.free = self.sizes[:, 0] > 0
-
-    def _tables(self, candidates: Candidates) -> CandidateParts:
-        sizes = candidates.sizes[self.positions]
-        return PartTables(
-            sizes,
-            self.layout,
-            lambda chosen: self.count_inside(int(self.positions[chosen]), self.positions),
+        self.parts: CandidateParts = PartTables(
+            candidates.sizes[some], self.layout, lambda at: self.count_inside(int(some[at]), some)
         )
 
-    def run(
-        self,
-        hold: Callable[[IntArray], CandidateParts | None] | None,
-        count_groups: CountGroups | None,
-        most: int,
-    ) -> ChosenSlices:
-        """Add findings until none is left; see `forward.find`."""
+    def run(self) -> ChosenSlices:
+        """Add findings until none is left."""
         found: list[ChosenSlice] = []
         model = self._model()
         stop: StopReason = "nothing left" if self.positions.size else "no candidates"
         while self.positions.size:
-            if len(found) == most:
+            if len(found) == self.most:
                 stop = "most findings"
                 break
             step = self._step(model)
-            best = self._best(step, count_groups, step.gain > 0)
+            best = self._best(step, step.gain > 0)
             if best is None:
-                if self._best(step, count_groups, step.gain <= 0) is not None:
+                if self._best(step, step.gain <= 0) is not None:
                     stop = "small differences"
                 break
             chosen = best.chosen
@@ -156,8 +165,8 @@ class Choice:
             acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
             expected = float(part @ model.expected)
             masks = self.patterns.masks
-            if not found and hold is not None:
-                self.parts = hold(self.positions) or self.parts
+            if not found and self.hold is not None:
+                self.parts = self.hold(self.positions) or self.parts
             inside = self.parts.count(chosen, self.patterns)
             self._check(chosen, inside)
             self.parts.split(self.patterns.add(inside))
@@ -166,7 +175,6 @@ class Choice:
             model = self._model()
             size = float(self.sizes[chosen, 0])
             value = float(self.total[chosen]) / size
-            held_size, held_total, held, outside = self._outside()
             found.append(
                 ChosenSlice(
                     int(self.positions[chosen]),
@@ -176,15 +184,11 @@ class Choice:
                     float(step.gain[chosen]),
                     best.p,
                     self._covariance(best, masks, -acts.outside, model),
-                    held_size,
-                    held_total,
-                    held,
-                    outside,
+                    *self._outside(),
                 )
             )
-        masks = self.patterns.masks
-        sums = self.patterns.sums
-        return ChosenSlices(found, masks, sums, model, stop, self.positions.size, self.left_out)
+        counts = self.positions.size, self.left_out
+        return ChosenSlices(found, self.patterns.masks, self.patterns.sums, model, stop, *counts)
 
     def _model(self) -> ExpectationModel:
         sums = self.patterns.sums
@@ -265,15 +269,13 @@ class Choice:
         ratio = np.where(excess > 0, ratio, 0.0)
         return _Step(model, variances, expected, excess, ratio, ratio - self.cost)
 
-    def _best(
-        self, step: _Step, count_groups: CountGroups | None, among: BoolArray
-    ) -> _Next | None:
+    def _best(self, step: _Step, among: BoolArray) -> _Next | None:
         """Return the candidate of the largest gain that passes; None if none does."""
         some = np.flatnonzero(self.free & (step.excess > 0) & among)
         ties = np.round(step.gain[some] / _TIE)
         most = np.partition(ties, -_FIRST)[-_FIRST] if some.size > _FIRST else -np.inf
         first, rest = some[ties >= most], some[ties < most]
-        found = self._first_passing(self._ordered(first, step), step, count_groups)
+        found = self._first_passing(self._ordered(first, step), step)
         if found is not None or not rest.size:
             return found
         # The first ones have failed, and most of the others can't pass: the variance within
@@ -282,7 +284,7 @@ class Choice:
         known = self._weigh(step.variances, 2)[rest]
         rest = self._ordered(rest[self._may_pass(rest, step, known, least)], step)
         for begin in range(0, rest.size, _NEXT):
-            found = self._first_passing(rest[begin : begin + _NEXT], step, count_groups)
+            found = self._first_passing(rest[begin : begin + _NEXT], step)
             if found is not None:
                 return found
         return None
@@ -303,9 +305,7 @@ class Choice:
         needed = 0.5 * ndtri(self.bound[some]) ** 2
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
-    def _first_passing(
-        self, some: IntArray, step: _Step, count_groups: CountGroups | None
-    ) -> _Next | None:
+    def _first_passing(self, some: IntArray, step: _Step) -> _Next | None:
         parts = self._parts(some)
         weight = self.layout.moment(self.patterns.sums, 1, 0)
         worth = np.ones(some.size, np.bool_)
@@ -316,17 +316,17 @@ class Choice:
         passing: list[tuple[int, float, FloatArray]] = []
         for at, part in zip(some[worth].tolist(), parts[worth], strict=True):
             p = self._p_value(at, part, step)
-            if p <= self.bound[at] and count_groups is None:
+            if p <= self.bound[at] and self.count_groups is None:
                 p = max(p, self._change_p_value(at))
             if p > self.bound[at]:
                 continue
-            if count_groups is None:
+            if self.count_groups is None:
                 return _Next(at, p)
             passing.append((at, p, part))
-        if not passing or count_groups is None:
+        if not passing or self.count_groups is None:
             return None
         positions = self.positions[[at for at, _, _ in passing]]
-        groups = count_groups(np.array(self.found, np.int64), positions, self.patterns.masks)
+        groups = self.count_groups(np.array(self.found, np.int64), positions, self.patterns.masks)
         of_model = groups.of_model(step.model)
         for number, (at, p, part) in enumerate(passing):
             acts = influence(step.model, weight, self.layout.size(part, 1))
@@ -364,72 +364,3 @@ def _divergence(observed: FloatArray, expected: FloatArray) -> FloatArray:
     outside = np.clip(1.0 - expected, 1e-300, 1.0)
     value = xlogy(observed, observed / inside) + xlogy(1 - observed, (1 - observed) / outside)
     return np.asarray(np.maximum(value, 0.0))
-
-
-def find(
-    candidates: Candidates,
-    everything: ArrayLike,
-    layout: TargetSums,
-    count_inside: Callable[[int, IntArray], InsideCounts],
-    *,
-    hold: Callable[[IntArray], CandidateParts | None] | None = None,
-    upward: bool,
-    tests_per_level: Sequence[int],
-    law: DeviationLaw | None = None,
-    alpha: float = 0.05,
-    most: int = MOST_FINDINGS,
-    count_groups: CountGroups | None = None,
-    moments: Callable[[NDArray[Any]], FloatArray] | None = None,
-    changes: Changes | None = None,
-    no_change: float = 0.0,
-) -> ChosenSlices:
-    """Choose the findings of one direction, one after another.
-
-    The gain of a candidate with size n, mean x̄ and expected mean μ̄ is n·KL(x̄ ‖ μ̄) for a rate (n of
-    weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean,
-    less log m of the m tests of its level; it is 0 less log m where the candidate is not worse than
-    expected. Candidates are taken in the order of gain, those that are equal by lower level, larger
-    size and smaller id, and the first whose conditional p (`rate_p_value` or `sum_p_value`, one
-    tail) is at most α/(L·m) is added. Those whose gain is not above 0 say less than it takes to
-    name them, however small their p, and end the list.
-
-    The result depends on sums only, not on the order of examples or on how they were counted; to the
-    last bit where matrix products take one thread.
-    """
-    _validate(candidates, tests_per_level, alpha, most)
-    return Choice(
-        candidates,
-        np.asarray(everything),
-        layout,
-        moments=_as_floats if moments is None else moments,
-        count_inside=count_inside,
-        upward=upward,
-        tests=np.asarray(tests_per_level, np.float64),
-        alpha=alpha,
-        law=law,
-        changes=changes,
-        no_change=no_change,
-    ).run(hold, count_groups, most)
-
-
-def _as_floats(sums: NDArray[Any]) -> FloatArray:
-    return np.asarray(sums, np.float64)
-
-
-def _validate(
-    candidates: Candidates, tests_per_level: Sequence[int], alpha: float, most: int
-) -> None:
-    sizes = {len(column) for column in candidates}
-    if len(sizes) != 1:
-        raise ValueError(f"columns of candidates differ in length: {sorted(sizes)}")
-    if not 0.0 < alpha < 1.0:
-        raise ValueError(f"alpha = {alpha} is not within 0..1")
-    if not 0 <= most <= MOST_FINDINGS:
-        raise ValueError(f"most = {most} findings: 0 to {MOST_FINDINGS} are possible")
-    level = np.asarray(candidates.level)
-    if level.size and (level.min() < 1 or level.max() > len(tests_per_level)):
-        raise ValueError(
-            f"levels {level.min()}..{level.max()} were given, but test counts for {len(tests_per_level)}"
-        )
-    if min(tests_per_level, default=1) < 0:
-        raise ValueError(f"tests_per_level = {list(tests_per_level)} holds a negative number")

@@ -145,15 +145,15 @@ class _Conditional:
         if not self.variance > _DETERMINED * self.known:
             return 1.0
         side = 1.0 if observed - self.mean >= 0 else -1.0
+        solved = self._solve(observed)
+        is_end = solved is None
+        towards = 0.5 if is_end else 1.0
         # Where not even half a step is left, nothing is known but that the end is reached.
-        factor, solved, tilt = 1.0, self._solve(observed), np.tanh
-        if solved is None:
-            factor, solved, tilt = 0.5, self._solve(observed - 0.5 * side), np.sinh
-        if solved is not None:
+        if solved is not None or (solved := self._solve(observed - 0.5 * side)) is not None:
             psi, root, information = solved
-            root = _corrected(root, 2.0 * tilt(0.5 * psi) * information)
-            factor *= float(ndtr(-side * root))
-        return p_of_side(factor, tail, above=side > 0)
+            tilt = 2.0 * np.sinh(0.5 * psi) if is_end else 2.0 * np.tanh(0.5 * psi)
+            towards *= float(ndtr(-side * _corrected(root, tilt * information)))
+        return p_of_side(towards, tail, above=side > 0)
 
     def _solve(self, observed: float) -> tuple[float, float, float] | None:
         """Return ψ, r and √(|J₁|/|J₀|) where the candidate's fitted count is the observed one."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.attribution.allocation import split_labels
+from slicebeam.metrics.attribution.estimates import split_labels
 from slicebeam.metrics.attribution.proposal import proposal, simple_random_sample
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.population import ids_at

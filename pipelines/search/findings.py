@@ -9,7 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.candidates import Candidates, Changes
-from slicebeam.metrics.findings.choice import find
+from slicebeam.metrics.findings.choice import Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.held import PAIR_BYTES, HeldCodes, HeldExamples
@@ -169,8 +169,8 @@ class _Choice:
         is_change = self.space.comparison == "baseline"
         no_change = self._no_change() if is_change else 0.0
         with one_thread():
-            return find(
-                Candidates(
+            return Choice(
+                candidates=Candidates(
                     self.results.levels[self.some]
                     if self.prepared.given is None
                     else np.ones(self.some.size, np.int64),
@@ -180,9 +180,9 @@ class _Choice:
                     np.ones(self.some.size, bool),
                     np.nan_to_num(delta if is_harm else -delta),
                 ),
-                self.everything,
-                layout,
-                self._count_inside,
+                everything=self.everything,
+                layout=layout,
+                count_inside=self._count_inside,
                 hold=self._held,
                 upward=upward,
                 tests_per_level=tests_per_level,
@@ -192,7 +192,7 @@ class _Choice:
                 moments=lambda sums: self.own.target_sums(sums, self.space),
                 changes=self._changes(sums, no_change) if is_change else None,
                 no_change=no_change,
-            )
+            ).run()
 
     def _no_change(self) -> float:
         """Return the mean target of examples on which two models do not differ."""

@@ -112,11 +112,6 @@ def test_prompts_are_as_many_as_half_more_cost_allows(size):
         assert costs[1] > limit or most == proposals
 
 
-def test_wrong_arrays():
-    one = np.ones(1)
+def test_without_a_candidate_there_are_no_items():
     ids = np.ones(1, np.uint64)
-    assert select_items(one, np.zeros(1), np.eye(1), ids, seed=0).tolist() == []
-    with pytest.raises(ValueError, match="outside"):
-        select_items(one * 2, one, np.eye(1), ids, seed=0)
-    with pytest.raises(ValueError, match="similarities"):
-        select_items(one, one, np.eye(2), ids, seed=0)
+    assert select_items(np.ones(1), np.zeros(1), np.eye(1), ids, seed=0).tolist() == []

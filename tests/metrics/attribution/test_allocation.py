@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from slicebeam.metrics.attribution.allocation import split_labels
-from slicebeam.metrics.attribution.estimates import Draws, alignment
+from slicebeam.metrics.attribution.estimates import Draws, alignment, split_labels
 
 
 @pytest.mark.parametrize("budget", [1, 2, 7, 50, 400, 3000])

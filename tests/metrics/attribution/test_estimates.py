@@ -535,11 +535,6 @@ def test_wrong_input_is_an_error_with_its_value(call, message):
         call()
 
 
-def test_draws_of_different_lengths_are_a_mistake_of_the_caller():
-    with pytest.raises(ValueError, match="do not have the same length"):
-        Draws(np.zeros(2, np.int64), np.ones(3), np.zeros(2, np.int8), 1.0)
-
-
 # Coverage
 
 

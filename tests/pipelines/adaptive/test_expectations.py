@@ -11,8 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebeam.metrics.adaptive.failure_scores import change_failure, fails, output_failure
-from slicebeam.metrics.adaptive.topic_changes import state_by_rule
+from slicebeam.metrics.adaptive.failure_scores import (
+    change_failure,
+    fails,
+    output_failure,
+    state_by_rule,
+)
 from slicebeam.metrics.errors import FileError, InputError, OptionError
 from slicebeam.pipelines.adaptive.expectations import (
     EXPECTATIONS,
