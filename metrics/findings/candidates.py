@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.groups import Covariance, GroupSums
     from slicebeam.metrics.findings.model import ExpectationModel
 
+# Findings, the first ones, and sets of examples that a reader takes in.
+MOST_FINDINGS, MOST_SETS = 10, 20
 StopReason = Literal["no candidates", "nothing left", "small differences", "most findings"]
 
 
@@ -22,8 +24,8 @@ class Candidates(NamedTuple):
 
     level: IntArray  # [candidates] number of predicates, 1-based
     id: IntArray  # [candidates] distinct; decides between candidates that are equal otherwise
-    # int64 or float64 [candidates, size columns] examples (in the denominator), or their weights
-    # and squared weights, in the units of ``TargetSums.size_scales``
+    # [candidates, size columns] examples in the denominator, or their weights and squared weights, in
+    # the units of ``TargetSums.size_scales``
     sizes: NDArray[Any]
     total: FloatArray  # [candidates] Σ weight·target
     significant: BoolArray  # [candidates] against all examples, as the search corrects
@@ -55,11 +57,9 @@ class ChosenSlice(NamedTuple):
     gain: float  # log-likelihood ratio less the log of the level's number of tests
     p_value: float  # conditional
     covariance: Covariance  # of value and expected
-    # held_size, held_total: examples, or weights, and sum of targets that this and the findings
-    # before hold
-    held_size: float
-    held_total: float
-    held: float  # share of the sum of all targets that they hold; NaN if it is 0
+    held_size: float  # examples, or weights, of this and all findings before
+    held_total: float  # the sum of their targets
+    held: float  # its share of the sum of all targets; NaN if that is 0
     outside: float  # mean target of the examples outside all of them; NaN if there are none
 
 
@@ -77,10 +77,6 @@ class ChosenSlices(NamedTuple):
     stop: StopReason
     candidates: int  # how many were looked at
     left_out: int  # significant candidates for the worse that were not, because there are too many
-
-
-# Findings, the first ones, and sets of examples that a reader takes in.
-MOST_FINDINGS, MOST_SETS = 10, 20
 
 
 class Intersections(NamedTuple):

@@ -94,7 +94,6 @@ def fit(
     """
     X = design(masks, findings)
     w, s = np.asarray(weight, dtype=np.float64), np.asarray(total, dtype=np.float64)
-    _validate(kind, X, w, s)
     filled = w > 0
     if kind == "mean":
         return _least_squares(X, w, s, filled)
@@ -106,23 +105,6 @@ def fit(
     coefficients[columns] = _logistic(X[np.ix_(varies, columns)], w[varies], s[varies])
     expected = np.where(np.abs(push) < _STRICT, expit(X @ coefficients), (push > 0) * 1.0)
     return ExpectationModel("rate", X, coefficients, direction, expected, varies, columns)
-
-
-def _validate(kind: Kind, X: FloatArray, weight: FloatArray, total: FloatArray) -> None:
-    if not weight.shape == total.shape == X.shape[:1]:
-        raise ValueError(
-            f"{len(X)} patterns, but weights of shape {weight.shape} and totals of {total.shape}"
-        )
-    if not (np.isfinite(weight).all() and np.isfinite(total).all()):
-        raise ValueError("a weight or a total is not a finite number")
-    if not weight.size or weight.min() < 0 or weight.max() <= 0:
-        raise ValueError("no pattern has a positive weight, or a weight is negative")
-    wrong = (weight == 0) & (total != 0)
-    if kind == "rate":
-        wrong |= (total < 0) | (total > weight)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise ValueError(f"a pattern with weight {weight[at]} can't have a total of {total[at]}")
 
 
 def _least_squares(

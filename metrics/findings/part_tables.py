@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Searching a candidate in every pattern takes so many looks; passing over all pairs takes one each.
 _SEARCH_STEPS = 20
+# Cells of a table of patterns and candidates that is summed in place.
+_MOST_CELLS = 1 << 24
 
 
 class InsideCounts(NamedTuple):
@@ -160,10 +162,6 @@ def of_shares(table: csc_array, by: FloatArray, patterns: Patterns) -> FloatArra
         (np.square(table.data, dtype=np.float64), table.indices, table.indptr), shape=table.shape
     )
     return np.asarray(table @ by - squared @ (by / whole))
-
-
-# Cells of a table of patterns and candidates that is summed in place.
-_MOST_CELLS = 1 << 24
 
 
 class PatternParts(NamedTuple):

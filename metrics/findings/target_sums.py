@@ -51,10 +51,6 @@ class TargetSums:
     # units of the counts of examples or weights, and of squared weights
     size_scales: tuple[float, float] = (1.0, 1.0)
 
-    def __post_init__(self) -> None:
-        if self.kind not in ("rate", "mean"):
-            raise ValueError(f"unknown kind {self.kind!r} of target: use 'rate' or 'mean'")
-
     @cached_property
     def powers(self) -> tuple[tuple[int, int], ...]:
         """The power of the weight and of the target, of each column."""
@@ -96,10 +92,6 @@ class TargetSums:
 def membership(masks: ArrayLike, findings: int) -> BoolArray:
     """Return which findings [patterns, findings] the examples of each pattern are in."""
     bits: IntArray = np.asarray(masks, dtype=np.int64)
-    if not 0 <= findings <= MOST_FINDINGS:
-        raise ValueError(f"{findings} findings: a pattern holds 0 to {MOST_FINDINGS}")
-    if bits.size and (bits.min() < 0 or bits.max() >> findings):
-        raise ValueError(f"mask {int(bits.max())} holds more than {findings} findings")
     return np.asarray((bits[:, None] >> np.arange(findings)) & 1, dtype=np.bool_)
 
 
