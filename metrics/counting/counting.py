@@ -60,8 +60,7 @@ class Unit:
     bases: Keys | None = None
     # the slices to report, in the order of their results; None for all that are not empty
     candidates: Keys | None = None
-    # part, parts: for ``sparse``, which share of the codes (by their hash) is counted
-    part: int = 0
+    part: int = 0  # for ``sparse``, which share of the codes (by their hash) is counted
     parts: int = 1
     # for ``dense``, the tuples whose slices are reported, each of some of the features; none for
     # the tuple itself
@@ -231,7 +230,11 @@ class SummedRows:
         with_cell: IntArray | None = None,
         with_bucket: list[IntArray] | None = None,
     ) -> None:
-        """Add rows to a table [layers, columns * size]: themselves, then each replicate."""
+        """Add rows to a table [layers, columns * size], column by column: themselves, then replicates.
+
+        ``with_cell`` and ``with_bucket`` are the codes with the cell, or a score's bucket, as first
+        digit, where they are known.
+        """
         space, block = self.space, self.block
         code, rows = coded
         size = table.shape[1] // space.raw_columns

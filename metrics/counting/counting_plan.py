@@ -160,7 +160,10 @@ def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
 def plan_listed(
     candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count listed candidates, each method where it is the cheapest."""
+    """Yield the units that count listed candidates, each method where it is the cheapest.
+
+    ``bases`` are slices that the candidates add one predicate to, 0 for none, of these sizes.
+    """
     if candidates.size == 0:
         return
     group_of, groups = lattice.feature_sets(candidates)

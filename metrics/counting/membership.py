@@ -61,7 +61,11 @@ class Members(NamedTuple):
 
 
 class Membership:
-    """Which rows are in which of some slices."""
+    """Which rows are in which of some slices: a tree of predicates, by feature tuples.
+
+    With the examples of each singleton by digit, the rarest predicate of a slice is looked at first,
+    which leaves few rows for the others. Each node sees its parent's rows.
+    """
 
     def __init__(
         self, keys: Keys, lattice: Lattice, singleton_sizes: IntArray | None = None

@@ -47,9 +47,8 @@ _LARGEST_EXPONENT = 600.0
 class Influence(NamedTuple):
     """How an example's deviation moves a candidate's sum away from its expectation."""
 
-    # inside, outside: [patterns] of an example in the candidate, and of one that is not
-    inside: FloatArray
-    outside: FloatArray
+    inside: FloatArray  # [patterns] of an example in the candidate
+    outside: FloatArray  # [patterns] of one that is not
     slopes: FloatArray  # [rank] by which the deviations summed over the model's columns count
 
 
@@ -60,7 +59,9 @@ def _information(model: ExpectationModel, weight: FloatArray) -> tuple[FloatArra
 
 
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
-    """Return the rest of each deviation after the fit of the model.
+    """Return the rest of each deviation after the fit of the model, to weights [patterns].
+
+    ``part`` [patterns] are the weights of the candidate's examples.
 
     With deviations d_i the candidate's excess over its fitted expectation is Σ a_i·d_i to first
     order, a = s − x·b, where s says whether the example is in the candidate and
@@ -288,7 +289,11 @@ class DeviationLaw:
         outside: float,
         tail: Tail,
     ) -> float:
-        """Return the tail of Σ influence·deviation."""
+        """Return the tail of Σ influence·deviation.
+
+        Of a ``number`` [patterns] of examples in the candidate with this variance (``second``) of
+        their deviations, and others, which add the variance ``outside``.
+        """
         often = second / self.variance
         held = (number > 0) & (influence**2 * often > 0)
         classes = _merged(number[held], influence[held], often[held])

@@ -103,9 +103,8 @@ class CellSums(NamedTuple):
     """Sums of a candidate's examples by cell, a pair of group and pattern."""
 
     cell: IntArray  # [held] distinct positions of the cells that hold some
-    # size, total: [held] Σ weight and Σ weight·target
-    size: FloatArray
-    total: FloatArray
+    size: FloatArray  # [held] Σ weight
+    total: FloatArray  # [held] Σ weight·target
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,8 @@ class GroupSums:
 
     group: IntArray  # [cells] number of the group, from 0
     pattern: IntArray  # [cells] position of the pattern in the model
-    # size, total: [cells] of all examples, 0 where the model does not have the pattern
-    size: FloatArray
-    total: FloatArray
+    size: FloatArray  # [cells] of all examples, 0 where the model does not have the pattern
+    total: FloatArray  # [cells] likewise
     of: Sequence[CellSums]  # of each candidate
 
     @cached_property

@@ -136,9 +136,8 @@ class _Read(NamedTuple):
     """Which cells of a feature tuple's table are candidates."""
 
     features: tuple[int, ...]  # the tuple
-    # cells, candidates: [slices] cell, and position of the candidate
-    cells: IntArray
-    candidates: IntArray
+    cells: IntArray  # [slices]
+    candidates: IntArray  # [slices] positions
 
 
 class _Plan(NamedTuple):
@@ -195,7 +194,7 @@ class InsideCounter:
         return {features: self.keys[places] for features, places in tuples.items()}
 
     def count(self, some: Iterable[RowBlock], finding: int, earlier: Keys) -> PatternParts:
-        """Return the counts of the finding's examples in some blocks."""
+        """Return the counts of the finding's examples in some blocks, given the keys before it."""
         held: list[RowBlock] = []
         parts, size = [self._nothing()], 0
         for block in some:
@@ -228,7 +227,7 @@ class InsideCounter:
         )
 
     def parts(self, block: RowBlock, masks: IntArray, finding: int) -> PatternParts:
-        """Return the counts of a finding's examples."""
+        """Return the counts of a finding's examples, of masks [rows]: a bit for each earlier one."""
         masks, pattern = np.unique(masks, return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))

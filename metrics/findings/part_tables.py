@@ -169,9 +169,8 @@ class PatternParts(NamedTuple):
 
     masks: IntArray  # [patterns] distinct
     sums: IntArray  # [patterns, raw columns] of all of these examples
-    # pattern, candidate: [pairs] position among the masks, and of the candidate
-    pattern: IntArray
-    candidate: IntArray
+    pattern: IntArray  # [pairs] position among the masks
+    candidate: IntArray  # [pairs]
     sizes: IntArray  # [pairs, size columns] examples, or their weights and squared weights
 
 

@@ -22,6 +22,7 @@ from slicebeam.metrics.attribution.estimates import (
     jeffreys,
     missed_share,
     precision,
+    split_labels,
 )
 from slicebeam.metrics.attribution.proposal import Proposal, proposal, simple_random_sample
 from slicebeam.metrics.errors import InputError
@@ -357,15 +358,6 @@ def test_fay_and_feuers_interval_is_their_definition(confidence):
         assert low < y < high
 
 
-def test_fay_and_feuers_interval_by_hand():
-    # Two counts of 1 at ½ and one at 1, the largest 2: y = 2, v = 1.5; y + w = 4, v + w² = 5.5.
-    low, high = fay_feuer(2.0, 1.5, 2.0)
-    assert low == pytest.approx(0.375 * stats.chi2.ppf(0.025, 16 / 3), rel=1e-12)
-    assert high == pytest.approx(0.6875 * stats.chi2.isf(0.025, 64 / 11), rel=1e-12)
-    # No count: −ln .025 times the weight.
-    assert fay_feuer(0.0, 0.0, 0.1) == (0, pytest.approx(0.1 * math.log(40)))
-
-
 def slow_missed(found, size, confidence):
     m = len(found.item)
     low_sum = low_square = high_sum = high_square = 0.0
@@ -619,3 +611,47 @@ def test_ten_million_examples_need_no_loop():
     assert found.probability.sum() == pytest.approx(1, abs=1e-9)
     drawn = found.draw(300, seed=1)
     assert np.unique(drawn).size > 290
+
+
+@pytest.mark.parametrize("budget", [1, 2, 7, 50, 400, 3000])
+@pytest.mark.parametrize("sizes", [(300, 3700), (20, 100_000), (50, 0), (50, 3), (1000, 1000)])
+def test_a_budget_is_divided_within_what_there_is(budget, sizes):
+    size, outside = sizes
+    for labelled in (0, size // 2, size):
+        found = split_labels(budget, size=size, size_outside=outside, labelled=labelled, drawn=9)
+        assert 0 <= found[0] <= size - labelled
+        assert 0 <= found[1] <= outside
+        assert sum(found) == min(budget, size - labelled + outside)
+
+
+def expected_width(inside, outside, size, size_outside):
+    """The widths of both intervals where a quarter of the draws hit, and both shares are 0.8."""
+    labels = np.zeros(inside, np.int8)
+    labels[: round(0.8 * inside)] = 1
+    hits = round(outside / 4)
+    share = 0.8 * size * 0.25 / size_outside
+    weight = np.full(outside, 1.0)
+    weight[:hits] = hits / outside / share
+    answers = (np.arange(outside) < hits).astype(np.int8)
+    # There are but so many to be hit.
+    item = np.arange(outside)
+    item[:hits] %= round(share * size_outside)
+    item[hits:] += size_outside // 2
+    draws = Draws(item, weight, answers, 0.2)
+    found = alignment(labels, size, draws, size_outside)
+    return found.precision.high - found.precision.low + found.recall.high - found.recall.low
+
+
+@pytest.mark.parametrize("budget", [200, 400, 800])
+def test_the_division_is_about_the_best_of_all(budget):
+    size, size_outside = 500, 4000
+    inside, outside = split_labels(budget, size=size, size_outside=size_outside)
+    found = expected_width(inside, outside, size, size_outside)
+    quarter = budget // 4
+    every = [
+        expected_width(one, budget - one, size, size_outside)
+        for one in range(quarter, min(size, budget - quarter) + 1, 5)
+    ]
+    assert found < 1.05 * min(every)
+    # It matters: half of the way to an end is worse.
+    assert max(every) > 1.1 * found

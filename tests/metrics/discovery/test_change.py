@@ -1,4 +1,3 @@
-import pickle
 from functools import reduce
 from itertools import pairwise, permutations
 from operator import add
@@ -158,12 +157,6 @@ def test_sums_of_different_slices_cannot_be_added():
     for other in (ChangeSums.zero(3), ChangeSums.zero(1), beyond, OverlapSums.zero(2)):
         with pytest.raises(ValueError, match="cannot be added"):
             of_two + other
-
-
-def test_sums_travel():
-    members, D, _ = population(1, 50, 4)
-    found = pickle.loads(pickle.dumps(ChangeAssessment.of(members, D)))
-    np.testing.assert_array_equal(found.slices.total, ChangeSums.of(members, D).total)
 
 
 @settings(deadline=None)

@@ -1,4 +1,3 @@
-import pickle
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -162,10 +161,3 @@ def test_shapes_that_do_not_agree_are_errors():
         with pytest.raises(ValueError, match=message):
             call()
     assert projected(z[:0], fitted).shape == (0, 3)
-
-
-def test_sums_travel():
-    z = points(9)
-    found = sums(z)
-    sent = pickle.loads(pickle.dumps(found))
-    np.testing.assert_array_equal(components(sent, 4).axes, components(found, 4).axes)
