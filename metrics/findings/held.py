@@ -158,7 +158,7 @@ class HeldCodes:
         """Return the counts of a new finding, and record it."""
         finding = int(self.counter.keys[candidate])
         rows = rows_in(self.block, self.counter.lattice, finding)
-        parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows], finding)
+        parts = self.counter.parts(rows_of(self.block, rows), self.masks[rows])
         self.masks[rows] |= np.int64(1) << self._findings
         self._findings += 1
         return inside_counts(parts, self.counter.keys.size)

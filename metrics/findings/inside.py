@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.metrics.counting.counting import State
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
 
@@ -132,21 +130,6 @@ _LIST_BYTES = 48
 _PLAN_STEP = 16
 
 
-class _Read(NamedTuple):
-    """Which cells of a feature tuple's table are candidates."""
-
-    features: tuple[int, ...]  # the tuple
-    cells: IntArray  # [slices]
-    candidates: IntArray  # [slices] positions
-
-
-class _Plan(NamedTuple):
-    """Units that count all candidates."""
-
-    blocks: list[list[Unit]]  # those whose tables fit the memory together
-    in_tables: BoolArray  # [candidates] which are counted in a table of all cells
-
-
 @dataclass
 class InsideCounter:
     """Counts the examples of one finding after another."""
@@ -156,7 +139,7 @@ class InsideCounter:
     space: StatisticSpace  # the statistics that patterns are summed in, without score buckets
     counted: BoolArray  # [cells] which examples are in the metric's denominator
     memory: int  # bytes that tables may take
-    _plans: dict[tuple[int, int], _Plan] = field(default_factory=dict, repr=False)
+    _plans: dict[tuple[int, int], list[list[Unit]]] = field(default_factory=dict, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # What is made of the fields is made again where it is needed.
@@ -169,7 +152,7 @@ class InsideCounter:
     @cached_property
     def features(self) -> tuple[int, ...]:
         """Return the features of the candidates."""
-        return tuple(sorted({one for features in self._tuples for one in features}))
+        return tuple(sorted({one for features in self._cells for one in features}))
 
     @property
     def row_bytes(self) -> int:
@@ -189,9 +172,12 @@ class InsideCounter:
         return np.min_scalar_type(self.space.cells - 1)
 
     @cached_property
-    def _tuples(self) -> dict[tuple[int, ...], Keys]:
-        tuples = self.lattice.by_tuple(self.keys)
-        return {features: self.keys[places] for features, places in tuples.items()}
+    def _cells(self) -> dict[tuple[int, ...], tuple[IntArray, IntArray]]:
+        """Return the candidates of each feature tuple, and their cells in its table."""
+        return {
+            features: (places, self.lattice.key_cells(self.keys[places], features))
+            for features, places in self.lattice.by_tuple(self.keys).items()
+        }
 
     def count(self, some: Iterable[RowBlock], finding: int, earlier: Keys) -> PatternParts:
         """Return the counts of the finding's examples in some blocks, given the keys before it."""
@@ -204,10 +190,10 @@ class InsideCounter:
             held.append(taken_rows(block, rows, self.features, self.lattice))
             size += rows.size
             if size >= _MOST_HELD:
-                parts.append(self._parts_of_blocks(held, finding, earlier))
+                parts.append(self._parts_of_blocks(held, earlier))
                 held, size = [], 0
         if held:
-            parts.append(self._parts_of_blocks(held, finding, earlier))
+            parts.append(self._parts_of_blocks(held, earlier))
         return merged(parts)
 
     def measured(self, block: RowBlock, rows: IntArray) -> IntArray:
@@ -215,9 +201,9 @@ class InsideCounter:
         rows = rows[self.counted[block.cells[rows]]]
         return rows[block.weights[0, rows] > 0] if self.space.weighted else rows
 
-    def _parts_of_blocks(self, held: list[RowBlock], finding: int, earlier: Keys) -> PatternParts:
+    def _parts_of_blocks(self, held: list[RowBlock], earlier: Keys) -> PatternParts:
         block = joined(held, self.features)
-        return self.parts(block, patterns_of(block, earlier, self.lattice), finding)
+        return self.parts(block, patterns_of(block, earlier, self.lattice))
 
     def _nothing(self) -> PatternParts:
         none = np.zeros(0, np.int64)
@@ -226,7 +212,7 @@ class InsideCounter:
             none, np.zeros((0, self.space.raw_columns), np.int64), none, none, sizes
         )
 
-    def parts(self, block: RowBlock, masks: IntArray, finding: int) -> PatternParts:
+    def parts(self, block: RowBlock, masks: IntArray) -> PatternParts:
         """Return the counts of a finding's examples, of masks [rows]: a bit for each earlier one."""
         masks, pattern = np.unique(masks, return_inverse=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
@@ -242,9 +228,7 @@ class InsideCounter:
         rows = np.flatnonzero(plane[pattern] >= 0)
         pairs = [self._looked_up(rows_of(block, rest), pattern[rest], masks.size)]
         if rows.size:
-            planes = self._in_planes(
-                rows_of(block, rows), plane[pattern[rows]], in_planes.size, finding
-            )
+            planes = self._in_planes(rows_of(block, rows), plane[pattern[rows]], in_planes.size)
             pairs += [(in_planes[own], candidate, sizes) for own, candidate, sizes in planes]
         return PatternParts(
             masks,
@@ -265,7 +249,7 @@ class InsideCounter:
         return added_pairs(*pairs, patterns, self.keys.size)
 
     def _in_planes(
-        self, block: RowBlock, plane: IntArray, planes: int, finding: int
+        self, block: RowBlock, plane: IntArray, planes: int
     ) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
         """Yield plane, candidate and sizes of the candidates' parts, from tables with planes."""
         bits = (planes - 1).bit_length()
@@ -273,133 +257,49 @@ class InsideCounter:
             tuple(f"bit {bit}" for bit in range(bits)), "overall", weighted=self.space.weighted
         )
         of_patterns = replace(block, cells=plane, terms=np.zeros((0, block.rows), np.int64))
-        plan = self._plan(block.rows, bits)
-        pending = self._left(finding, plan.in_tables)
-        every = pending.pop((), None)
-        if every is not None:
-            # All of the finding's examples are in them.
-            sizes = weights_of(block, self.space)
-            of_plane = np.zeros((planes, sizes.shape[1]), np.int64)
-            np.add.at(of_plane, plane, sizes)
-            own = np.repeat(np.arange(planes), every.candidates.size)
-            yield own, np.tile(every.candidates, planes), of_plane[own]
-        for some in plan.blocks:
-            units, reads = self._narrowed(some, finding, pending)
-            if not units:
-                continue
+        reader = SumReader(self.lattice, space, 1, 0)
+        powers = [1, 2] if space.weighted else [0]
+        for units in self._plan(block.rows, bits):
             tables = Tables(units, self.lattice, space, None)
             for begin in range(0, block.rows, ROWS_AT_A_TIME):
                 end = min(begin + ROWS_AT_A_TIME, block.rows)
                 whole = begin == 0 and end == block.rows
                 tables.add(of_patterns if whole else rows_of(of_patterns, np.arange(begin, end)))
-            for candidates, sizes in self._read(units, reads, tables.state(), space, planes):
-                row, own = np.nonzero(sizes[:, 0])
-                yield own, candidates[row], sizes[row, :, own]
+            totals, *states = tables.state()
+            for unit, arrays in zip(units, states, strict=True):
+                if unit.method == "dense":
+                    # Planes last: sums over the axes of features are sums of vectors.
+                    by_power = arrays[0].reshape(
+                        -1, space.cells, arrays[0].size // space.raw_columns
+                    )
+                    table = np.ascontiguousarray(np.moveaxis(by_power[powers, :planes], 2, 0))
+                    margins, shape = (
+                        Margins(unit.features, table, self.lattice, (1, 1)),
+                        table.shape[1:],
+                    )
+                    read = [
+                        (candidates, margins.of(features).reshape(-1, *shape)[cells])
+                        for features in unit.reported
+                        for candidates, cells in [self._cells[features]]
+                    ]
+                else:
+                    (some,) = reader.slices([unit], [totals, arrays])
+                    sizes = some.sums.reshape(some.keys.size, -1, space.cells)[:, powers, :planes]
+                    read = [(np.searchsorted(self.keys, some.keys), sizes)]
+                for candidates, sizes in read:
+                    row, own = np.nonzero(sizes[:, 0])
+                    yield own, candidates[row], sizes[row, :, own]
 
-    def _read(
-        self,
-        units: list[Unit],
-        reads: list[list[_Read]],
-        state: State,
-        space: StatisticSpace,
-        planes: int,
-    ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield candidates, and their sizes [candidates, size columns, planes], unit by unit."""
-        reader = SumReader(self.lattice, space, 1, 0)
-        powers = [1, 2] if space.weighted else [0]
-        for unit, known, arrays in zip(units, reads, state[1:], strict=True):
-            if unit.method == "dense":
-                # Planes last: sums over the axes of features are sums of vectors.
-                by_power = arrays[0].reshape(-1, space.cells, arrays[0].size // space.raw_columns)
-                wanted = by_power[powers, :planes]
-                table = np.ascontiguousarray(np.moveaxis(wanted, 2, 0))
-                margins = Margins(unit.features, table, self.lattice, (1, 1))
-                shape = -1, len(powers), planes
-                found = [margins.of(one.features).reshape(shape)[one.cells] for one in known]
-                yield np.concatenate([one.candidates for one in known]), np.concatenate(found)
-            else:
-                (some,) = reader.slices([unit], [state[0], arrays])
-                sums = some.sums[:, 0].reshape(some.keys.size, -1, space.cells)
-                yield np.searchsorted(self.keys, some.keys), sums[:, powers, :planes]
-
-    def _plan(self, rows: int, bits: int) -> _Plan:
+    def _plan(self, rows: int, bits: int) -> list[list[Unit]]:
         """Return the units that count all candidates, in blocks that fit the memory."""
         step = 1
         while step < rows:
             step *= _PLAN_STEP
         bits += bits % 2
         if (step, bits) not in self._plans:
-            columns = (3 if self.space.weighted else 1) << bits
             passes = 3 if self.space.weighted else 1
-            budget = Budget(step, columns, passes, 1, self.memory, block_seconds=np.inf)
-            planned = whole_tuples(self._tuples, self.lattice, budget)
-            plan = _Plan(
-                [[one.unit for one in some] for some in blocks(planned, budget)],
-                np.ones(self.keys.size, np.bool_),
-            )
-            for unit in (unit for some in plan.blocks for unit in some):
-                if unit.method != "dense" and unit.candidates is not None:
-                    plan.in_tables[np.searchsorted(self.keys, unit.candidates)] = False
-            self._plans[step, bits] = plan
+            budget = Budget(step, passes << bits, passes, 1, self.memory, block_seconds=np.inf)
+            tuples = {features: self.keys[places] for features, (places, _) in self._cells.items()}
+            planned = blocks(whole_tuples(tuples, self.lattice, budget), budget)
+            self._plans[step, bits] = [[one.unit for one in some] for some in planned]
         return self._plans[step, bits]
-
-    def _single_features(self, finding: int) -> tuple[IntArray, IntArray]:
-        """Return the features of a finding that have one value in all its examples, and the digits."""
-        digits = self.lattice.digits(np.array([finding], np.int64))[0]
-        digits = digits[digits > 0]
-        features = self.lattice.feature_of[digits]
-        single = [not self.lattice.is_multi(one) for one in features.tolist()]
-        return features[single], digits[single]
-
-    def _left(self, finding: int, in_tables: BoolArray) -> dict[tuple[int, ...], _Read]:
-        """Return the remaining conditions of candidates within a finding, by feature tuple.
-
-        The finding's own conditions hold there and need not be looked at; candidates that contradict
-        one have no examples there.
-        """
-        features, given = self._single_features(finding)
-        digits = self._digits
-        of_finding = np.isin(self.lattice.feature_of[digits], features) & (digits > 0)
-        possible = in_tables & ~(of_finding & ~np.isin(digits, given)).any(axis=1)
-        candidates = np.flatnonzero(possible)
-        left = np.where(of_finding[candidates], 0, digits[candidates])
-        keys = self.lattice.keys_of_sets(left)
-        return {
-            features: _Read(
-                features, self.lattice.key_cells(keys[some], features), candidates[some]
-            )
-            for features, some in self.lattice.by_tuple(keys).items()
-        }
-
-    @cached_property
-    def _digits(self) -> IntArray:
-        return self.lattice.digits(self.keys)
-
-    def _narrowed(
-        self, units: list[Unit], finding: int, pending: dict[tuple[int, ...], _Read]
-    ) -> tuple[list[Unit], list[list[_Read]]]:
-        """Return units without a finding's features, and what is read of each; takes pending ones."""
-        dropped = set(self._single_features(finding)[0].tolist())
-        chosen: list[Unit] = []
-        reads: list[list[_Read]] = []
-        left = [tuple(one for one in unit.features if one not in dropped) for unit in units]
-        # Wide tables first: what can be read of them needs no table of its own.
-        for number in sorted(range(len(units)), key=lambda at: -len(left[at])):
-            unit, features = units[number], left[number]
-            if unit.method != "dense":
-                chosen.append(unit)
-                reads.append([])
-                continue
-            lists = {one for one in features if self.lattice.is_multi(one)}
-            own = [
-                pending.pop(some)
-                for size in range(1, min(len(features), self._digits.shape[1]) + 1)
-                for some in combinations(features, size)
-                # Nothing is summed over lists, in which an example stands several times.
-                if some in pending and lists.issubset(some)
-            ]
-            if own:
-                margins = tuple(one.features for one in own)
-                chosen.append(Unit(features, "dense", margins=margins))
-                reads.append(own)
-        return chosen, reads

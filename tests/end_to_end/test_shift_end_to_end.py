@@ -10,7 +10,18 @@ import yaml
 from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.cli import run
 from tests.running import refused
-from tests.shift_runs import REPLAYED, ROLES, document, made, matrix, saved, shift, timeless
+from tests.shift_runs import (
+    METHODS,
+    REPLAYED,
+    ROLES,
+    Z,
+    document,
+    made,
+    matrix,
+    saved,
+    shift,
+    timeless,
+)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.learn_domains import learn_domain
+from slicebeam.transforms.encode.value_counts import ValueCounts
 from tests.running import read, refused, search
 
 ROWS = 600
