@@ -105,6 +105,17 @@ class Share(CellMetric):
         """See `CellMetric.formula`."""
         return self._of_share(ratio(*counts))
 
+    def gradient(
+        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
+    ) -> FloatArray:
+        """See `CellMetric.gradient`; exactly 0 where all or none are marked, which parts that overlap are not."""
+        which = self._which(space, old=old)
+        within = cells[:, which.within].sum(axis=1)
+        safe = np.where(within > 0, within, 1.0)
+        share = cells[:, which.marked].sum(axis=1) / safe
+        slope = (which.marked[None, :] - share[:, None] * which.within[None, :]) / safe[:, None]
+        return np.where((within > 0)[:, None], slope * self._slope(share)[:, None], 0.0)
+
     def _of_share(self, share: FloatArray) -> FloatArray:
         """Return the metric of the share; F1 is another increasing function of its share."""
         return share

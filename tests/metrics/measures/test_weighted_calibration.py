@@ -56,3 +56,19 @@ def test_equal_weights_by_hand():
     variance = own.value_variance(sums, space)
     assert variance[0] == pytest.approx(share * (1 - share) / n, rel=1e-12)
     assert own.value(sums, space)[0] == pytest.approx(share, rel=1e-12)
+
+
+def test_a_slice_that_is_all_right_has_an_interval():
+    """Its variance is 0, not what rounding leaves of it, beside which no example would count."""
+    examples = weighted(errors_weigh=1.0)
+    right = examples.predicted[0] == examples.label
+    for name in ("accuracy", "recall", "f1"):
+        space = examples.space([name], "overall")
+        columns = examples.matrix(space)
+        rows = [
+            np.flatnonzero(right & (examples.label == 1))[at : at + 60] for at in range(0, 600, 60)
+        ]
+        sums = np.stack([columns[some].sum(axis=0) for some in rows])
+        low, high = metric(name).value_interval(sums, columns.sum(axis=0), space, 0.95)
+        assert (low > 0.8).all()
+        assert (high == 1).all()
