@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntFlag
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,30 +188,21 @@ def _may_be_dates(tokens: _Tokens) -> bool:
     )
 
 
-def _dates(tokens: _Tokens) -> pa.Array | None:
-    return _try_cast(tokens.values, pa.date32()) if _may_be_dates(tokens) else None
-
-
-def _times(tokens: _Tokens) -> pa.Array | None:
-    return _try_cast(tokens.values, pa.timestamp("us")) if _may_be_dates(tokens) else None
-
-
-def _zoned_times(tokens: _Tokens) -> pa.Array | None:
-    return _try_cast(tokens.values, pa.timestamp("us", "UTC")) if _may_be_dates(tokens) else None
+def _moments(data_type: pa.DataType, tokens: _Tokens) -> pa.Array | None:
+    return _try_cast(tokens.values, data_type) if _may_be_dates(tokens) else None
 
 
 def _nothing(tokens: _Tokens) -> pa.Array | None:
     return None if len(tokens.values) else pa.array([], pa.null())
 
 
+_MOMENTS = (_Kind.DATE, _Kind.TIME, _Kind.ZONED_TIME)
 _PARSERS: dict[_Kind, Callable[[_Tokens], pa.Array | None]] = {
     _Kind.NULL: _nothing,
     _Kind.BOOL: _bools,
     _Kind.INTEGER: _integers,
     _Kind.NUMBER: _numbers,
-    _Kind.DATE: _dates,
-    _Kind.TIME: _times,
-    _Kind.ZONED_TIME: _zoned_times,
+    **{kind: partial(_moments, _TYPES[kind]) for kind in _MOMENTS},
 }
 _IMPLIED = {_Kind.INTEGER: _Kind.NUMBER, _Kind.DATE: _Kind.TIME}
 _FIRST_BYTES = _BLANKS + _DIGITS + b"\0-.iINn#tTfF"
