@@ -152,8 +152,7 @@ def read_labels(
                 *found, values = (column.to_pylist() for column in usable.columns)
                 keys = found[0] if len(found) == 1 else list(zip(*found, strict=True))
                 for key, value in zip(keys, values, strict=True):
-                    if key in looked_up:
-                        labels_of.setdefault(key, set()).add(str(value))
+                    labels_of.setdefault(key, set()).add(str(value))
     if not labels:
         raise FileError(f"--data {data}: no row has both a text and a label")
     return labels, labels_of
