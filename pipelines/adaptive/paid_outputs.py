@@ -33,7 +33,7 @@ _NOT_BOUGHT = "not bought, because the budget does not suffice"
 _LOST = "a call without an outcome, which counts as paid (lost_calls: count)"
 
 
-class Budget:
+class SharedBudget:
     """What may be spent in all, over several APIs; None for any number of calls."""
 
     def __init__(self, amount: str | None) -> None:
@@ -91,7 +91,10 @@ def read_endpoint(model: TextModel, option: str, *, has_pairs: bool) -> ApiFile:
 
 
 def affordable(
-    apis: Sequence[ApiFile], inputs: Sequence[Text], budget: Budget, ledger_folder: StoragePath
+    apis: Sequence[ApiFile],
+    inputs: Sequence[Text],
+    budget: SharedBudget,
+    ledger_folder: StoragePath,
 ) -> int:
     """Return how many of the first inputs all endpoints can answer, within what they may cost together.
 
@@ -135,7 +138,7 @@ def buy_outputs(
     model: TextModel,
     option: str,
     inputs: Sequence[Text],
-    budget: Budget,
+    budget: SharedBudget,
     ledger_folder: StoragePath,
     on_stage: Callable[[Stage], None],
     *,

@@ -14,7 +14,12 @@ import pyarrow.compute as pc
 from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
-from slicebeam.pipelines.adaptive.paid_outputs import Budget, affordable, buy_outputs, read_endpoint
+from slicebeam.pipelines.adaptive.paid_outputs import (
+    SharedBudget,
+    affordable,
+    buy_outputs,
+    read_endpoint,
+)
 from slicebeam.pipelines.adaptive.scoring import (
     EXCUSED,
     NO_SCORE,
@@ -171,7 +176,7 @@ def _bought(
     # What is wrong with any file is said before anything is paid.
     apis = [read_endpoint(*one, has_pairs=tests.has_pairs) for one in paid_models]
     inputs = needed_inputs(tests.table, has_pairs=tests.has_pairs)
-    budget = Budget(config.budget)
+    budget = SharedBudget(config.budget)
     ledger = (
         storage_path(config.ledger, "--ledger")
         if config.ledger

@@ -102,10 +102,10 @@ def reasons(left_out: Mapping[str, int]) -> str:
 
 
 def _is_same_file(to: str, other: str) -> bool:
-    one, another = storage_path(to, "--to"), storage_path(other)
-    if isinstance(one, Path) and isinstance(another, Path):
-        return one.resolve() == another.resolve()
-    return one == another
+    written, known = storage_path(to, "--to"), storage_path(other)
+    if isinstance(written, Path) and isinstance(known, Path):
+        return written.resolve() == known.resolve()
+    return written == known
 
 
 def _write(
@@ -149,11 +149,10 @@ def read_labels(
             if looked_up:
                 first = usable[columns[0]].cast(pa.string())
                 usable = usable.filter(pc.is_in(first, firsts.cast(pa.string())))
-                *found, values = (column.to_pylist() for column in usable.columns)
-                keys = found[0] if len(found) == 1 else list(zip(*found, strict=True))
+                *inputs, values = (column.to_pylist() for column in usable.columns)
+                keys = inputs[0] if len(inputs) == 1 else list(zip(*inputs, strict=True))
                 for key, value in zip(keys, values, strict=True):
-                    if key in looked_up:
-                        labels_of.setdefault(key, set()).add(str(value))
+                    labels_of.setdefault(key, set()).add(str(value))
     if not labels:
         raise FileError(f"--data {data}: no row has both a text and a label")
     return labels, labels_of
@@ -273,7 +272,9 @@ def _chosen(config: ExportTrainingConfig, tree: TestTree, topics: list[str]) -> 
         if topic not in known:
             shown = list(map(displayed, known))
             raise OptionError(f"--topic {name}: {unknown_name('topic', name, shown)}")
-    return np.array([any(is_within(topic, one) for one in wanted) for topic in topics], dtype=bool)
+    return np.array(
+        [any(is_within(topic, name) for name in wanted) for topic in topics], dtype=bool
+    )
 
 
 def _refuse_unknown_labels(

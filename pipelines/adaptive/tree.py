@@ -195,14 +195,6 @@ class TestTree:
         keep[self._places(list(ids))] = False
         return replace(self, table=self.table.filter(pa.array(keep)))
 
-    def move_topic(self, topic: str, to: str) -> TestTree:
-        """Return the tree with a topic, and all below it, in another place."""
-        names, codes = self._topic_codes
-        moved = [to + name[len(topic) :] if is_within(name, topic) else name for name in names]
-        column = pa.array(moved, pa.string()).take(pa.array(codes))
-        at = self.table.schema.get_field_index("topic")
-        return TestTree.of(self.table.set_column(at, "topic", column), self.header, self.notes)
-
     def with_column(self, name: str, values: Sequence[str] | pa.Array) -> TestTree:
         """Return the tree with a column of its file, such as ``model score``; [rows] of strings."""
         column = pa.array(values, pa.string()) if not isinstance(values, pa.Array) else values

@@ -31,7 +31,7 @@ from slicebeam.transforms.encoders.endpoint import KEY_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from slicebeam.pipelines.adaptive.paid_outputs import Budget
+    from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
     from slicebeam.transforms.storage.storage import StoragePath
 
 ENDPOINT = "endpoint"
@@ -132,7 +132,7 @@ class Endpoint:
         api: ApiFile,
         folder: StoragePath,
         proposals: int,
-        budget: Budget,
+        budget: SharedBudget,
         note: Callable[[str], None],
     ) -> None:
         self.api, self.folder, self.proposals = api, folder, proposals

@@ -22,7 +22,7 @@ import numpy as np
 from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import InputError, SlicebeamError
 from slicebeam.pipelines.adaptive.expectations import NO_OUTPUT
-from slicebeam.pipelines.adaptive.paid_outputs import Budget
+from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.suggest import (
@@ -139,7 +139,7 @@ class TestDesk:
         ledger = storage_path(config.ledger or str(state / "ledger"), "--ledger")
         self.target = ModelUnderTest(
             text_model(config.model),
-            Budget(config.budget),
+            SharedBudget(config.budget),
             ledger,
             self._remarks.append,
             has_pairs=has_pairs,

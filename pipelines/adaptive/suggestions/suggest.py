@@ -10,7 +10,7 @@ import numpy as np
 from slicebeam.metrics.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
-from slicebeam.pipelines.adaptive.paid_outputs import Budget
+from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
 from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
 from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT, NEEDS, Endpoint, endpoint_api
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
@@ -64,7 +64,7 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
         if config.ledger
         else beneath(beside.parent, beside.name)
     )
-    budget = Budget(config.budget)
+    budget = SharedBudget(config.budget)
     names = class_names(config, tree)
     target = ModelUnderTest(
         text_model(config.model), budget, ledger, note, has_pairs=pairs, names=names
@@ -91,7 +91,7 @@ def class_names(config: AdaptSuggestConfig, tree: TestTree) -> ClassNames:
 
 
 def _proposers(
-    config: AdaptSuggestConfig, ledger: Any, budget: Budget, note: Callable[[str], None]
+    config: AdaptSuggestConfig, ledger: Any, budget: SharedBudget, note: Callable[[str], None]
 ) -> dict[str, Proposer]:
     templates = None if config.templates is None else read_templates(config.templates)
     found = offline_proposers(templates)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.pipelines.adaptive.paid_outputs import Budget, buy_outputs
+from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget, buy_outputs
 from slicebeam.pipelines.adaptive.scoring import NEEDED, Models, Scored, needed_inputs, score_block
 from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
 from slicebeam.pipelines.changelist.adaptive import never_given_text
@@ -29,7 +29,7 @@ class ModelUnderTest:
     def __init__(
         self,
         model: TextModel,
-        budget: Budget,
+        budget: SharedBudget,
         ledger: StoragePath,
         note: Callable[[str], None],
         *,

@@ -130,8 +130,6 @@ def test_what_is_added_and_what_is_not_saved(tmp_path):
         f"{HOTELS.read_text().splitlines()[0]},value",
         next(line for line in lines if line.startswith("02076434")),
     ]
-    moved = again.move_topic("/A/B", "/C")
-    assert moved.test("1").topic == "/C"
     with pytest.raises(KeyError):
         again.remove(["nobody"])
 

@@ -15,7 +15,7 @@ import pytest
 
 from slicebeam.pipelines.adaptive.class_names import ClassNames
 from slicebeam.pipelines.adaptive.outputs import as_outputs
-from slicebeam.pipelines.adaptive.paid_outputs import Budget
+from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
 from slicebeam.pipelines.adaptive.proposers.families import Context
 from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
@@ -94,7 +94,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
     }
     model = Model(make(sentences))
     how = {"has_pairs": False, "names": ClassNames({})}
-    target = ModelUnderTest(model, Budget(None), storage_path("none"), print, **how)
+    target = ModelUnderTest(model, SharedBudget(None), storage_path("none"), print, **how)
 
     def fails(one):
         if not one.family.is_guess:
