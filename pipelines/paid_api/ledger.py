@@ -81,6 +81,8 @@ class Ledger:
         # What begins a new segment, once.
         self._head = b""
         self._segment: _FileSegment | _ObjectSegment
+        self._is_scheduled = False
+        self._next_write: asyncio.Future[None]
         # Its one thread writes all waiting records together: a thousand records cost one write.
         self._writer: ThreadPoolExecutor | None = None
 
@@ -118,6 +120,8 @@ class Ledger:
                 else _FileSegment(folder, number)
             )
             ledger._writer = ThreadPoolExecutor(1)
+            # Its thread starts now, and not between the first record and those that come with it.
+            ledger._writer.submit(ledger._write_waiting)
         except BaseException:
             lock.release()
             raise
@@ -227,7 +231,11 @@ class Ledger:
     async def _record(self, record: dict[str, Any]) -> None:
         writer = self._open_writer()
         self._waiting.append(record)
-        await asyncio.wrap_future(writer.submit(self._write_waiting))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._next_write = asyncio.wrap_future(writer.submit(self._write_waiting))
+        # Others wait for the same write, which must not end where one of them is cancelled.
+        await asyncio.shield(self._next_write)
 
     def _record_all(self, records: list[dict[str, Any]]) -> None:
         writer = self._open_writer()
@@ -242,6 +250,8 @@ class Ledger:
 
     def _write_waiting(self) -> None:
         """Write all waiting records; those of an earlier call may have been among them."""
+        # Who adds a record from now on schedules another write, whether or not this one takes it.
+        self._is_scheduled = False
         if self._failure:
             # After a write that failed nothing is written: the file may end in half a line.
             raise EngineError(self._failure)
