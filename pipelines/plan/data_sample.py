@@ -35,17 +35,13 @@ _SPLITS, _SPLIT_ROWS, _CHUNK_ROWS = 8, 1 << 16, 1 << 12
 
 @dataclass(frozen=True)
 class DataSample:
-    """What is known of the data.
-
-    ``blocks``: from the beginnings of files; of Parquet none, since its columns are read when
-    needed.
-    """
+    """What is known of the data."""
 
     source: Source  # with the schema; of other formats than Parquet its splits are made up
     bytes: int
     is_sampled: bool  # whether rows and types are estimated from the first block of each file
     files: Sequence[str]
-    blocks: pa.Table | None = None
+    blocks: pa.Table | None = None  # the beginnings of text files; None for Parquet
 
     @property
     def rows(self) -> int:

@@ -208,14 +208,11 @@ def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: Stati
 
 @dataclass
 class Exact:
-    """The exact AUCs of some slices.
-
-    ``columns``: by name and number of the metric, [slices], those of a part that the AUC decides.
-    """
+    """The exact AUCs of some slices."""
 
     keys: Keys  # int64 [slices], sorted
     sums: IntArray  # int64 [slices, columns]
-    columns: dict[tuple[str, int], NDArray[Any]]
+    columns: dict[tuple[str, int], NDArray[Any]]  # by name and number of the metric, [slices]
 
     @classmethod
     def tested(

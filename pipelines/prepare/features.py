@@ -66,14 +66,11 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
 
 @dataclass(frozen=True)
 class Learned:
-    """How the features are cut.
-
-    ``drift``: what this data holds and that of the given domains did not, a line a column.
-    """
+    """How the features are cut."""
 
     domains: tuple[FeatureDomain, ...]
     left_out: tuple[LeftOutColumn, ...]
-    drift: tuple[str, ...]
+    drift: tuple[str, ...]  # what the data of the given domains had not, a line a column
     top_values: int  # how many values of a column were named at most
     lost: tuple[str, ...] = ()  # features of the given domains that this data has not
 

@@ -49,20 +49,16 @@ _ROLES += ("baseline_loss", "weight", "group", "example_id")
 
 @dataclass(frozen=True)
 class GivenDomains:
-    """The domains in an earlier run's ChangeList for the features of this data.
-
-    ``domains``: by feature, in the order of the features; checked against this data.
-    ``top_values``: how many values of a column the earlier run named at most; None if unknown.
-    """
+    """The domains in an earlier run's ChangeList for the features of this data."""
 
     uri: str
     examples: int
-    domains: dict[str, FrozenDomain]
+    domains: dict[str, FrozenDomain]  # by feature, in their order; checked
     learned: tuple[str, ...]  # features without a domain, which are learned from this data
     left_out: tuple[LeftOutColumn, ...]
     lost: tuple[str, ...]  # features of the earlier run that this data lacks
     reasons: dict[str, str]  # why the earlier run left a column out, by its name
-    top_values: int | None
+    top_values: int | None  # values of a column that were named; None if unknown
     option: str = "--domains"  # that named the document: ``--domains`` or ``--since``
 
     @property

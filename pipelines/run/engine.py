@@ -75,11 +75,8 @@ class Engine:
     ) -> None:
         """Let processes of the engine write to a file; before the first pipeline.
 
-        ``log``: path in the work folder; where that is in object storage, a temporary file is used,
-        which stays only where a run fails. ``run_id``: what identifies the run in the names of its
-        jobs; else a hash of the log's path and the engine's options. ``resumes``: whether an
-        earlier process of this run may have left jobs that still run. ``note``: shows the user a
-        line; the log has it too.
+        Where the log is in object storage, a temporary file is used, which stays only where a run fails.
+        ``run_id`` identifies the run in the names of its jobs; else a hash of log and options does.
         """
         if note is not None:
             self._backend.note = note
@@ -168,8 +165,7 @@ class Engine:
     def attach(self, stage: str) -> Cost | None:
         """Wait for the job that an earlier process of a resumed run sent for a stage.
 
-        ``stage``: as given to `run`. Returns what it cost, or None: this run is not resumed, or the
-        engine has no such job, running or done.
+        None: this run is not resumed, or the engine has no such job, running or done.
         """
         if not self._resumes:
             return None

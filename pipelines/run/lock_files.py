@@ -31,17 +31,13 @@ _MOMENT = 0.02
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock.
-
-    ``machine``: identifies the running system (this boot of it), whatever its host is called; empty
-    where the system does not say.
-    """
+    """Who holds a lock."""
 
     host: str
     pid: int
     user: str
     started: str  # when it took the lock, as an ISO time in UTC, for people to read
-    machine: str
+    machine: str  # this boot of the system; empty where it does not say
     processes: str  # identifies the set of process numbers that ``pid`` belongs to
     begun: str  # when the process was started, since another may get its number afterwards
     token: str  # identifies this taking of the lock
@@ -118,15 +114,11 @@ def _process_numbers() -> str:
 
 @dataclass(frozen=True)
 class Held:
-    """The visible state of a lock that another run holds.
-
-    ``age``: seconds since its last sign of life by the clock of the storage; below 0 where clocks
-    disagree.
-    """
+    """The visible state of a lock that another run holds."""
 
     owner: Owner | None  # None if the lock does not say
     lives: bool | None  # whether the owner lives, None if that can't be known from here
-    age: float
+    age: float  # seconds since its last sign of life, by the clock of the storage
     sign: Any  # differs after each sign of life
 
 

@@ -45,20 +45,15 @@ _ANEW = "without --resume"
 
 @dataclass
 class RunContext(Generic[Document]):
-    """A run that holds its work folder.
-
-    ``replaces``: version of the document when the run began, the only one that it may replace.
-    ``published``: the document once it is published; from the start where an earlier process of
-    this run published it, so that nothing is left to do.
-    """
+    """A run that holds its work folder."""
 
     files: Sequence[str]
     output: StoragePath
     work: WorkFolder
     engine: Engine
     observer: Observer
-    replaces: Version | None
-    published: Document | None = None
+    replaces: Version | None  # the only version of the document that it may replace
+    published: Document | None = None  # set from the start where an earlier process published
 
     @property
     def document(self) -> StoragePath:

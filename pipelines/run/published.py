@@ -12,12 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Published:
-    """What a run published.
-
-    ``explanation``: how the slice that the user named got its p-value, line by line.
-    """
+    """What a run published."""
 
     changelist: SearchChangeList
     changelist_path: StoragePath
     slices_path: StoragePath
-    explanation: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = ()  # of the test of a slice, line by line

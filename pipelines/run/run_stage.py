@@ -36,14 +36,10 @@ def run_stage(
     run sent for it is waited for where the engine kept it, whether it runs or is done; its files count
     where they are complete. Only then the folder is emptied, and the job is run.
 
-    ``work``: folder of the run, which gets the folder of the stage. ``is_complete``: whether all
-    files are there that the job writes, and no others. ``job``: short name of the job; that of the
-    stage unless given. ``seconds``: estimated work; None for work that always goes to the engine.
-    ``plan``: digest of what a job does, where another process of this run may do otherwise; a note
-    or a job of another plan does not count. ``keeps_parts``: whether each file says to which plan
-    it belongs: the folder is not emptied, and complete files count without a note. ``reads_data``:
-    whether the user's files are read, which must not have changed in the meantime. ``facts``:
-    returns the record of the complete files from the cost, as JSON.
+    ``plan``: digest of what a job does, where another process of this run may do otherwise; a note or
+    a job of another plan does not count. ``keeps_parts``: each file says to which plan it belongs, so
+    that the folder is not emptied, and complete files count without a note. ``reads_data``: the
+    user's files are read, which must not have changed in the meantime.
     """
     work.folder(stage)
     noted = work.done(stage)

@@ -11,14 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """The current stage, and its progress.
-
-    ``done``: says how many of its units are finished; None if there is nothing to count.
-    ``besides``: says what else changes in the meantime, such as the money spent.
-    """
+    """The current stage, and its progress."""
 
     text: str
-    done: Callable[[], int] | None = None
+    done: Callable[[], int] | None = None  # how many units are finished
     unit: str = ""
     total: int | None = None  # how many there are; None if that is not known
-    besides: Callable[[], str] | None = None
+    besides: Callable[[], str] | None = None  # what else changes, such as the money spent

@@ -138,9 +138,6 @@ class WorkFolder:
     says so; resuming is skipping these.
 
     A context, which lets others have the folder at its end.
-
-    ``run``: its configuration and its data, and its id, which stays the same when it is resumed.
-    ``is_resumed``: whether the run continues where an earlier process of it was.
     """
 
     def __init__(self, path: StoragePath) -> None:

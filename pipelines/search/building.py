@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.base import Metric
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.findings import FindingList
+    from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results

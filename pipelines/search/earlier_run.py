@@ -60,15 +60,11 @@ class MetricValues:
 
 @dataclass(frozen=True)
 class BaselineRun:
-    """An earlier run.
-
-    ``measured``: by each metric that both runs measure, all its tested slices, or those that it
-    reports.
-    """
+    """An earlier run."""
 
     uri: str
     document: SearchChangeList
-    measured: dict[str, MetricValues]
+    measured: dict[str, MetricValues]  # all tested slices by metric, or those it reports
     has_all: bool
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -23,11 +23,23 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.candidates import ChosenSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.measures.base import Metric, Target
-    from slicebeam.pipelines.search.findings import Direction
     from slicebeam.pipelines.search.results import MetricResult
 
 # Numbers of examples, their targets, and the targets' squares.
 _MOMENTS = ((1, 0), (1, 1), (2, 2))
+
+Direction = Literal["worse", "better"]
+
+
+@dataclass(frozen=True)
+class FindingList:
+    """The findings of one metric in one direction."""
+
+    metric: str
+    direction: Direction  # ``worse`` or ``better``
+    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
+    findings: tuple[document.Finding, ...]
+    model: document.FindingModel
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, pass_over_shards
-from slicebeam.pipelines.search.finding_terms import FindingTerms
+from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
 from slicebeam.pipelines.search.results import finite
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.finding_terms import Direction
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.transforms.encode.passes import Found, Function
@@ -66,20 +66,6 @@ MOST_HELD = 1 << 29
 _NO_SHARE = "it does not average over its examples"
 _CONSTANT = "its value, or its change, is the same in all examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
-
-
-Direction = Literal["worse", "better"]
-
-
-@dataclass(frozen=True)
-class FindingList:
-    """The findings of one metric in one direction."""
-
-    metric: str
-    direction: Direction  # ``worse`` or ``better``
-    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
-    findings: tuple[document.Finding, ...]
-    model: document.FindingModel
 
 
 def finding_lists(

@@ -49,11 +49,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the iterations found.
-
-    ``most_groups``: largest number of groups of any slice, at most `ENOUGH_GROUPS`; None without
-    groups.
-    """
+    """What the iterations found."""
 
     strategy: str
     stopped: str  # ``exhausted`` or ``iterations``
@@ -62,4 +58,4 @@ class SearchResult:
     tests_per_level: tuple[int, ...]  # slices of each level that the correction counts
     tested_per_level: tuple[int, ...]
     few_groups: Keys  # int64 [slices] resampled slices with few groups, though enough for a test
-    most_groups: int | None = None
+    most_groups: int | None = None  # of any slice, at most `ENOUGH_GROUPS`

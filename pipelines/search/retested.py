@@ -28,13 +28,10 @@ _COLUMNS = ("p", "reason", "method", "se")
 
 @dataclass(frozen=True)
 class BootstrapStage:
-    """The replicates' results for some slices.
-
-    ``columns``: by name, [slices], those of a part that the replicates decide.
-    """
+    """The replicates' results for some slices."""
 
     keys: Keys  # int64 [slices], sorted
-    columns: dict[str, NDArray[Any]]
+    columns: dict[str, NDArray[Any]]  # by name, [slices]
     metrics: tuple[int, ...]  # numbers of the metrics whose tests resample examples
 
     @classmethod

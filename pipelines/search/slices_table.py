@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.search.findings import FindingList
+    from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.domains import FeatureDomain
 

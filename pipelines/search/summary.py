@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.testing import MetricTests, Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.findings import FindingList
+    from slicebeam.pipelines.search.finding_terms import FindingList
 
 # Numbers between these are written out, without decimals.
 _LONG, _TOO_LONG = 1e4, 1e12
