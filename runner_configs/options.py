@@ -144,6 +144,7 @@ class PrismOptions(_Portable):
 class ClusterOptions(_Portable):
     """Common options of Flink and Spark."""
 
+    master: str
     parallelism: Count = 2
     worker_processes: Annotated[int, Field(ge=1, le=256)] | None = None
     job_server_jar: str | None = None
@@ -156,13 +157,13 @@ class ClusterOptions(_Portable):
 
     @property
     def is_embedded(self) -> bool:
-        """Return whether the engine lives in the job server."""
-        raise NotImplementedError
+        """Return whether the engine lives in the job server: its master has no port."""
+        return ":" not in self.master
 
     @property
     def host(self) -> str:
         """The master's host."""
-        raise NotImplementedError
+        return split_address(self.master)[0]
 
     @property
     def is_here(self) -> bool:
@@ -195,16 +196,6 @@ class FlinkOptions(ClusterOptions):
     version: Annotated[str, Field(pattern=r"^\d+\.\d+$")] = "1.19"
     smallest_job_seconds: Seconds = 10.0
 
-    @property
-    def is_embedded(self) -> bool:
-        """Return whether the engine lives in the job server."""
-        return self.master == "[local]"
-
-    @property
-    def host(self) -> str:
-        """The master's host."""
-        return split_address(self.master)[0]
-
 
 class SparkOptions(ClusterOptions):
     """Options of Spark."""
@@ -217,16 +208,6 @@ class SparkOptions(ClusterOptions):
     web_ui: Address | None = None
     spark_conf: Texts = {}
     smallest_job_seconds: Seconds = 10.0
-
-    @property
-    def is_embedded(self) -> bool:
-        """Return whether the engine lives in the job server."""
-        return self.master.startswith("local")
-
-    @property
-    def host(self) -> str:
-        """The master's host."""
-        return split_address(self.master)[0]
 
     @model_validator(mode="after")
     def _properties(self) -> SparkOptions:

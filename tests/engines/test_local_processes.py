@@ -9,11 +9,13 @@ from operator import or_
 
 import apache_beam as beam
 import psutil
+import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.object_stores import ROOT
+from tests.running import search
 from tests.waiting_jobs import command, search_at_work
 
 
@@ -87,6 +89,21 @@ def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
     engine.run(numbers(beam.ParDo(WriteOfBundles(folder))), "a")
     assert sorted(written(folder).values()) == [4, 4]
     assert os.getpid() not in written(folder)
+
+
+def test_a_model_is_run_by_all_processes_and_gives_the_same_bytes(tmp_path, adult_path):
+    table = pq.read_table(adult_path).slice(0, 900)
+    names = ["hours" if name == "hours-per-week" else name for name in table.column_names]
+    data = tmp_path / "data.parquet"
+    pq.write_table(table.rename_columns(names), data, row_group_size=300)
+    options = {"label": "income", "model": "tests.python_models:predicted_class"}
+    options |= {"data": data, "features": ("age", "hours", "sex"), "chunk_rows": 300}
+    alone, several = (
+        search(tmp_path / name, runner_config=name, **options)
+        for name in ("direct", "direct_multi")
+    )
+    assert several.slices_bytes == alone.slices_bytes
+    assert several.timeless() == alone.timeless()
 
 
 def test_what_cannot_be_shared_is_done_by_the_driver_which_says_so(engine, tmp_path):
