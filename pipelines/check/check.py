@@ -14,7 +14,6 @@ from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.check.validation import validation
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.discovery.known import (
     DerivedColumnRequest,
@@ -80,14 +79,7 @@ def run_check(
     EngineError
         The engine or the storage failed; what is finished stays in the work folder.
     """
-    steps = Steps(
-        prepare_check,
-        GivenIterations,
-        collect_given,
-        given_names,
-        given_order,
-        validate=validation if config.eval_config is not None else None,
-    )
+    steps = Steps(prepare_check, GivenIterations, collect_given, given_names, given_order)
     earlier = earlier_run(config)
     return run_steps(
         config,

@@ -24,10 +24,6 @@ from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Opti
 # What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
 # are read for a page of help.
 
-
-# Each takes as long as the data itself, so that there are as many as in TFMA.
-TFMA_REPLICATES = 20
-
 Direction = Annotated[
     Alternative,
     Option(
@@ -192,11 +188,6 @@ class RunConfig(MetricsConfig):
             raise OptionError("--baseline-model is for --compare baseline, not overall")
         return self
 
-    @property
-    def tfma_replicates(self) -> int:
-        """Bootstrap replicates of metrics of TensorFlow Model Analysis."""
-        return self.replicates or TFMA_REPLICATES
-
     def _check_test(self) -> None:
         from slicebeam.metrics.testing.slice_test import check_test
 
@@ -211,7 +202,7 @@ class RunConfig(MetricsConfig):
             raise OptionError(
                 "--example-id has no effect with --group, whose examples are resampled together"
             )
-        if self.replicates is not None and not (self.draws_replicates or self.tfma_metric):
+        if self.replicates is not None and not self.draws_replicates:
             raise OptionError(
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
                 "none; use bootstrap-rows or bootstrap-cells"
@@ -298,11 +289,11 @@ class RunConfig(MetricsConfig):
         uri = getattr(self, "eval_config", None)
         if uri is None:
             return ()
-        from slicebeam.pipelines.eval_config.plan import eval_plan
+        from slicebeam.pipelines.tfma.eval_config import eval_plan
 
-        plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
+        plan = eval_plan(uri)
         lines = [*plan.notes]
-        if self.command == "search" and (plan.specs or plan.thresholds):
+        if self.command == "search" and (plan.specs or plan.has_thresholds):
             lines.append("slicing_specs and thresholds are for slicebeam check and are ignored")
         return tuple(f"--eval-config {uri}: {line}" for line in lines)
 
@@ -321,8 +312,6 @@ class RunConfig(MetricsConfig):
         }
         if self.draws_replicates:
             options["replicates"] = self.used_replicates
-        elif self.tfma_metric:
-            options["replicates"] = self.tfma_replicates
         unused = {
             "positive_class": not self.sets_a_class_apart(),
             "threshold": not self.uses_threshold,

@@ -38,7 +38,7 @@ from slicebeam.pipelines.single_job.single_job import (
     check_single_job,
     stages_of,
 )
-from slicebeam.pipelines.tfma.found_metrics import cost_lines
+from slicebeam.pipelines.tfma.evaluate import cost_lines
 from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, WorkItem
 from slicebeam.transforms.count.significance import BlockTest, TestSignificance
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet

@@ -28,8 +28,8 @@ from slicebeam.pipelines.search.results import collect
 from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import SliceNames, write_slices
-from slicebeam.pipelines.tfma.found_metrics import check_metrics, with_tfma_metrics
-from slicebeam.pipelines.tfma.plots import PLOTS, write_plots
+from slicebeam.pipelines.tfma.evaluate import evaluation_of, with_tfma
+from slicebeam.pipelines.tfma.messages import TFMA_TABLE, write_messages
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.changelist.gate import Gate
-    from slicebeam.pipelines.changelist.tfma import TfmaMetric
-    from slicebeam.pipelines.changelist.validation import Validation
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
@@ -72,7 +70,6 @@ class Steps(Generic[Config]):
     ----------
     order : returns the slices to report, of each metric the significant ones first
     further : what is published besides; None for nothing
-    validate : returns whether thresholds are met, of None if there are none; None for no thresholds
     judge : returns whether the run passes ``--fail-on``; None for no gate
     """
 
@@ -86,12 +83,6 @@ class Steps(Generic[Config]):
     names: Callable[[EncodedDataset], SliceNames]
     order: Callable[[Results, Config], Reported]
     further: ExtraOutputs[Config] | None = None
-    validate: (
-        Callable[
-            [Config, EncodedDataset, Results, SliceNames, Sequence[TfmaMetric]], Validation | None
-        ]
-        | None
-    ) = None
     judge: Callable[[SearchChangeList, str | None], Gate | None] = gate_of
 
 
@@ -166,10 +157,10 @@ def run_steps(
         check_slice_text(explained_slice, config)
     with removing_new_folders(config):
         # What is wrong with a metric is said before anything is read.
-        has_plots = any(one.is_plot for one in check_metrics(config))
+        evaluation = evaluation_of(config)
         places = places_of(config)
         further = () if steps.further is None else steps.further.names
-        places = replace(places, further=(*further, *([PLOTS] if has_plots else [])))
+        places = replace(places, further=(*further, *([TFMA_TABLE] if evaluation else [])))
         # What is there now is what this run may replace.
         before = version_of(places.document)
         engine.check_storage([*places.files, places.output, places.work])
@@ -264,15 +255,11 @@ def find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         ).model_copy(update={"coverage": coverage})
-        changelist, plots = with_tfma_metrics(
-            changelist, config, prepared, work, engine, observer.stage
-        )
-        if PLOTS in further:
-            write_plots(files.streams[PLOTS], plots)
-        if steps.validate is not None:
-            measured = changelist.tfma_metrics
-            validated = steps.validate(config, prepared, results, names, measured)
-            changelist = changelist.model_copy(update={"validation": validated})
+        if TFMA_TABLE in further:
+            changelist, messages = with_tfma(
+                changelist, evaluation_of(config), prepared, work, engine, observer.stage
+            )
+            write_messages(files.streams[TFMA_TABLE], messages)
         if earlier is not None:
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})

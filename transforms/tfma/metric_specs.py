@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
 PREFIX = "tfma:"
 _OF_TFMA = ("tensorflow_model_analysis", "tensorflow", "tf_keras", "keras")
@@ -21,31 +21,8 @@ _LONGEST, _DEEPEST = 10_000, 5
 # Arguments that TFMA has in the MetricsSpec, not in the metric.
 OF_CLASSES = ("binarize", "aggregate")
 SCOPE = ("query_key", "example_weights", *OF_CLASSES)
-# Arguments that say what a metric reads, where it is not what the run reads.
-COLUMNS = {
-    "prediction_key": "prediction",
-    "baseline_prediction_key": "baseline_prediction",
-    "label_key": "label",
-    "example_weight_key": "weight",
-}
 _SPEC = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 _EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
-
-
-@dataclass(frozen=True)
-class OwnColumns:
-    """Columns that a metric reads in place of the run's; empty for the run's.
-
-    Attributes
-    ----------
-    prediction, baseline_prediction : of both models, such as lists of a score for each class
-    label, weight : of the examples
-    """
-
-    prediction: str = ""
-    baseline_prediction: str = ""
-    label: str = ""
-    weight: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,8 +37,6 @@ class MetricSpec:
     config : JSON of its arguments
     scope : JSON of what its MetricsSpec has besides: ``query_key`` (column of the queries that it ranks
         within), ``example_weights``, ``binarize``, ``aggregate``
-    columns : that it reads in place of the run's
-    output : of a model of several, whose name its numbers bear
 
     Examples
     --------
@@ -77,13 +52,6 @@ class MetricSpec:
     module: str
     config: str
     scope: str = "{}"
-    columns: OwnColumns = OwnColumns()
-    output: str = ""
-
-    @property
-    def is_unweighted(self) -> bool:
-        """Whether it takes no account of weights."""
-        return bool(json.loads(self.scope).get("example_weights", {}).get("unweighted"))
 
     @property
     def query_key(self) -> str:
@@ -127,12 +95,10 @@ def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
         if not sign or not name.strip().isidentifier():
             raise OptionError(f"--metric {text!r}: {part!r} is no name=value; {_EXAMPLE}")
         arguments[name.strip()] = _value(value.strip())
-    columns = OwnColumns(**{own: str(arguments.pop(name, "")) for name, own in COLUMNS.items()})
-    output = str(arguments.pop("output_name", ""))
     scope = {name: arguments.pop(name) for name in SCOPE if arguments.get(name)}
     for name, value in {**arguments, **scope}.items():
         # Keras makes an object of a mapping that names a class.
-        if not _is_json(value, has_mappings=name in scope):
+        if not is_plain(value, has_mappings=name in scope):
             raise OptionError(
                 f"--metric {text!r}: {name} is neither a number, a text, true, false, none nor a list of these"
             )
@@ -145,17 +111,7 @@ def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
             f"trust it, add --tfma-module {module}"
         )
     config, rest = (json.dumps(one, sort_keys=True) for one in (arguments, scope))
-    return MetricSpec(text, name, module, config, rest, columns, output)
-
-
-def metric_text(path: str, arguments: Mapping[str, Any]) -> str:
-    """Return how a user names a metric with arguments.
-
-    >>> metric_text("NDCG", {"gain_key": "gain", "top_k_list": [3]})
-    "tfma:NDCG(gain_key='gain',top_k_list=[3])"
-    """
-    listed = ",".join(f"{name}={value!r}" for name, value in arguments.items())
-    return f"{PREFIX}{path}({listed})" if listed else f"{PREFIX}{path}"
+    return MetricSpec(text, name, module, config, rest)
 
 
 def split_outside(text: str) -> list[str]:
@@ -188,15 +144,16 @@ def _value(text: str) -> Any:
         return text
 
 
-def _is_json(value: Any, *, has_mappings: bool, depth: int = 0) -> bool:
+def is_plain(value: Any, *, has_mappings: bool = False, depth: int = 0) -> bool:
+    """Return whether an argument is a number, a text, a truth value, nothing or a list of these."""
     if depth > _DEEPEST:
         return False
     if isinstance(value, dict) and has_mappings:
-        return all(isinstance(key, str | int) for key in value) and _is_json(
+        return all(isinstance(key, str | int) for key in value) and is_plain(
             list(value.values()), has_mappings=True, depth=depth
         )
     if isinstance(value, list | tuple):
-        return all(_is_json(one, has_mappings=has_mappings, depth=depth + 1) for one in value)
+        return all(is_plain(one, has_mappings=has_mappings, depth=depth + 1) for one in value)
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | int | str)
