@@ -6,7 +6,6 @@ slices by it; otherwise the number of each listed slice is a feature, by whose v
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -217,7 +216,7 @@ def _add_metric(message: Any, spec: Any) -> None:
 
     specs = message.metrics_specs.add()
     try:
-        json_format.ParseDict(json.loads(spec.scope), specs)
+        json_format.ParseDict(spec.scope, specs)
     except json_format.ParseError as error:
         raise OptionError(f"--metric {spec.text}: {error}") from error
     specs.metrics.add(class_name=spec.class_name, module=spec.module, config=spec.config)

@@ -333,7 +333,7 @@ IMPOSSIBLE = [
     ("accuracy,tfma:NDCG(gain_key=gain,top_k_list=[3])", "a query_key is required"),
     ("accuracy,tfma:NDCG(gain_key=gian,top_k_list=[3],query_key=query)", "did you mean 'gain'?"),
     ("accuracy,tfma:AUC(nonsense=3)", "nonsense"),
-    ("accuracy,tfma:AUC(3)", "is no name=value"),
+    ("accuracy,tfma:AUC(3)", "can't be read"),
     ("accuracy,tfma:tests.own_tfma_metric.MeanGab", "did you mean 'MeanGap'?"),
     ("accuracy,tfma:no_such.Thing", "No module named 'no_such'"),
     # What a module of metrics holds besides metrics is not called.
