@@ -36,7 +36,7 @@ class Validation(Part):
     """Whether TFMA finds the thresholds of an EvalConfig met."""
 
     passed: bool = Field(description="validation_ok of TFMA's ValidationResult")
-    checked: int = Field(description="thresholds compared with slices")
+    checked: int = Field(description="slices that TFMA compared with thresholds")
     failures: tuple[FailedThreshold, ...] = ()
     missing_slices: tuple[str, ...] = Field(
         (), description="slices that have a threshold but do not occur, which is also a failure"

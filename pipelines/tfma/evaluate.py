@@ -158,16 +158,18 @@ class Evaluation:
                     spec.prediction_key = prediction_column(side)
 
     def _name_slices(self, message: Any) -> None:
-        if not self.has_own_slices:
-            del message.slicing_specs[:]
-            del message.cross_slicing_specs[:]
-            message.slicing_specs.add()
-            message.slicing_specs.add(feature_keys=[SLICES])
-        slices = [spec for spec in message.slicing_specs if spec.ByteSize()]
-        has_all = not message.slicing_specs or len(slices) < len(message.slicing_specs)
-        if not self.compares and has_all and slices:
-            # Of which the differences have intervals.
-            cross = message.cross_slicing_specs.add(slicing_specs=slices)
+        if self.has_own_slices:
+            return
+        del message.slicing_specs[:]
+        del message.cross_slicing_specs[:]
+        # They are as large as the run wants them to be.
+        message.options.ClearField("min_slice_size")
+        slices = message.slicing_specs
+        slices.add()
+        slices.add(feature_keys=[SLICES])
+        if not self.compares:
+            # The differences from all examples have intervals of their own.
+            cross = message.cross_slicing_specs.add(slicing_specs=slices[1:])
             cross.baseline_spec.SetInParent()
 
     def numbers(self) -> tuple[str, ...]:
@@ -467,12 +469,16 @@ class _Read:
             sides = by_slice.get(one.slice_id)
             if sides is None:
                 continue
+            after = _estimate(sides.get("after"))
             # TFMA subtracts a slice from all examples.
             delta = _estimate(sides.get("delta"), sign=1 if compares else -1)
+            of_all = _estimate(overall.get("after")).value
+            if "delta" not in sides and after.value is not None and of_all is not None:
+                delta = Estimate(value=after.value - of_all)
             listed.append(
                 TfmaValue(
                     slice_id=one.slice_id,
-                    after=_estimate(sides.get("after")),
+                    after=after,
                     before=_estimate(sides.get("before")) if compares else None,
                     delta=delta,
                     p_value=_p_value(sides.get("delta")),
