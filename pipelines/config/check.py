@@ -139,7 +139,7 @@ class CheckConfig(RunConfig):
                 raise OptionError(
                     f"{flag(name)} and --eval-config {uri} both give the slices to check; leave one out"
                 )
-        from slicebeam.pipelines.tfma.eval_config import eval_plan
+        from slicebeam.transforms.tfma.eval_config import eval_plan
 
         changes = eval_plan(uri).changes
         if changes and self.comparison != "baseline":
@@ -190,7 +190,7 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         taken = taken_over(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
-    from slicebeam.pipelines.tfma.eval_config import with_eval_config
+    from slicebeam.transforms.tfma.eval_config import with_eval_config
 
     return validated(CheckConfig, with_eval_config(options))
 

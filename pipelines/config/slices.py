@@ -289,7 +289,7 @@ class RunConfig(MetricsConfig):
         uri = getattr(self, "eval_config", None)
         if uri is None:
             return ()
-        from slicebeam.pipelines.tfma.eval_config import eval_plan
+        from slicebeam.transforms.tfma.eval_config import eval_plan
 
         plan = eval_plan(uri)
         lines = [*plan.notes]

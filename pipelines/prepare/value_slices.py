@@ -11,17 +11,17 @@ import pyarrow as pa
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.prepare.given_slices import SliceRequest, WantedSlices
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.pipelines.tfma.eval_config import eval_plan
 from slicebeam.transforms.encode.distinct_rows import DistinctRows
 from slicebeam.transforms.encode.predicates import Singleton, json_values
+from slicebeam.transforms.tfma.eval_config import eval_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.tfma.eval_config import SliceSpec
     from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.tfma.eval_config import SliceSpec
 
 # More given slices than this are a search: each takes memory of every chunk.
 MOST_SLICES = 10_000

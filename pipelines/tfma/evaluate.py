@@ -23,10 +23,10 @@ from slicebeam.pipelines.changelist.tfma import TfmaMetric, TfmaValue
 from slicebeam.pipelines.changelist.validation import FailedThreshold, Validation
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.tfma.eval_config import eval_plan, json_settings, models_of, snake_case
 from slicebeam.pipelines.tfma.messages import TfmaMessage
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.tfma.eval_config import eval_plan, json_settings, models_of, snake_case
 from slicebeam.transforms.tfma.evaluation import (
     SLICES,
     EvaluatedExamples,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.tfma.eval_config import EvalPlan
     from slicebeam.transforms.encode.extract_predictions import Side
+    from slicebeam.transforms.tfma.eval_config import EvalPlan
     from slicebeam.transforms.tfma.evaluation import TfmaNumber
 
 CANDIDATE, BASELINE = "candidate", "baseline"

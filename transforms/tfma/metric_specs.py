@@ -77,15 +77,7 @@ def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
         It can't be read, an argument is not a JSON value, or its module is not in ``modules``.
     """
     try:
-        if len(text) > _LONGEST:
-            raise ValueError
-        called = ast.parse(text.removeprefix(PREFIX).strip(), mode="eval").body
-        function = called.func if isinstance(called, ast.Call) else called
-        keywords = called.keywords if isinstance(called, ast.Call) else []
-        if isinstance(called, ast.Call) and called.args:
-            raise ValueError
-        path = _path(function)
-        arguments = {str(keyword.arg): _value(keyword.value) for keyword in keywords}
+        path, arguments = _called(text.removeprefix(PREFIX).strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise OptionError(f"--metric {text[:_LONGEST]!r} can't be read; {_EXAMPLE}") from error
     scope = {name: arguments.pop(name) for name in _SCOPE if arguments.get(name)}
@@ -101,6 +93,16 @@ def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
             f"trust it, add --tfma-module {module}"
         )
     return MetricSpec(text, name, module if is_own(module) else "", arguments, scope)
+
+
+def _called(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the path of a call and its arguments."""
+    node = ast.parse(text[:_LONGEST], mode="eval").body
+    if not isinstance(node, ast.Call):
+        return _path(node), {}
+    if node.args or len(text) > _LONGEST:
+        raise ValueError
+    return _path(node.func), {str(key.arg): _value(key.value) for key in node.keywords}
 
 
 def _path(node: ast.expr) -> str:

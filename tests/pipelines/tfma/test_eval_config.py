@@ -13,7 +13,7 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.tfma import eval_config
+from slicebeam.transforms.tfma import eval_config
 from tests.conftest import ADULT
 
 # tensorflow/model-analysis, docs/get_started.md, "Model Validation"; label and weight are Adult's.
@@ -152,7 +152,7 @@ def test_metrics_of_tfma_join_the_users(tmp_path):
 def test_reading_imports_no_tensorflow(tmp_path):
     code = f"""
 import sys
-from slicebeam.pipelines.tfma.eval_config import eval_plan
+from slicebeam.transforms.tfma.eval_config import eval_plan
 eval_plan({written(tmp_path, GET_STARTED)!r})
 assert not {{"tensorflow", "tensorflow_model_analysis"}} & set(sys.modules)
 """
