@@ -48,7 +48,6 @@ ORDER = (
     "transforms",
     "runner_configs",
     "pipelines/changelist",
-    "pipelines/eval_config",
     "pipelines/config",
     "pipelines/run",
     "pipelines/prepare",

@@ -1,8 +1,6 @@
-"""Metrics of TensorFlow Model Analysis, computed for the slices that a search found."""
+"""Numbers that TensorFlow Model Analysis computed for the slices that a search found."""
 
 from __future__ import annotations
-
-from typing import Literal
 
 from pydantic import Field
 
@@ -10,7 +8,7 @@ from slicebeam.pipelines.changelist.parts import Estimate, Part
 
 
 class TfmaValue(Part):
-    """A metric of TFMA on a slice."""
+    """A number of TFMA on a slice."""
 
     slice_id: str
     after: Estimate = Field(description="the metric of the model under test")
@@ -20,19 +18,19 @@ class TfmaValue(Part):
     )
     p_value: float | None = Field(
         None,
-        description="two-sided, of a delta of 0, by t over the replicates; not corrected, "
+        description="two-sided, of a delta of 0, by TFMA's t distribution of the delta; not corrected, "
         "because the slices were chosen by other metrics",
     )
 
 
 class TfmaMetric(Part):
-    """A number of a metric of TFMA, over all examples and on the listed slices."""
+    """A number of TFMA, over all examples and on the listed slices."""
 
-    metric: str = Field(description="as --metric names it, such as tfma:AUC")
-    name: str = Field(description="of the number, as a metric may have many")
+    name: str = Field(
+        description="TFMA's, with the class, rank or average that it is of, such as ndcg@topK:3"
+    )
     output: str | None = Field(None, description="of a model of several outputs, which one it is")
-    replicates: int
-    unit: Literal["rows", "groups", "queries"] = Field(description="the resampled units")
+    replicates: int = Field(description="of TFMA's Poisson bootstrap; 0 where it has no intervals")
     overall: Estimate
     overall_before: Estimate | None = Field(None, description="for two models, the baseline's")
     overall_delta: Estimate | None = Field(None, description="for two models, overall minus before")

@@ -9,7 +9,6 @@ from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.check.validation import validation
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.discovery.known import (
     DerivedColumnRequest,
@@ -54,9 +53,7 @@ def run_check(
     config: CheckConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
 ) -> Published:
     """Test the given slices, which are one family for the correction, and publish the result."""
-    judges = validation if config.eval_config is not None else None
-    steps = Steps(prepare_check, validate=judges)
-    return run_steps(config, steps, engine, observer, earlier_run(config), **how)
+    return run_steps(config, Steps(prepare_check), engine, observer, earlier_run(config), **how)
 
 
 def prepare_check(

@@ -139,17 +139,14 @@ class CheckConfig(RunConfig):
                 raise OptionError(
                     f"{flag(name)} and --eval-config {uri} both give the slices to check; leave one out"
                 )
-        from slicebeam.pipelines.eval_config.plan import eval_plan
+        from slicebeam.transforms.tfma.eval_config import eval_plan
 
-        plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
-        if self.comparison == "baseline":
-            return
-        for one in plan.thresholds:
-            if one.kind == "change":
-                raise OptionError(
-                    f"--eval-config {uri}: the change_threshold of {one.metric} needs the old model; give "
-                    "--baseline-score, --baseline-prediction or --baseline-model"
-                )
+        changes = eval_plan(uri).changes
+        if changes and self.comparison != "baseline":
+            raise OptionError(
+                f"--eval-config {uri}: the change_threshold of {changes[0]} needs the old model; give "
+                "--baseline-score, --baseline-prediction or --baseline-model"
+            )
 
     @property
     def non_identity(self) -> frozenset[str]:
@@ -193,7 +190,7 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         taken = taken_over(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
-    from slicebeam.pipelines.eval_config.options import with_eval_config
+    from slicebeam.transforms.tfma.eval_config import with_eval_config
 
     return validated(CheckConfig, with_eval_config(options))
 

@@ -188,13 +188,6 @@ class MetricsConfig(ModelsConfig):
             raise OptionError(
                 f"{first} reads the same kind of column for both models; give --score and --baseline-score, or neither"
             )
-        for one in self.tfma_metric:
-            columns = parse_metric(one, self.tfma_module).columns
-            if compares and columns.prediction and not columns.baseline_prediction:
-                raise OptionError(
-                    f"--metric {one} has a prediction_key, which is of one model; add a "
-                    "baseline_prediction_key, or --compare overall"
-                )
         if self.command == "discover":
             raise OptionError(f"{first} is for search and check, not for discover")
         new = self.score or self.prediction or self.model

@@ -22,10 +22,6 @@ from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Opti
 # What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
 # are read for a page of help.
 
-
-# Each takes as long as the data itself, so that there are as many as in TFMA.
-TFMA_REPLICATES = 20
-
 Direction = Annotated[
     Alternative,
     Option(
@@ -185,11 +181,6 @@ class RunConfig(MetricsConfig):
             raise OptionError("--baseline-model is for --compare baseline, not overall")
         return self
 
-    @property
-    def tfma_replicates(self) -> int:
-        """Bootstrap replicates of metrics of TensorFlow Model Analysis."""
-        return self.replicates or TFMA_REPLICATES
-
     def _check_test(self) -> None:
         from slicebeam.metrics.testing.slice_test import check_comparison
 
@@ -199,7 +190,7 @@ class RunConfig(MetricsConfig):
             raise OptionError(
                 "--example-id has no effect with --group, whose examples are resampled together"
             )
-        if self.replicates is not None and not (self.resamples_examples or self.tfma_metric):
+        if self.replicates is not None and not self.resamples_examples:
             raise OptionError(
                 f"--replicates is for a bootstrap, and --test {self.test} of {self.metric[0]} draws "
                 "none; use bootstrap-rows"
@@ -281,11 +272,11 @@ class RunConfig(MetricsConfig):
         uri = getattr(self, "eval_config", None)
         if uri is None:
             return ()
-        from slicebeam.pipelines.eval_config.plan import eval_plan
+        from slicebeam.transforms.tfma.eval_config import eval_plan
 
-        plan = eval_plan(uri, has_baseline=self.comparison == "baseline")
+        plan = eval_plan(uri)
         lines = [*plan.notes]
-        if self.command == "search" and (plan.specs or plan.thresholds):
+        if self.command == "search" and (plan.specs or plan.has_thresholds):
             lines.append("slicing_specs and thresholds are for slicebeam check and are ignored")
         return tuple(f"--eval-config {uri}: {line}" for line in lines)
 
@@ -304,8 +295,6 @@ class RunConfig(MetricsConfig):
         }
         if self.resamples_examples:
             options["replicates"] = self.used_replicates
-        elif self.tfma_metric:
-            options["replicates"] = self.tfma_replicates
         unused = {
             "positive_class": not self.sets_a_class_apart(),
             "threshold": not self.uses_threshold,

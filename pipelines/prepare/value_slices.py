@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.eval_config.plan import eval_plan
 from slicebeam.pipelines.prepare.given_slices import SliceRequest, WantedSlices
 from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.transforms.encode.passes import distinct, distinct_rows
 from slicebeam.transforms.encode.predicates import Singleton, json_values
+from slicebeam.transforms.tfma.eval_config import eval_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from slicebeam.pipelines.eval_config.thresholds import SliceSpec
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.tfma.eval_config import SliceSpec
 
 # More given slices than this are a search: each takes memory of every chunk.
 MOST_SLICES = 10_000

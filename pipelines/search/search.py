@@ -24,9 +24,9 @@ from slicebeam.pipelines.search.report_order import Reported, given_order, repor
 from slicebeam.pipelines.search.results import Results, collect, collect_given
 from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
-from slicebeam.pipelines.search.slices_table import SliceNames, slice_names, write_slices
-from slicebeam.pipelines.tfma.found_metrics import check_metrics, with_tfma_metrics
-from slicebeam.pipelines.tfma.plots import PLOTS, write_plots
+from slicebeam.pipelines.search.slices_table import slice_names, write_slices
+from slicebeam.pipelines.tfma.evaluate import evaluation_of, with_tfma
+from slicebeam.pipelines.tfma.messages import TFMA_TABLE, write_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from slicebeam.pipelines.changelist.gate import Gate
-    from slicebeam.pipelines.changelist.tfma import TfmaMetric
-    from slicebeam.pipelines.changelist.validation import Validation
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search_observer import SearchObserver
+    from slicebeam.pipelines.tfma.evaluate import Evaluation
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,7 @@ class Steps(Generic[Config]):
     """The steps that differ between commands, between reading the data and publishing the result.
 
     ``order``: returns the slices that a search reports, of each metric the significant ones first.
-    ``validate``: returns whether thresholds are met, of None if there are none; None for no
-    thresholds. ``judge``: returns whether the run passes ``--fail-on``; None for no gate.
+    ``judge``: returns whether the run passes ``--fail-on``; None for no gate.
     """
 
     prepare: Callable[
@@ -68,12 +66,6 @@ class Steps(Generic[Config]):
     ]
     order: Callable[[Results], Reported] = report_order
     further: ExtraOutputs[Config] | None = None  # what is published besides; None for nothing
-    validate: (
-        Callable[
-            [Config, EncodedDataset, Results, SliceNames, Sequence[TfmaMetric]], Validation | None
-        ]
-        | None
-    ) = None
     judge: Callable[[SearchChangeList, str | None], Gate | None] = gate_of
 
 
@@ -122,7 +114,7 @@ def run_steps(
     if explained_slice is not None:
         check_slice_text(explained_slice, config)
     # What is wrong with a metric is said before anything is read.
-    has_plots = any(one.is_plot for one in check_metrics(config))
+    evaluation = evaluation_of(config)
     explanation: tuple[str, ...] = ()
     with open_run(
         config, engine, observer, SearchChangeList, resume=resume, shares_output=True
@@ -130,7 +122,7 @@ def run_steps(
         changelist = run.published
         if changelist is None:
             changelist, explanation = _find_and_publish(
-                run, config, steps, observer, earlier, explained_slice, fail_on, has_plots=has_plots
+                run, config, steps, observer, earlier, explained_slice, fail_on, evaluation
             )
         elif explained_slice is not None:
             raise OptionError(
@@ -151,8 +143,7 @@ def _find_and_publish(
     earlier: BaselineRun | None,
     explained_slice: str | None,
     fail_on: str | None,
-    *,
-    has_plots: bool,
+    evaluation: Evaluation | None,
 ) -> tuple[SearchChangeList, tuple[str, ...]]:
     """Do all steps that the work folder does not hold; return document and explanation."""
     work, engine = run.work, run.engine
@@ -176,7 +167,7 @@ def _find_and_publish(
         config, prepared, results.keys[first], work, engine, results.sums[first]
     )
     further = () if steps.further is None else steps.further.names
-    with run.files_to_publish(*further, *([PLOTS] if has_plots else []), TABLE) as files:
+    with run.files_to_publish(*further, *([TFMA_TABLE] if evaluation else []), TABLE) as files:
         write_slices(files.streams[TABLE], results, names, prepared.rows, lists)
         changelist = build(
             config,
@@ -189,15 +180,11 @@ def _find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         ).model_copy(update={"coverage": coverage})
-        changelist, plots = with_tfma_metrics(
-            changelist, config, prepared, work, engine, observer.stage
-        )
-        if has_plots:
-            write_plots(files.streams[PLOTS], plots)
-        if steps.validate is not None:
-            measured = changelist.tfma_metrics
-            validated = steps.validate(config, prepared, results, names, measured)
-            changelist = changelist.model_copy(update={"validation": validated})
+        if evaluation is not None:
+            changelist, messages = with_tfma(
+                changelist, evaluation, prepared, run.work, run.engine, observer.stage
+            )
+            write_messages(files.streams[TFMA_TABLE], messages)
         if earlier is not None:
             since = compare_runs(config, earlier, changelist, results, names)
             changelist = changelist.model_copy(update={"since": since})

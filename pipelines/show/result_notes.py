@@ -117,10 +117,9 @@ def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[st
         return
     reasons = found.reasons()
     if not reasons:
-        yield f"All {found.checked:,} thresholds are met."
+        yield f"TFMA finds all thresholds met, on {found.checked:,} slices."
         return
-    is_one = len(reasons) == 1
-    yield f"{len(reasons):,} of {found.checked:,} thresholds {'is' if is_one else 'are'} not met:"
+    yield f"TFMA finds {len(reasons):,} threshold{'' if len(reasons) == 1 else 's'} not met:"
     yield from (f"  {one}" for one in reasons[:MOST_CHANGES])
     if len(reasons) > MOST_CHANGES:
         yield f"  and {len(reasons) - MOST_CHANGES:,} more in {places.document}"

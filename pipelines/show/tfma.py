@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.show.terminal_text import FILES
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Estimate
+    from slicebeam.pipelines.changelist.tfma import TfmaMetric
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # A metric may have thousands of numbers, and a document a thousand slices.
@@ -23,22 +25,27 @@ def tfma_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> Iter
     names = {one.slice_id: one.name for one in document.slices}
     first = list(dict.fromkeys(one.slice_id for one in document.findings)) or list(names)
     chosen = first[:_MOST_SLICES]
-    for metric in dict.fromkeys(one.metric for one in document.tfma_metrics):
-        numbers = [one for one in document.tfma_metrics if one.metric == metric]
-        for number in numbers[:_MOST_NUMBERS]:
-            unit = f"95% intervals from {number.replicates} replicates of {number.unit}"
-            yield f"{metric} {number.name}: {_text(number.overall)} over all examples ({unit})"
-            by_slice = {one.slice_id: one for one in number.slices}
+    numbers: dict[str, list[TfmaMetric]] = {}
+    for number in document.tfma_metrics:
+        # A metric may have many numbers: of classes, ranks and thresholds.
+        numbers.setdefault(re.split(r"[@.\[]", number.name)[0], []).append(number)
+    for metric, listed in numbers.items():
+        for number in listed[:_MOST_NUMBERS]:
+            drawn = (
+                f", 95% intervals of {number.replicates} replicates" if number.replicates else ""
+            )
+            yield f"TFMA {number.name}: {_text(number.overall)} over all examples{drawn}"
+            by_slice = {value.slice_id: value for value in number.slices}
             for slice_id in chosen:
-                if (one := by_slice.get(slice_id)) is not None:
-                    p = "" if one.p_value is None else f", p {one.p_value:.2g}"
-                    before = "" if one.before is None else f", before {_text(one.before)}"
-                    yield f"  {_text(one.after)}{before}{p}  {shortened(names[slice_id])}"
-        if len(numbers) > _MOST_NUMBERS:
-            more = len(numbers) - _MOST_NUMBERS
+                if (value := by_slice.get(slice_id)) is not None:
+                    p = "" if value.p_value is None else f", p {value.p_value:.2g}"
+                    before = "" if value.before is None else f", before {_text(value.before)}"
+                    yield f"  {_text(value.after)}{before}{p}  {shortened(names[slice_id])}"
+        if len(listed) > _MOST_NUMBERS:
+            more = len(listed) - _MOST_NUMBERS
             yield f"and {more:,} more numbers of {metric} in {places.document}"
-    if "plots" in (document.files or {}):
-        yield "plots are in plots.parquet; slicebeam export tfma writes them for TFMA's viewer"
+    if "tfma" in (document.files or {}):
+        yield "slicebeam export tfma writes what TFMA computed, plots included, for its viewer"
 
 
 def _text(estimate: Estimate) -> str:

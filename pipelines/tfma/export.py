@@ -5,7 +5,7 @@
 | ``eval_config.json`` | models, metrics and a slicing spec for each slice |
 | ``metrics-00000-of-00001.tfrecord`` | a MetricsForSlice for all examples and for each slice |
 | ``plots-00000-of-00001.tfrecord`` | a PlotsForSlice for each of them, where there are plots |
-| ``validations.tfrecord`` | the verdict of ``--fail-on worse`` |
+| ``validations.tfrecord`` | TFMA's verdict on the thresholds; without any, that of ``--fail-on worse`` |
 | ``slices.json`` | of each slice key the predicate that it stands for |
 """
 
@@ -19,7 +19,8 @@ from slicebeam.metrics.errors import FileError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.tfma.plots import read_plots
+from slicebeam.pipelines.tfma.evaluate import BASELINE, CANDIDATE
+from slicebeam.pipelines.tfma.messages import read_messages
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.formats.tfrecord import write_records
 from slicebeam.transforms.storage.storage import (
@@ -38,13 +39,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.changelist.tfma import TfmaMetric
-    from slicebeam.pipelines.tfma.plots import Plotted
+    from slicebeam.pipelines.tfma.messages import TfmaMessage
     from slicebeam.transforms.storage.storage import StoragePath
 
 Judge: TypeAlias = "Callable[[SearchChangeList], tuple[bool, tuple[str, ...]]]"
 
-CANDIDATE, BASELINE = "candidate", "baseline"
 _METRICS = "metrics-00000-of-00001.tfrecord"
 _PLOTS = "plots-00000-of-00001.tfrecord"
 _VALIDATIONS, _CONFIG, _SLICES = "validations.tfrecord", "eval_config.json", "slices.json"
@@ -90,13 +89,13 @@ def export_changelist(changelist: str, folder: str, judge: Judge) -> Exported:
     """
     uri = base_of(changelist, "OUTPUT")
     document = read_search(uri, "OUTPUT")
-    plots = read_plots(uri, document)
+    messages = read_messages(uri, document)
     path = storage_path(folder, "--to")
     _refuse_foreign(path)
-    writer = _Messages(document, *judge(document))
+    writer = _Messages(document, messages, *judge(document))
     make_folder(path)
     _write(path / _METRICS, writer.metrics())
-    _write_plots(path / _PLOTS, writer.plots(plots))
+    _write_plots(path / _PLOTS, writer.plots())
     _write(path / _VALIDATIONS, [writer.validation()])
     _write_text(path / _SLICES, json.dumps(writer.index(), indent=1, ensure_ascii=False) + "\n")
     # Last, so that a folder with a configuration is complete.
@@ -152,8 +151,15 @@ def named_slices(slices: tuple[Slice, ...]) -> list[NamedSlice]:
 class _Messages:
     """The protocol buffers of a document."""
 
-    def __init__(self, document: SearchChangeList, is_ok: bool, reasons: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        document: SearchChangeList,
+        messages: list[TfmaMessage],
+        is_ok: bool,
+        reasons: tuple[str, ...],
+    ) -> None:
         self.document = document
+        self.of_tfma = {(one.kind, one.slice_id): one.content for one in messages}
         needs = "slicebeam export tfma"
         self.metrics_pb2 = tfma_module("proto.metrics_for_slice_pb2", needs)
         self.config_pb2 = tfma_module("proto.config_pb2", needs)
@@ -162,7 +168,9 @@ class _Messages:
         self.keys = slice_keys(self.named)
         self.compares = document.comparison.kind == "baseline"
         self.model = CANDIDATE if self.compares else ""
-        self.is_ok, self.reasons = is_ok, reasons
+        verdict = document.validation
+        self.is_ok = is_ok if verdict is None else verdict.passed
+        self.reasons = reasons
 
     def slice_key(self, key: SliceKey) -> Any:
         found = self.metrics_pb2.SliceKey()
@@ -184,9 +192,7 @@ class _Messages:
             if one.direction == "worse"
         }
         whole = self._of_slice((), self.document.dataset.n, self.document.global_, {})
-        for number in self.document.tfma_metrics:
-            old, delta = number.overall_before, number.overall_delta
-            self._found(whole, number, number.overall, old, delta)
+        self._add_tfma(whole, None)
         records = [bytes(whole.SerializeToString(deterministic=True))]
         for key, one in zip(self.keys, self.document.slices, strict=True):
             own = {
@@ -195,49 +201,33 @@ class _Messages:
                 if slice_id == one.slice_id
             }
             message = self._of_slice(key, one.size.n, one.changes, own)
-            for number in self.document.tfma_metrics:
-                for value in number.slices:
-                    if value.slice_id == one.slice_id:
-                        self._found(message, number, value.after, value.before, value.delta)
+            self._add_tfma(message, one.slice_id)
             records.append(bytes(message.SerializeToString(deterministic=True)))
         return records
 
-    def plots(self, plots: list[Plotted]) -> list[bytes]:
+    def plots(self) -> list[bytes]:
         """Return the serialized PlotsForSlice of all examples, and of each slice that has plots."""
-        keys = {one.slice_id: key for one, key in zip(self.document.slices, self.keys, strict=True)}
-        by_slice: dict[str | None, Any] = {}
-        for plotted in plots:
-            if plotted.slice_id is not None and plotted.slice_id not in keys:
-                # An edit has removed the slice.
-                continue
-            key = () if plotted.slice_id is None else keys[plotted.slice_id]
-            kind = self.metrics_pb2.PlotsForSlice
-            whole = by_slice.setdefault(plotted.slice_id, kind(slice_key=self.slice_key(key)))
-            model = self.model if plotted.side == "prediction" else BASELINE
-            for one in kind.FromString(plotted.plots).plot_keys_and_values:
-                one.key.model_name = model
-                # As TFMA writes them, plots of one name are one entry.
-                same = [each for each in whole.plot_keys_and_values if each.key == one.key]
-                entry = same[0] if same else whole.plot_keys_and_values.add(key=one.key)
-                entry.value.MergeFrom(one.value)
-        return [bytes(one.SerializeToString(deterministic=True)) for one in by_slice.values()]
+        keys: dict[str | None, SliceKey] = {None: ()}
+        keys |= {
+            one.slice_id: key for one, key in zip(self.document.slices, self.keys, strict=True)
+        }
+        found = []
+        for slice_id, key in keys.items():
+            content = self.of_tfma.get(("plots", slice_id))
+            if content is not None:
+                message = self.metrics_pb2.PlotsForSlice.FromString(content)
+                message.slice_key.CopyFrom(self.slice_key(key))
+                found.append(bytes(message.SerializeToString(deterministic=True)))
+        return found
 
-    def _found(
-        self,
-        message: Any,
-        number: TfmaMetric,
-        after: Estimate,
-        before: Estimate | None,
-        delta: Estimate | None,
-    ) -> None:
-        """Add a number of a metric that TFMA computed; of two models the difference, too."""
-        # One of our own may have the same name.
-        taken = {one.key for one in self.document.metrics}
-        name = f"tfma_{number.name}" if number.name in taken else number.name
-        self._estimate(message, name, self.model, after)
-        if before is not None and delta is not None:
-            self._estimate(message, name, BASELINE, before)
-            self._estimate(message, name, self.model, delta, is_diff=True)
+    def _add_tfma(self, message: Any, slice_id: str | None) -> None:
+        """Add the numbers that TFMA computed, which are of all kinds."""
+        content = self.of_tfma.get(("metrics", slice_id), b"")
+        taken = {metric.key for metric in self.document.metrics} | {"example_count"}
+        for entry in self.metrics_pb2.MetricsForSlice.FromString(content).metric_keys_and_values:
+            if entry.key.name in taken:
+                entry.key.name = f"tfma_{entry.key.name}"
+            message.metric_keys_and_values.append(entry)
 
     def _of_slice(
         self, key: SliceKey, n: int, changes: tuple[Change, ...], ranks: dict[str, float]
@@ -282,7 +272,13 @@ class _Messages:
         return self.metrics_pb2.MetricKey(name=name, model_name=model, is_diff=is_diff)
 
     def validation(self) -> bytes:
-        """Return the serialized ValidationResult: not ok where ``--fail-on worse`` would fail."""
+        """Return the serialized ValidationResult, which is TFMA's own where it validated.
+
+        Otherwise it is not ok where ``--fail-on worse`` would fail.
+        """
+        own = self.of_tfma.get(("validation", None))
+        if own is not None:
+            return own
         result = self.validation_pb2.ValidationResult(validation_ok=self.is_ok)
         for key, one in zip(self.keys, self.document.slices, strict=True):
             failed = [c for c in one.changes if c.significant and c.direction == "degraded"]

@@ -5,51 +5,24 @@ from __future__ import annotations
 import ast
 import json
 import math
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
 PREFIX = "tfma:"
 _OF_TFMA = ("tensorflow_model_analysis", "tensorflow", "tf_keras", "keras")
 # Letters of a metric with its arguments, and brackets within brackets: what parses them recurses.
 _LONGEST, _DEEPEST = 10_000, 5
 # Arguments that TFMA has in the MetricsSpec, not in the metric.
-OF_CLASSES = ("binarize", "aggregate")
-SCOPE = ("query_key", "example_weights", *OF_CLASSES)
-# Arguments that say what a metric reads, where it is not what the run reads.
-COLUMNS = {
-    "prediction_key": "prediction",
-    "baseline_prediction_key": "baseline_prediction",
-    "label_key": "label",
-    "example_weight_key": "weight",
-}
-_SPEC = re.compile(r"(?P<path>[A-Za-z_][\w.]*)(?:\((?P<arguments>.*)\))?", re.DOTALL)
+_SCOPE = ("query_key", "example_weights", "binarize", "aggregate")
+_WORDS = {"true": True, "false": False, "none": None}
 _EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
 
 
-@dataclass(frozen=True)
-class OwnColumns:
-    """Columns that a metric reads in place of the run's; empty for the run's.
-
-    Attributes
-    ----------
-    prediction, baseline_prediction : of both models, such as lists of a score for each class
-    label, weight : of the examples
-    """
-
-    prediction: str = ""
-    baseline_prediction: str = ""
-    label: str = ""
-    weight: str = ""
-
-
-@dataclass(frozen=True)
-class MetricSpec:
+class MetricSpec(NamedTuple):
     """A metric of TFMA or Keras, or of a user's own module.
 
     Attributes
@@ -57,17 +30,14 @@ class MetricSpec:
     text : as the user wrote it
     class_name : of the metric
     module : of a user's own metric; empty for those of TFMA and Keras
-    config : JSON of its arguments
-    scope : JSON of what its MetricsSpec has besides: ``query_key`` (column of the queries that it ranks
-        within), ``example_weights``, ``binarize``, ``aggregate``
-    columns : that it reads in place of the run's
-    output : of a model of several, whose name its numbers bear
+    arguments : of the metric
+    scope : what its MetricsSpec has besides, such as ``query_key``, the column of the queries
 
     Examples
     --------
     >>> spec = parse_metric("tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=q)")
-    >>> spec.class_name, spec.config, spec.query_key
-    ('NDCG', '{"gain_key": "gain", "top_k_list": [3]}', 'q')
+    >>> spec.class_name, spec.config, spec.scope
+    ('NDCG', '{"gain_key": "gain", "top_k_list": [3]}', {'query_key': 'q'})
     >>> parse_metric("tfma:my.metrics.Lift", modules=["my.metrics"]).module
     'my.metrics'
     """
@@ -75,25 +45,13 @@ class MetricSpec:
     text: str
     class_name: str
     module: str
-    config: str
-    scope: str = "{}"
-    columns: OwnColumns = OwnColumns()
-    output: str = ""
+    arguments: dict[str, Any]
+    scope: dict[str, Any]
 
     @property
-    def is_unweighted(self) -> bool:
-        """Whether it takes no account of weights."""
-        return bool(json.loads(self.scope).get("example_weights", {}).get("unweighted"))
-
-    @property
-    def query_key(self) -> str:
-        """Column of the queries; empty for none."""
-        return str(json.loads(self.scope).get("query_key", ""))
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the metric."""
-        return dict(json.loads(self.config))
+    def config(self) -> str:
+        """The arguments as JSON."""
+        return json.dumps(self.arguments, sort_keys=True)
 
 
 def is_tfma(name: str) -> bool:
@@ -118,44 +76,52 @@ def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
     OptionError
         It can't be read, an argument is not a JSON value, or its module is not in ``modules``.
     """
-    found = _SPEC.fullmatch(text.removeprefix(PREFIX).strip())
-    if found is None or len(text) > _LONGEST:
-        raise OptionError(f"--metric {text[:_LONGEST]!r} can't be read; {_EXAMPLE}")
-    arguments: dict[str, Any] = {}
-    for part in split_outside(found["arguments"] or ""):
-        name, sign, value = part.partition("=")
-        if not sign or not name.strip().isidentifier():
-            raise OptionError(f"--metric {text!r}: {part!r} is no name=value; {_EXAMPLE}")
-        arguments[name.strip()] = _value(value.strip())
-    columns = OwnColumns(**{own: str(arguments.pop(name, "")) for name, own in COLUMNS.items()})
-    output = str(arguments.pop("output_name", ""))
-    scope = {name: arguments.pop(name) for name in SCOPE if arguments.get(name)}
+    try:
+        path, arguments = _called(text.removeprefix(PREFIX).strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise OptionError(f"--metric {text[:_LONGEST]!r} can't be read; {_EXAMPLE}") from error
+    scope = {name: arguments.pop(name) for name in _SCOPE if arguments.get(name)}
     for name, value in {**arguments, **scope}.items():
-        # Keras makes an object of a mapping that names a class.
-        if not _is_json(value, has_mappings=name in scope):
+        if not is_plain(value, has_mappings=name in scope):
             raise OptionError(
-                f"--metric {text!r}: {name} is neither a number, a text, true, false, none nor a list of these"
+                f"--metric {text!r}: {name} is not a number, a text, true, false, none or a list of these"
             )
-    module, _, name = found["path"].rpartition(".")
-    if not is_own(module):
-        module = ""
-    elif module not in modules:
+    module, _, name = path.rpartition(".")
+    if is_own(module) and module not in modules:
         raise OptionError(
             f"--metric {text!r}: {module} is not a module of TFMA, and importing it runs its code; if you "
             f"trust it, add --tfma-module {module}"
         )
-    config, rest = (json.dumps(one, sort_keys=True) for one in (arguments, scope))
-    return MetricSpec(text, name, module, config, rest, columns, output)
+    return MetricSpec(text, name, module if is_own(module) else "", arguments, scope)
 
 
-def metric_text(path: str, arguments: Mapping[str, Any]) -> str:
-    """Return how a user names a metric with arguments.
+def _called(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the path of a call and its arguments."""
+    node = ast.parse(text[:_LONGEST], mode="eval").body
+    if not isinstance(node, ast.Call):
+        return _path(node), {}
+    if node.args or len(text) > _LONGEST:
+        raise ValueError
+    return _path(node.func), {str(key.arg): _value(key.value) for key in node.keywords}
 
-    >>> metric_text("NDCG", {"gain_key": "gain", "top_k_list": [3]})
-    "tfma:NDCG(gain_key='gain',top_k_list=[3])"
-    """
-    listed = ",".join(f"{name}={value!r}" for name, value in arguments.items())
-    return f"{PREFIX}{path}({listed})" if listed else f"{PREFIX}{path}"
+
+def _path(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_path(node.value)}.{node.attr}"
+    raise ValueError
+
+
+def _value(node: ast.expr) -> Any:
+    """Return an argument; a word without quotes is a text."""
+    if isinstance(node, ast.Name):
+        return _WORDS.get(node.id.lower(), node.id)
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.Attribute):
+        return _path(node)
+    return ast.literal_eval(node)
 
 
 def split_outside(text: str) -> list[str]:
@@ -177,26 +143,16 @@ def split_outside(text: str) -> list[str]:
     return [part for part in parts if part.strip()] if text.strip() else []
 
 
-def _value(text: str) -> Any:
-    words = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        # A word is a text without quotes.
-        return text
-
-
-def _is_json(value: Any, *, has_mappings: bool, depth: int = 0) -> bool:
+def is_plain(value: Any, *, has_mappings: bool = False, depth: int = 0) -> bool:
+    """Return whether an argument is a JSON value without mappings, of which Keras makes objects."""
     if depth > _DEEPEST:
         return False
     if isinstance(value, dict) and has_mappings:
-        return all(isinstance(key, str | int) for key in value) and _is_json(
+        return all(isinstance(key, str | int) for key in value) and is_plain(
             list(value.values()), has_mappings=True, depth=depth
         )
     if isinstance(value, list | tuple):
-        return all(_is_json(one, has_mappings=has_mappings, depth=depth + 1) for one in value)
+        return all(is_plain(item, has_mappings=has_mappings, depth=depth + 1) for item in value)
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | int | str)

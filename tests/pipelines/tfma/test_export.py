@@ -8,6 +8,15 @@ import pytest
 
 from slicebeam.pipelines.cli import run
 from tests.conftest import ADULT
+from tests.pipelines.tfma.tfma_runs import (
+    BY_SEX,
+    ONE_MODEL,
+    TWO_MODELS,
+    adult,
+    metrics,
+    ours,
+    theirs,
+)
 
 pytestmark = pytest.mark.tfma
 DATA = ["--data", str(ADULT), "--label", "income", "--features", "age,sex,occupation,race"]
@@ -118,3 +127,47 @@ def test_without_tfma(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_model_analysis", None)
     assert run(["export", "tfma", str(out), "--to", str(tmp_path / "x")]) == 2
     assert "in the checkout, run pip install '.[tfma]'" in capsys.readouterr().err
+
+
+PLOTS = metrics(
+    "BinaryAccuracy", 'CalibrationPlot|"num_buckets": 20', "ConfusionMatrixPlot", "MeanLabel"
+)
+
+
+def test_the_viewer_reads_plots_and_numbers_of_tfma(tmp_path, capsys):
+    import tensorflow_model_analysis as tfma
+    from tensorflow_model_analysis.view import util
+
+    config = TWO_MODELS + PLOTS + BY_SEX
+    output, _ = theirs(adult(), config, tmp_path)
+    code, _ = ours(adult(), config, tmp_path / "ours")
+    assert code == 0
+    out, folder = tmp_path / "ours" / "out", str(tmp_path / "exported")
+    assert run(["export", "tfma", str(out), "--to", folder, "--quiet"]) == 0
+    for mine, its in (("candidate", "new"), ("baseline", "old")):
+        result = tfma.load_eval_result(folder, model_name=mine)
+        expected = tfma.load_eval_result(output, model_name=its)
+        assert len(result.plots) == 3
+        plots = dict(expected.plots)
+        for key, found in result.plots:
+            assert json.dumps(found, sort_keys=True) == json.dumps(plots[key], sort_keys=True)
+        numbers = expected.get_metrics_for_all_slices()
+        for key, found in result.get_metrics_for_all_slices().items():
+            assert found["mean_label"] == numbers[key]["mean_label"]
+        spec = tfma.slicer.SingleSliceSpec(features=[("sex", "Female")])
+        data, settings = util.get_plot_data_and_config(result.plots, spec)
+        assert set(data) == {"calibrationHistogramBuckets", "confusionMatrixAtThresholds"}
+        assert settings["sliceName"] == "sex:Female"
+    # Without plots, those of the earlier export are gone.
+    assert run(["search", *DATA, *NEW, "--output", str(out), "--quiet"]) == 0
+    assert run(["export", "tfma", str(out), "--to", folder, "--quiet"]) == 0
+    assert tfma.load_eval_result(folder).plots == []
+
+
+def test_messages_that_are_gone_are_a_line(tmp_path, capsys):
+    code, _ = ours(adult(), ONE_MODEL + metrics("BinaryAccuracy", "MeanLabel") + BY_SEX, tmp_path)
+    assert code == 0
+    for path in (tmp_path / "out").glob("tfma*"):
+        path.unlink()
+    assert run(["export", "tfma", str(tmp_path / "out"), "--to", str(tmp_path / "viewer")]) == 2
+    assert "is gone; run it again" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""EvalConfigs from TFMA's and TFX's own documentation, and wrong ones."""
+"""EvalConfigs from TFMA's and TFX's own documentation as options of a run, and wrong ones."""
 
 import importlib.util
 import json
@@ -13,10 +13,8 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.eval_config.native_metrics import NATIVE
-from slicebeam.pipelines.eval_config.plan import eval_plan
+from slicebeam.transforms.tfma import eval_config
 from tests.conftest import ADULT
-from tests.pipelines.eval_config.oracle import ours
 
 # tensorflow/model-analysis, docs/get_started.md, "Model Validation"; label and weight are Adult's.
 GET_STARTED = """
@@ -93,7 +91,7 @@ def test_without_tfma_the_line_has_the_command(tmp_path, monkeypatch, capsys):
 @NEEDS_TFMA
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_configurations_of_others_run_unchanged(form, tmp_path, capsys):
-    text = GET_STARTED if form == "text" else json.dumps(TAXI)
+    text = GET_STARTED if form == "text" else json.dumps({"evalConfig": TAXI, "version": "0.52"})
     arguments = ["check", "--data", str(ADULT), "--eval-config", written(tmp_path, text)]
     arguments += ["--output", str(tmp_path / "out"), "--score", "score"]
     # The old model is missing, which is an error of TFMA's, too.
@@ -104,42 +102,22 @@ def test_configurations_of_others_run_unchanged(form, tmp_path, capsys):
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     validation = document["validation"]
     assert code == (0 if validation["passed"] else 1)
+    assert "slicebeam export tfma writes what TFMA computed" in printed.out
     if form == "text":
-        assert "plots are in plots.parquet" in printed.out
-        assert ") on 2 slices with 0 replicates: about" in printed.err
         assert document["dataset"]["weight_field"] == "fnlwgt"
         assert [one["name"] for one in document["slices"]]
-        assert validation["checked"] == 6
+        assert validation["checked"] == 3
     else:
-        assert "preprocessing_function_names of model_specs is passed over" in printed.err
+        assert "preprocessing_function_names of model_specs is ignored" in printed.err
         assert document["slices"] == []
-        assert validation["checked"] == 2
-
-
-@NEEDS_TFMA
-def test_what_failed_is_printed_and_logged(tmp_path, capsys):
-    bound = "threshold { value_threshold { lower_bound { value: 0.85 } } }"
-    config = f"""{MODEL} metrics_specs {{ metrics {{ class_name: "BinaryAccuracy" {bound} }} }}
-    slicing_specs {{ feature_keys: "sex" }}"""
-    arguments = ["check", "--data", str(ADULT), "--eval-config", written(tmp_path, config)]
-    assert run([*arguments, "--output", str(tmp_path / "out")]) == 1
-    printed = capsys.readouterr()
-    line = "on sex = Male, but the threshold is at least 0.85"
-    assert line in printed.out
-    assert line in printed.err
-    assert run([*arguments, "--output", str(tmp_path / "o2"), "--json"]) == 1
-    failures = json.loads(capsys.readouterr().out)["validation"]["failures"]
-    assert [(one["slice"], one["lower_bound"]) for one in failures] == [("sex = Male", 0.85)]
-    # The document repeats its run.
-    again = str(tmp_path / "again")
-    assert run(["run", str(tmp_path / "out/changelist.json"), "--output", again, "--quiet"]) == 1
+        assert validation["checked"] == 1
 
 
 @NEEDS_TFMA
 def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path, capsys):
     config = f"""{MODEL} metrics_specs {{ metrics {{ class_name: "AUC" }}
       metrics {{ class_name: "Recall" }} metrics {{ class_name: "ExampleCount" }} }}
-    slicing_specs {{ feature_keys: "sex" }} options {{ min_slice_size {{ value: 300 }} compute_confidence_intervals {{ value: true }} }}"""
+    slicing_specs {{ feature_keys: "sex" }} options {{ min_slice_size {{ value: 300 }} }}"""
     path = written(tmp_path, config)
     found = search_config({"data": ("d",), "output": "o", "eval_config": path})
     assert (found.label, found.score, found.metric) == ("income", "score", ("auc", "recall"))
@@ -153,70 +131,65 @@ def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path, capsys):
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     assert [one["key"] for one in document["metrics"]] == ["auc", "recall"]
     assert "slicing_specs and thresholds are for slicebeam check" in capsys.readouterr().err
-    assert document["testing"]["min_slice_size"] == 300
+    # The document repeats its run.
+    again = ["run", str(tmp_path / "out/changelist.json"), "--output", str(tmp_path / "again")]
+    assert run([*again, "--quiet"]) == 0
+
+
+@NEEDS_TFMA
+def test_metrics_of_tfma_join_the_users(tmp_path):
+    path = written(tmp_path, f'{MODEL} metrics_specs {{ metrics {{ class_name: "Hinge" }} }}')
+    base = {"data": ("d",), "output": "o", "eval_config": path}
+    found = check_config(base)
+    assert (found.metric, found.tfma_metric) == (("accuracy",), ())
+    assert any("none of its metrics is slicebeam's own" in line for line in found.notes)
+    found = check_config({**base, "metric": ("mse", "tfma:Poisson")})
+    assert (found.prediction, found.score) == ("score", None)
+    assert found.tfma_metric == ("tfma:Poisson",)
 
 
 @NEEDS_TFMA
 def test_reading_imports_no_tensorflow(tmp_path):
-    path = written(tmp_path, GET_STARTED)
     code = f"""
 import sys
-from slicebeam.pipelines.eval_config.plan import eval_plan
-from slicebeam.pipelines.eval_config.native_metrics import NATIVE
-eval_plan({path!r})
+from slicebeam.transforms.tfma.eval_config import eval_plan
+eval_plan({written(tmp_path, GET_STARTED)!r})
 assert not {{"tensorflow", "tensorflow_model_analysis"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@NEEDS_TFMA
-def test_the_weighted_example_count_is_the_weight(tmp_path):
-    import pandas as pd
-
-    bound = "threshold { value_threshold { lower_bound { value: 3000.5 } } }"
-    config = f"""model_specs {{ label_key: "y" prediction_key: "s" example_weight_key: "w" }}
-    metrics_specs {{ metrics {{ class_name: "BinaryAccuracy" }}
-      metrics {{ class_name: "ExampleCount" {bound} }} }}"""
-    frame = pd.DataFrame({"y": [0, 1] * 50, "s": [0.2, 0.7] * 50, "w": [10.0, 50.0] * 50})
-    code, document = ours(frame, config, tmp_path)
-    assert code == 1
-    assert [one["value"] for one in document["validation"]["failures"]] == [3000.0]
-
-
-WRONG = {
-    "metrics_specs { metrics { class_name: 'BinaryAcuracy' } }": (
-        "unknown metric 'BinaryAcuracy'; did you mean 'BinaryAccuracy'?"
-    ),
-    "metrics_specs { metrics { class_name: 'NDCG' } }": "missing 1 required positional argument: 'gain_key'",
-    "metrics_specs { metrics { class_name: 'M' module: 'my.own' } }": "add --tfma-module my.own",
-    "metrics_specs { metrics { class_name: 'AUC' config: '\"nonsense\": 1' } }": "nonsense",
-    "slicing_specs { slice_keys_sql: 'SELECT STRUCT(sex)' }": "slice_keys_sql cannot run",
-    "slicing_specs { feature_keys: 'sexx' }": "unknown column 'sexx'; did you mean 'sex'?",
-    "metric_specs {}": "no field named",
-    "metrics_specs { metrics { class_name: 'AUC' } binarize { class_ids { values: 1 } } }": (
-        "no predictions: give --prediction"
-    ),
-    'metrics_specs { metrics { class_name: \'NDCG\' config: \'"top_k_list": [2], "gain_key": "age"\' } '
-    "query_key: 'q' }": "unknown column 'q'",
-    "metrics_specs { output_weights { key: 'a' value: 1 } }": "output_weights cannot run; leave them out",
-    "metrics_specs { output_names: ['a', 'b'] metrics { class_name: 'AUC' } }": "add prediction_keys",
-    "metrics_specs { metrics { class_name: 'BooleanFlipRates' } }": "of both models at once",
-    "metrics_specs { metrics { class_name: 'NoSuchPlot' } }": "neither TFMA nor Keras has 'NoSuchPlot'",
-    "metrics_specs { metrics { class_name: 'ConfusionMatrixAtThresholds' config: '\"thresholds\": [0.5]' "
-    "threshold { value_threshold {} } } }": "no single number 'confusion_matrix_at_thresholds'",
-    "model_specs { name: 'b' }": "model_specs has two models and no is_baseline",
-    "metrics_specs { thresholds { key: 'auc' value {} } }": "a threshold is for 'auc'",
-}
+# fmt: off
+WRONG = [
+    ("metrics_specs { metrics { class_name: 'BinaryAcuracy' } }", "did you mean 'BinaryAccuracy'?"),
+    ("metrics_specs { metrics { class_name: 'NDCG' } }", "missing 1 required positional argument: 'gain_key'"),
+    ("metrics_specs { metrics { class_name: 'M' module: 'my.own' } }", "add --tfma-module my.own"),
+    ("metrics_specs { metrics { class_name: 'AUC' config: '\"nonsense\": 1' } }", "nonsense"),
+    ("metrics_specs { metrics { class_name: 'Mean' config: '\"name\": {\"class_name\": \"x\"}' } }", "name is not a number"),
+    ("metrics_specs { metrics { class_name: 'AUC' config: '{' } }", "is not valid JSON"),
+    ("metrics_specs { metrics {} }", "has no class_name"),
+    ("slicing_specs { slice_keys_sql: 'SELECT STRUCT(sex)' }", "slice_keys_sql cannot be used"),
+    ("slicing_specs { feature_keys: 'sexx' }", "unknown column 'sexx'; did you mean 'sex'?"),
+    ("slicing_specs { feature_keys: 'sex' feature_values { key: 'sex' value: 'a' } }", "keep one"),
+    ("metric_specs {}", "no field named"),
+    ("metrics_specs { metrics { class_name: 'AUC' } binarize { class_ids { values: 1 } } }", "no predictions: give --prediction"),
+    ("metrics_specs { metrics { class_name: 'NDCG' config: '\"top_k_list\": [2], \"gain_key\": \"age\"' } query_key: 'q' }",
+     "unknown column 'q'"),
+    ("metrics_specs { output_weights { key: 'a' value: 1 } }", "output_weights cannot be used"),
+    ("metrics_specs { metrics { class_name: 'NoSuchPlot' } }", "neither TFMA nor Keras has 'NoSuchPlot'"),
+    ("model_specs { name: 'b' }", "has 2 models; slicebeam compares one"),
+]
+# fmt: on
 
 
 @NEEDS_TFMA
-@pytest.mark.parametrize("text", WRONG)
-def test_wrong_configurations_are_a_line(text, tmp_path, capsys):
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_wrong_configurations_are_a_line(text, message, tmp_path, capsys):
     path = written(tmp_path, f"{MODEL} {text}")
     out = str(tmp_path / "out")
     assert run(["check", "--data", str(ADULT), "--eval-config", path, "--output", out]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert WRONG[text] in error
+    assert message in error
     assert error.startswith("slicebeam: ")
 
 
@@ -243,29 +216,24 @@ def test_contradictions_are_a_line(option, value, message, tmp_path):
 
 
 @NEEDS_TFMA
-def test_what_tfma_writes_beside_its_results_is_read(tmp_path):
-    path = written(tmp_path, json.dumps({"evalConfig": TAXI, "version": "0.52"}))
-    assert [one.key for one in eval_plan(path).metrics] == ["binary_accuracy"]
-
-
-@NEEDS_TFMA
 def test_the_command_of_the_page_works(tmp_path):
     page = (ROOT / "docs/how-to/tfma.md").read_text("utf-8")
     command = page.partition("slicebeam check ")[2].partition("```")[0].replace("\\\n", " ")
     arguments = ["check", *shlex.split(command, comments=True)]
-    arguments[arguments.index("--output") + 1] = str(tmp_path / "out")
-    arguments[arguments.index("--data") + 1] = str(ADULT)
-    arguments[arguments.index("--eval-config") + 1] = str(
-        ROOT / arguments[arguments.index("--eval-config") + 1]
-    )
+    for option, value in (
+        ("--output", tmp_path / "out"),
+        ("--data", ADULT),
+        ("--eval-config", ROOT / arguments[arguments.index("--eval-config") + 1]),
+    ):
+        arguments[arguments.index(option) + 1] = str(value)
     code = run(arguments)
     assert f"# exit code {code}" in command
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     assert [one["key"] for one in document["metrics"]] == ["accuracy", "auc"]
-    assert document["validation"]["checked"] == 2 * (len(document["slices"]) + 1)
+    assert document["validation"]["checked"] == len(document["slices"]) + 1
 
 
-@NEEDS_TFMA
 def test_every_native_metric_is_in_the_page():
     page = (ROOT / "docs/how-to/tfma.md").read_text("utf-8")
-    assert [name for name in NATIVE if name not in page] == []
+    native = [*eval_config._AT_A_THRESHOLD, *eval_config._OTHERS]
+    assert [name for name in native if name not in page] == []

@@ -1,0 +1,488 @@
+"""Reads TFMA's EvalConfig: the options of a run, its slices, and what TFMA has to evaluate."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, nextafter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from slicebeam.metrics.errors import FileError, OptionError, install_hint, nearest_hint
+from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.tfma.metric_specs import is_own, is_tfma, split_outside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_UNKNOWN_FIELD = re.compile(r'(?:[Mm]essage type ")([\w.]+)" has no field named "([\w]+)"')
+# What a metric reads as a prediction: the probability of a class; or a class or a number.
+Reads = Literal["score", "value"]
+_CUT = frozenset({"threshold", "thresholds"})
+# TFMA's metrics that slicebeam has itself, those of thresholds first.
+_AT_A_THRESHOLD = {
+    "BinaryAccuracy": "accuracy",
+    "Precision": "precision",
+    "PPV": "precision",
+    "Recall": "recall",
+    "TPR": "recall",
+    "Specificity": "specificity",
+    "TNR": "specificity",
+    "FallOut": "fpr",
+    "FPR": "fpr",
+    "MissRate": "fnr",
+    "FNR": "fnr",
+    "F1Score": "f1",
+    "BalancedAccuracy": "balanced_accuracy",
+    "MatthewsCorrelationCoefficient": "mcc",
+}
+_OTHERS: dict[str, tuple[str, Reads]] = {
+    "AUC": ("auc", "score"),
+    "BinaryCrossentropy": ("log_loss", "score"),
+    "BinaryCrossEntropy": ("log_loss", "score"),
+    "Accuracy": ("accuracy", "value"),
+    "MeanSquaredError": ("mse", "value"),
+    "MeanAbsoluteError": ("mae", "value"),
+}
+# The size of a slice is always there.
+_COUNTS = ("ExampleCount", "WeightedExampleCount")
+# slicebeam's own metrics that read predicted numbers.
+_OF_VALUES = frozenset({"mse", "mae", "bias"})
+
+
+class NativeMetric(NamedTuple):
+    """A metric of an EvalConfig that slicebeam computes itself.
+
+    Attributes
+    ----------
+    name : slicebeam's
+    key : TFMA's name of its value
+    reads : what a prediction is
+    threshold : a score above it predicts the positive class; None where scores are not cut
+    is_weighted : whether examples have weights
+    """
+
+    name: str
+    key: str
+    reads: Reads
+    threshold: float | None
+    is_weighted: bool
+
+
+@dataclass(frozen=True)
+class SliceSpec:
+    """A SlicingSpec: columns of which every value is a slice, and columns with one value each."""
+
+    keys: tuple[str, ...]
+    values: tuple[tuple[str, str | int | float], ...]
+
+    def __str__(self) -> str:
+        parts = [*self.keys, *(f"{name} = {value}" for name, value in self.values)]
+        return " & ".join(parts)
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """What an EvalConfig wants.
+
+    Attributes
+    ----------
+    message : the EvalConfig
+    options : of a search or check, by name
+    native : TFMA's names of the numbers that slicebeam computes itself
+    specs : of the slices, without that of all examples
+    has_thresholds : whether it says when a model is good enough
+    changes : names of metrics with a change_threshold, which needs the old model
+    has_others : whether it has metrics that slicebeam does not compute itself
+    notes : what is ignored, a line each
+    """
+
+    message: Any
+    options: Mapping[str, Any]
+    native: frozenset[str]
+    specs: tuple[SliceSpec, ...]
+    has_thresholds: bool
+    changes: tuple[str, ...]
+    has_others: bool
+    notes: tuple[str, ...]
+
+
+def eval_plan(uri: str) -> EvalPlan:
+    """Return what the EvalConfig in a file wants.
+
+    Raises
+    ------
+    FileError
+        There is no such file.
+    OptionError
+        It is not an EvalConfig, or asks for what cannot be done.
+    """
+    try:
+        return _plan(storage_path(uri, "--eval-config").read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise FileError(f"--eval-config {uri}: no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(f"--eval-config {uri} is a folder; name a file") from error
+    except UnicodeDecodeError as error:
+        raise OptionError(f"--eval-config {uri}: it is not text ({error})") from error
+    except OptionError as error:
+        raise OptionError(f"--eval-config {uri}: {error}") from error
+
+
+def _messages() -> Any:
+    """Return TFMA's module of messages; TFMA itself, which takes seconds, is not imported."""
+    # The module needs it and does not import it.
+    from google.protobuf import wrappers_pb2  # type: ignore[import-untyped]  # noqa: F401
+
+    package = importlib.util.find_spec("tensorflow_model_analysis")
+    places = (package.submodule_search_locations or ()) if package is not None else ()
+    for place in places:
+        path = Path(place) / "proto" / "config_pb2.py"
+        spec = importlib.util.spec_from_file_location("tfma_config_pb2", path)
+        if path.is_file() and spec is not None and spec.loader is not None:
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+    raise OptionError(
+        f"reading it needs TensorFlow Model Analysis, which is not installed; {install_hint('tfma')}"
+    )
+
+
+def _parsed(text: str) -> Any:
+    from google.protobuf import json_format, text_format
+
+    message = _messages().EvalConfig()
+    try:
+        if text.lstrip().startswith("{"):
+            content = json.loads(text)
+            # As TFMA writes it beside its results.
+            content = content.get("evalConfig", content.get("eval_config", content))
+            json_format.ParseDict(content, message)
+        else:
+            text_format.Parse(text, message)
+    except (ValueError, json_format.ParseError, text_format.ParseError) as error:
+        reason = " ".join(str(error).split())
+        raise OptionError(
+            f"it is not an EvalConfig ({reason}){_nearest_field(message, reason)}"
+        ) from error
+    return message
+
+
+def _nearest_field(message: Any, reason: str) -> str:
+    match = _UNKNOWN_FIELD.search(reason)
+    if match is None:
+        return ""
+    pool = message.DESCRIPTOR.file.pool
+    try:
+        fields = [field.name for field in pool.FindMessageTypeByName(match[1]).fields]
+    except KeyError:
+        return ""
+    return f"{nearest_hint(match[2], fields)} fields: {', '.join(fields)}"
+
+
+def models_of(message: Any) -> tuple[Any, Any]:
+    """Return the ModelSpecs of the new and of the old model; None where there is none."""
+    listed = list(message.model_specs)
+    old = next((spec for spec in listed if spec.is_baseline), None)
+    new = [spec for spec in listed if not spec.is_baseline]
+    if len(new) > 1 or len(listed) > 2:
+        raise OptionError(
+            f"model_specs has {len(listed)} models; slicebeam compares one with at most one of which "
+            "is_baseline is true"
+        )
+    if listed and not new:
+        raise OptionError("model_specs has a baseline only; add the model that is evaluated")
+    return (new[0] if new else None), old
+
+
+def column_of(spec: Any, name: str, outputs: Iterable[str] = ()) -> str:
+    """Return a column that a ModelSpec names, of the first of several outputs; empty for none."""
+    if spec is None:
+        return ""
+    several = getattr(spec, f"{name}s")
+    output = next((one for one in outputs if one in several), next(iter(several), ""))
+    return str(getattr(spec, name) or (several[output] if several else ""))
+
+
+@lru_cache(maxsize=8)
+def _plan(text: str) -> EvalPlan:
+    message = _parsed(text)
+    new, old = models_of(message)
+    native: list[NativeMetric] = []
+    names: list[str] = []
+    has_others = has_thresholds = False
+    changes: dict[str, None] = {}
+    for number, spec in enumerate(message.metrics_specs, 1):
+        where = f"metrics_specs {number}"
+        _refuse(where, spec)
+        for config in spec.metrics:
+            metric = _native(where, spec, config, _weight_key(new))
+            if config.class_name in _COUNTS:
+                names.append(_key(config.class_name, json_settings(where, config.config)))
+            elif metric is not None and _go_together(metric, native):
+                native.append(metric)
+            else:
+                has_others = True
+        for name, threshold in _thresholds(spec):
+            has_thresholds = True
+            if threshold.HasField("change_threshold"):
+                changes[name] = None
+    outputs = [name for spec in message.metrics_specs for name in spec.output_names]
+    specs = [_slice_spec(spec) for spec in message.slicing_specs]
+    notes = [
+        f"{name} of model_specs is ignored: columns are read as they stand in the data"
+        for name in ("signature_name", "preprocessing_function_names")
+        if any(getattr(spec, name) for spec in message.model_specs)
+    ]
+    if has_others and not native:
+        notes.append(
+            "none of its metrics is slicebeam's own; the first of --metric (accuracy) is tested, and "
+            "TFMA computes the others afterwards"
+        )
+    return EvalPlan(
+        message,
+        _options(message, new, old, native, outputs),
+        frozenset([*names, *(metric.key for metric in native)]),
+        tuple(dict.fromkeys(spec for spec in specs if spec.keys or spec.values)),
+        has_thresholds,
+        tuple(changes),
+        has_others,
+        tuple(notes),
+    )
+
+
+def _weight_key(spec: Any) -> bool:
+    return spec is not None and bool(spec.example_weight_key or spec.example_weight_keys)
+
+
+def _refuse(where: str, spec: Any) -> None:
+    if spec.output_weights:
+        raise OptionError(f"{where}: output_weights cannot be used; leave them out")
+    for config in spec.metrics:
+        if not config.class_name:
+            raise OptionError(f"{where} has no class_name; name one, such as BinaryAccuracy")
+        json_settings(f"{where} {config.class_name}", config.config)
+
+
+def _native(where: str, spec: Any, config: Any, has_weights: bool) -> NativeMetric | None:
+    """Return a metric that slicebeam has itself; None for one that TFMA computes."""
+    is_plain = not (
+        spec.query_key or spec.output_names or spec.HasField("binarize")
+    ) and not spec.HasField("aggregate")
+    class_name = config.class_name
+    cuts = class_name in _AT_A_THRESHOLD
+    if not is_plain or is_own(config.module) or not (cuts or class_name in _OTHERS):
+        return None
+    settings = json_settings(where, config.config)
+    extra = _CUT if cuts else {"num_thresholds"} if class_name == "AUC" else set()
+    if not settings.keys() <= {"name", "dtype", *extra}:
+        return None
+    if not cuts:
+        name, reads = _OTHERS[class_name]
+        threshold = None
+    else:
+        name, reads = _AT_A_THRESHOLD[class_name], "score"
+        cut = settings.get("thresholds", settings.get("threshold"))
+        listed = cut if isinstance(cut, list) else [0.5 if cut is None else cut]
+        threshold = listed[0] if len(listed) == 1 else None
+        if not isinstance(threshold, (int, float)) or not 0 <= threshold < 1:
+            return None
+    is_weighted = has_weights and not spec.example_weights.unweighted
+    return NativeMetric(name, _key(class_name, settings), reads, threshold, is_weighted)
+
+
+def _go_together(metric: NativeMetric, others: Iterable[NativeMetric]) -> bool:
+    """Whether a run can have a metric beside others: it has one threshold and one kind of weights."""
+    for other in others:
+        cuts = {metric.threshold, other.threshold} - {None}
+        if metric.is_weighted != other.is_weighted or len(cuts) > 1:
+            return False
+        # A column of probabilities is read as numbers, too, but not as classes.
+        if "accuracy" in (metric.name, other.name) and metric.reads != other.reads:
+            return False
+    return True
+
+
+def _key(class_name: str, settings: Mapping[str, Any]) -> str:
+    return str(settings.get("name") or snake_case(class_name))
+
+
+def snake_case(name: str) -> str:
+    """Return what TFMA and Keras call a metric without a name.
+
+    >>> snake_case("BinaryAccuracy"), snake_case("AUC"), snake_case("F1Score")
+    ('binary_accuracy', 'auc', 'f1_score')
+    """
+    if name.isupper():
+        return name.lower()
+    return "".join(
+        ("_" if at and sign.isupper() and not name[at - 1].isupper() else "") + sign.lower()
+        for at, sign in enumerate(name)
+    )
+
+
+def json_settings(where: str, config: str) -> dict[str, Any]:
+    """Return the settings of a MetricConfig: JSON, with or without the outer braces."""
+    text = config.strip()
+    if not text:
+        return {}
+    try:
+        return dict(json.loads(text if text.startswith("{") else "{" + text + "}"))
+    except ValueError as error:
+        raise OptionError(f"{where}: config {config!r} is not valid JSON ({error})") from error
+
+
+def _thresholds(spec: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every threshold of a MetricsSpec with the name of its metric."""
+    for config in spec.metrics:
+        if config.HasField("threshold"):
+            yield config.class_name, config.threshold
+        for scoped in (*config.per_slice_thresholds, *config.cross_slice_thresholds):
+            yield config.class_name, scoped.threshold
+    for name, threshold in spec.thresholds.items():
+        yield name, threshold
+    for by_name in (spec.per_slice_thresholds, spec.cross_slice_thresholds):
+        for name, listed in by_name.items():
+            for scoped in listed.thresholds:
+                yield name, scoped.threshold
+
+
+def typed(value: str) -> str | int | float:
+    """Return the number that a text stands for, as TFMA reads values.
+
+    >>> typed("20"), typed("0.5"), typed("us")
+    (20, 0.5, 'us')
+    """
+    try:
+        return float(value) if "." in value else int(value)
+    except ValueError:
+        return value
+
+
+def _slice_spec(spec: Any) -> SliceSpec:
+    if spec.slice_keys_sql:
+        raise OptionError(
+            "slicing_specs: slice_keys_sql cannot be used; write feature_keys and feature_values, or "
+            "predicates for --slices"
+        )
+    both = sorted(set(spec.feature_keys) & set(spec.feature_values))
+    if both:
+        raise OptionError(
+            f"slicing_specs: {both[0]!r} is in feature_keys and feature_values; keep one"
+        )
+    values = tuple(sorted((name, typed(value)) for name, value in spec.feature_values.items()))
+    return SliceSpec(tuple(sorted(set(spec.feature_keys))), values)
+
+
+def _options(
+    message: Any, new: Any, old: Any, native: list[NativeMetric], outputs: list[str]
+) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    label = column_of(new, "label_key", outputs)
+    old_label = column_of(old, "label_key", outputs)
+    if label and old_label not in ("", label):
+        raise OptionError(
+            f"label_key is {label!r} and, of the baseline, {old_label!r}; a run has one label"
+        )
+    # Scores for each class are not read by a metric of slicebeam's own.
+    of_classes = any(
+        spec.HasField("binarize")
+        or spec.HasField("aggregate")
+        or any(
+            config.class_name.startswith(
+                ("Categorical", "Sparse", "TopK", "MultiClass", "MultiLabel")
+            )
+            for config in spec.metrics
+        )
+        for spec in message.metrics_specs
+    )
+    of_values = bool(native) and all(metric.reads == "value" for metric in native)
+    for spec, prefix in ((new, ""), (old, "baseline_")):
+        prediction = column_of(spec, "prediction_key", outputs)
+        if prediction and not of_classes:
+            options[prefix + ("prediction" if of_values else "score")] = prediction
+    if label:
+        options["label"] = label
+    weight = column_of(new, "example_weight_key", outputs)
+    if weight and (native[0].is_weighted if native else True):
+        options["weight"] = weight
+    if native:
+        options["metric"] = tuple(dict.fromkeys(metric.name for metric in native))
+    cut = next((metric.threshold for metric in native if metric.threshold is not None), None)
+    if cut is not None:
+        # TFMA predicts by >, slicebeam by >=.
+        options["threshold"] = nextafter(cut, inf)
+    if (smallest := message.options.min_slice_size.value) > 0:
+        options["min_slice_size"] = smallest
+    return options
+
+
+def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a user with those that ``eval_config`` adds.
+
+    Raises
+    ------
+    OptionError
+        The file asks for what cannot be done, or an option contradicts it.
+    """
+    uri = options.get("eval_config")
+    given = {key: value for key, value in options.items() if value is not None}
+    if not isinstance(uri, str) or not uri:
+        return dict(options)
+    added = dict(eval_plan(uri).options)
+    _join_metrics(uri, added, given)
+    for prefix in ("", "baseline_"):
+        named = [name for name in ("prediction", "score", "model") if prefix + name in added]
+        others = [
+            name
+            for name in ("prediction", "score", "model")
+            if prefix + name in given and prefix + name not in added
+        ]
+        if named and others:
+            raise OptionError(
+                f"{_flag(prefix + others[0])} {given[prefix + others[0]]!r} contradicts "
+                f"prediction_key {added[prefix + named[0]]!r} of --eval-config {uri}; leave one out"
+            )
+    if "threshold" in added:
+        cut = given.get("threshold")
+        if given.get("prediction"):
+            # The predictions are classes: no score is cut.
+            del added["threshold"]
+        elif isinstance(cut, (int, float)) and abs(cut - added["threshold"]) < 1e-9:
+            given.pop("threshold")
+    for name, value in added.items():
+        other = given.get(name, value)
+        other = tuple(other) if isinstance(other, list) else other
+        if other != value:
+            raise _contradiction(uri, name, other, value)
+    return {**added, **given}
+
+
+def _join_metrics(uri: str, added: dict[str, Any], given: dict[str, Any]) -> None:
+    """Join the metrics of a user and a file; the user's order says what steers the search."""
+    listed = given.get("metric", ())
+    listed = split_outside(listed) if isinstance(listed, str) else list(listed)
+    own = tuple(name for name in listed if not is_tfma(name))
+    of_file = added.pop("metric", ())
+    if own and of_file and set(own) != set(of_file):
+        raise _contradiction(uri, "metric", own, of_file)
+    if own and not of_file and "score" in added and _OF_VALUES.issuperset(own):
+        for prefix in ("", "baseline_"):
+            if (column := added.pop(f"{prefix}score", None)) is not None:
+                added[f"{prefix}prediction"] = column
+    if first := own or of_file:
+        given["metric"] = (*first, *(name for name in listed if is_tfma(name)))
+
+
+def _contradiction(uri: str, name: str, own: Any, value: Any) -> OptionError:
+    shown = [",".join(one) if isinstance(one, tuple) else one for one in (own, value)]
+    return OptionError(
+        f"{_flag(name)} {shown[0]} contradicts {shown[1]} of --eval-config {uri}; leave one out"
+    )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

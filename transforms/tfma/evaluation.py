@@ -1,0 +1,327 @@
+"""Runs TFMA's evaluator over examples, as its own ``ExtractAndEvaluate``, and reads what it says."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from slicebeam.metrics.errors import ColumnError
+from slicebeam.transforms.encode.extract_predictions import model_column
+from slicebeam.transforms.encode.extract_slice_keys import ReadExamples
+from slicebeam.transforms.storage.storage import written_whole
+from slicebeam.transforms.tfma.install import tfma_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from slicebeam.transforms.encode.conditions import SliceMembership
+    from slicebeam.transforms.encode.extract_predictions import Side
+    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# Feature that holds the numbers of the slices that an example is in.
+SLICES = "slicebeam:slices"
+# Examples that TFMA takes at a time.
+_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class EvaluatedExamples:
+    """Which columns TFMA reads.
+
+    Attributes
+    ----------
+    source : the examples
+    slices : predicates, whose numbers are the feature `SLICES`; None for slices of TFMA's own
+    numbers : columns that are numbers to TFMA: labels, predictions, weights
+    features : further columns
+    positive_class : the class that is 1, where labels are classes
+    models : file or ``module:function`` of the models that predict, by side
+    model_columns : what they read, by side
+    """
+
+    source: Source
+    slices: SliceMembership | None
+    numbers: tuple[str, ...]
+    features: tuple[str, ...]
+    positive_class: Any
+    models: dict[Side, str]
+    model_columns: dict[Side, tuple[str, ...]]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        wanted = [*self.numbers, *self.features, *(self.slices.columns if self.slices else ())]
+        for columns in self.model_columns.values():
+            wanted += columns
+        return list(dict.fromkeys(wanted))
+
+
+def number_column(name: str) -> str:
+    """Return what TFMA's models name a column by: features of the same name stay as they are."""
+    return f"slicebeam:number:{name}"
+
+
+def prediction_column(side: Side) -> str:
+    """Return what TFMA's models name the predictions of a model by."""
+    return f"slicebeam:{side}"
+
+
+def record_batches(chunk: Chunk, examples: EvaluatedExamples) -> Iterator[pa.RecordBatch]:
+    """Yield examples as TFMA reads them: a list of values for each feature.
+
+    Raises
+    ------
+    ColumnError
+        Labels, predictions or weights are missing, or are not numbers.
+    """
+    table = chunk.table
+    columns = {name: _feature(table.column(name)) for name in examples.features}
+    for name in examples.numbers:
+        columns[number_column(name)] = _lists(
+            _numbers(table.column(name), examples.positive_class, f"column {name!r}")
+        )
+    for side, model in examples.models.items():
+        predicted = table.column(model_column(side, "output"))
+        columns[prediction_column(side)] = _lists(
+            _numbers(predicted, examples.positive_class, f"the predictions of {model}")
+        )
+    if examples.slices is not None:
+        codes = examples.slices.codes(table)
+        offsets = pa.array(codes.offsets.astype(np.int32))
+        columns[SLICES] = pa.ListArray.from_arrays(offsets, pa.array(codes.codes.astype(np.int64)))
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    for start in range(0, batch.num_rows, _BATCH):
+        yield batch.slice(start, _BATCH)
+
+
+def _lists(array: pa.Array) -> pa.Array:
+    """Return a column with a list of each value; a missing value is a missing feature."""
+    if pa.types.is_list(array.type):
+        return array
+    ends = np.cumsum(np.concatenate([[False], array.is_valid()]), dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), array.drop_null())
+
+
+def _feature(column: Any) -> pa.Array:
+    array = column.combine_chunks()
+    is_list = pa.types.is_list(array.type)
+    kind = array.type.value_type if is_list else array.type
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        # A tf.Example has numbers for truth values.
+        kind = pa.int64()
+    elif not pa.types.is_floating(kind):
+        kind = pa.string()
+    return _lists(array.cast(pa.list_(kind) if is_list else kind))
+
+
+def _numbers(column: Any, positive: Any, what: str) -> pa.Array:
+    array = column.combine_chunks()
+    kind = array.type
+    if array.null_count:
+        raise ColumnError(f"{what} has missing values, which metrics of TFMA do not take")
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        lengths = pc.list_value_length(array).unique().to_pylist()
+        if len(lengths) > 1:
+            raise ColumnError(f"{what} has lists of different lengths: {sorted(lengths)}")
+        return array.cast(pa.list_(pa.float64()))
+    if pa.types.is_boolean(kind):
+        return array.cast(pa.int8()).cast(pa.float64())
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return array.cast(pa.float64())
+    if positive is None:
+        raise ColumnError(
+            f"{what} is text, but metrics of TFMA take numbers; give --positive-class, or write classes "
+            "as numbers"
+        )
+    return pa.array((array.to_numpy(zero_copy_only=False) == positive).astype(np.float64))
+
+
+@dataclass
+class EvaluateSlices(beam.PTransform):
+    """Evaluate an EvalConfig and write the messages of TFMA's output: pipeline -> a path.
+
+    Attributes
+    ----------
+    examples : what is read
+    config : a serialized EvalConfig, with defaults
+    seed : of the Poisson bootstrap
+    path : of a Parquet file, ``kind`` (``metrics``, ``plots``, ``validation``) and ``content``, a
+        serialized MetricsForSlice, PlotsForSlice or ValidationResult
+    """
+
+    examples: EvaluatedExamples
+    config: bytes
+    seed: int
+    path: StoragePath
+
+    def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[str]:
+        """Wire the transform."""
+        examples = self.examples
+        chunks = pipeline | ReadExamples(examples.source, examples.columns)
+        for side, model in examples.models.items():
+            from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
+
+            wanted = WantedPredictions(outputs=True, positive=examples.positive_class)
+            columns = examples.model_columns[side]
+            chunks |= f"Predict {side}" >> run_model(model, columns, side, wanted)
+        batches = chunks | "To TFMA" >> beam.FlatMap(record_batches, examples)
+        config = tfma_module("proto.config_pb2").EvalConfig.FromString(self.config)
+        evaluation = (
+            batches
+            | "To extracts" >> tfma_module().BatchedInputsToExtracts()
+            | "Evaluate"
+            >> tfma_module().ExtractAndEvaluate(
+                extractors=_extractors(config), evaluators=[_evaluator(config, self.seed)]
+            )
+        )
+        writer = tfma_module("writers.metrics_plots_and_validations_writer")
+        metrics = evaluation["metrics"] | "Metrics" >> beam.Map(
+            _message, "metrics", writer.convert_slice_metrics_to_proto
+        )
+        plots = evaluation["plots"] | "Plots" >> beam.Map(
+            _message, "plots", writer.convert_slice_plots_to_proto
+        )
+        validation = (
+            evaluation["validations"]
+            | "Validate" >> beam.CombineGlobally(writer.CombineValidations(config))
+            | "Validation" >> beam.Map(lambda found: ("validation", _bytes(found)))
+        )
+        return (
+            (metrics, plots, validation)
+            | beam.Flatten()
+            | "One key" >> beam.Map(lambda found: (None, found))
+            | "Gather" >> beam.GroupByKey()
+            | "Write" >> beam.Map(_write, self.path)
+        )
+
+
+def _extractors(config: Any) -> list[Any]:
+    # TFMA's default ones drop the old model where predictions are columns.
+    extractors = tfma_module("extractors")
+    materialized = tfma_module("extractors.materialized_predictions_extractor")
+    return [
+        extractors.FeaturesExtractor(eval_config=config),
+        extractors.LabelsExtractor(eval_config=config),
+        extractors.ExampleWeightsExtractor(eval_config=config),
+        materialized.MaterializedPredictionsExtractor(eval_config=config),
+        extractors.UnbatchExtractor(),
+        extractors.SliceKeyExtractor(eval_config=config),
+    ]
+
+
+def _evaluator(config: Any, seed: int) -> Any:
+    return tfma_module("evaluators").MetricsPlotsAndValidationsEvaluator(
+        eval_config=config, random_seed_for_testing=seed
+    )
+
+
+def _message(values: Any, kind: str, convert: Any) -> tuple[str, bytes]:
+    return kind, _bytes(convert(values, None))
+
+
+def _bytes(message: Any) -> bytes:
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def _write(item: tuple[None, Iterable[tuple[str, bytes]]], path: StoragePath) -> str:
+    rows = sorted(item[1])
+    table = pa.table(
+        {
+            "kind": pa.array([kind for kind, _ in rows], pa.string()),
+            "content": pa.array([content for _, content in rows], pa.binary()),
+        }
+    )
+    with written_whole(path) as stream:
+        pq.write_table(table, stream)
+    return str(path)
+
+
+class TfmaNumber(NamedTuple):
+    """A number of TFMA on a slice, with the interval and the error of its bootstrap if it has them.
+
+    Attributes
+    ----------
+    name : of the metric, with the class, rank or average that it is of, and its place in a list
+    output : of a model of several; empty for the only one
+    model : name of its ModelSpec
+    is_difference : whether it is the new model's value minus the old one's
+    value, low, high : NaN where there is none
+    error, freedom : standard error, and degrees of freedom of its t distribution
+    """
+
+    name: str
+    output: str
+    model: str
+    is_difference: bool
+    value: float
+    low: float
+    high: float
+    error: float
+    freedom: float
+
+
+def numbers_of(message: Any) -> Iterator[TfmaNumber]:
+    """Yield every number of a MetricsForSlice; none for a slice that is too small."""
+    for entry in message.metric_keys_and_values:
+        key, interval = entry.key, entry.confidence_interval
+        values = dict(_leaves(key_name(key), entry.value))
+        low, high, error = (
+            dict(_leaves(key_name(key), part))
+            for part in (interval.lower_bound, interval.upper_bound, interval.standard_error)
+        )
+        for name, value in values.items():
+            yield TfmaNumber(
+                name,
+                key.output_name,
+                key.model_name,
+                key.is_diff,
+                value,
+                low.get(name, math.nan),
+                high.get(name, math.nan),
+                error.get(name, math.nan),
+                float(interval.degrees_of_freedom.value),
+            )
+
+
+def key_name(key: Any) -> str:
+    """Return the name of a MetricKey, with the class, rank or average that it is of."""
+    parts = [key.name]
+    for field, label in (("class_id", "classId"), ("k", "k"), ("top_k", "topK")):
+        if key.HasField("sub_key") and key.sub_key.HasField(field):
+            parts.append(f"{label}:{getattr(key.sub_key, field).value}")
+    if key.HasField("aggregation_type"):
+        parts += [
+            name.removesuffix("_average")
+            for name in ("micro_average", "macro_average", "weighted_macro_average")
+            if getattr(key.aggregation_type, name)
+        ]
+    return "@".join(parts)
+
+
+def _leaves(name: str, message: Any) -> Iterator[tuple[str, float]]:
+    """Yield all numbers of a message, by the path of fields that leads to each."""
+    for field, value in message.ListFields():
+        is_list = field.label == field.LABEL_REPEATED
+        if field.type == field.TYPE_MESSAGE:
+            is_value = field.name.endswith("_value") or field.name == "value"
+            path = name if is_value else f"{name}.{field.name}"
+            for at, part in enumerate(value if is_list else [value]):
+                if field.message_type.full_name.startswith("google.protobuf."):
+                    yield path, float(part.value)
+                else:
+                    yield from _leaves(f"{path}[{at}]" if is_list else path, part)
+        elif field.name == "shape" or field.cpp_type in (field.CPPTYPE_STRING, field.CPPTYPE_ENUM):
+            continue
+        elif is_list:
+            for at, number in enumerate(value):
+                yield (name if len(value) == 1 else f"{name}[{at}]"), float(number)
+        else:
+            yield f"{name}.{field.name}", float(value)
