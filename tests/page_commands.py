@@ -46,7 +46,6 @@ NOT_RUN = {
     "slicebeam search --data 's3://bucket/": CLOUD,
     "slicebeam search --data 'gs://bucket/": CLOUD,
     "gcloud ": CLOUD,
-    "podman build": CLOUD,
     "docker compose": CLUSTER,
     "slicebeam search … --runner-config flink": CLUSTER,
     "slicebeam search --data /tmp/slicebeam/": CLUSTER,

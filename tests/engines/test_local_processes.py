@@ -19,6 +19,11 @@ from tests.running import search
 from tests.waiting_jobs import command, search_at_work
 
 
+def children(*, recursive=False):
+    """The processes that this one has started."""
+    return set(psutil.Process().children(recursive=recursive))
+
+
 @pytest.fixture
 def engine(tmp_path):
     with Engine(runner_config("direct_multi", ())) as started:
@@ -146,21 +151,24 @@ def test_an_error_arrives_in_its_words_and_others_with_a_log(engine, tmp_path, f
 
 
 def test_they_end_with_the_engine(tmp_path):
+    before = children(recursive=True)
     with Engine(runner_config("direct_multi", ())) as engine:
         engine.log_to(tmp_path / "log")
         engine.run(numbers(beam.Map(str)), "a")
-        processes = psutil.Process().children(recursive=True)
+        processes = children(recursive=True) - before
         # Two workers, and the process that they are forked from.
         assert len(processes) == 3
     _, alive = psutil.wait_procs(processes, timeout=10)
     assert not alive
 
 
-def test_one_that_is_killed_is_an_error(engine, tmp_path):
-    (forking,) = psutil.Process().children()
-    forking.kill()
-    with pytest.raises(EngineError, match="a worker process ended"):
-        engine.run(numbers(beam.Map(str)), "a")
+def test_one_that_is_killed_is_an_error():
+    before = children()
+    with Engine(runner_config("direct_multi", ())) as engine:
+        (forking,) = children() - before
+        forking.kill()
+        with pytest.raises(EngineError, match="a worker process ended"):
+            engine.run(numbers(beam.Map(str)), "a")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -335,3 +336,35 @@ def test_the_expectations_of_checklists_sentiment_suite(tmp_path):
                 same = "should have the same output as (tolerance=0.1)"
                 assert test.expectation == directions.get(name, same)
                 assert inputs_of(test.value) == texts[1:]
+
+
+class MFT:
+    """As CheckList's test of a capability."""
+
+    def __init__(self, data, labels):
+        self.data, self.labels = data, labels
+
+
+def test_the_page_writes_the_table_of_a_suite(tmp_path, monkeypatch):
+    page = (EXAMPLES.parents[1] / "docs/how-to/test-trees.md").read_text("utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    suite = types.SimpleNamespace(
+        tests={
+            "praise": MFT(["good", "fine"], "positive"),
+            "negation": MFT([["not bad", "not awful"]], [["positive", "negative"]]),
+        },
+        info={"praise": {"capability": "Words"}, "negation": {"capability": "Negation"}},
+    )
+    module = types.ModuleType("checklist.test_suite")
+    module.TestSuite = types.SimpleNamespace(from_file=lambda name: suite)
+    monkeypatch.setitem(sys.modules, "checklist", types.ModuleType("checklist"))
+    monkeypatch.setitem(sys.modules, "checklist.test_suite", module)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "test-trees.md", "exec"), {})
+    table = pd.read_parquet("sentiment.parquet")
+    assert table["type"].tolist() == ["MFT"] * 3
+    assert table["multi"].tolist() == [False, False, True]
+    assert json.loads(table["input"][2]) == ["not bad", "not awful"]
+    assert table["label"].tolist()[:2] == ["positive", "positive"]
+    assert import_suite(tmp_path / "sentiment.parquet", tmp_path / "tree.csv") == 0
+    assert set(pd.read_csv(tmp_path / "tree.csv")["topic"]) >= {"/Words/praise"}

@@ -101,7 +101,7 @@ SHOWN = {
     "Search": ("slices_fingerprint",),
     "Testing": ("test", "corrected_for", "warnings", "unseen"),
     "MetricTests": ("metric", "test", "untested", "blind"),
-    "TfmaMetric": ("metric", "name", "output"),
+    "TfmaMetric": ("name", "output"),
     "TfmaValue": ("slice_id",),
     "Validation": ("missing_slices",),
     "FailedThreshold": (*("metric", "slice", "slice_id", "compared_with", "reason", "bounds"),),
