@@ -2,15 +2,15 @@
 
 import pytest
 
-from slicebeam.pipelines.discovery import description, fitting
+from slicebeam.pipelines.discovery import fitting
+from slicebeam.pipelines.prepare import shard_passes
 from tests.discovered import COLUMNS, discovery, planted_file
 
 pytestmark = pytest.mark.engine
 
 
 def test_same_result(tmp_path, engines, monkeypatch):
-    for module in (fitting, description):
-        monkeypatch.setattr(module, "_LEAST_JOB_SECONDS", 0.0)
+    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
     # Each is a job, which takes seconds to begin.
     monkeypatch.setattr(fitting, "MOST_ITERATIONS", 2)
