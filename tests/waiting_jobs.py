@@ -41,7 +41,7 @@ def main(begun, stage):
     from slicebeam.pipelines import cli
     from slicebeam.pipelines.run.engine import Engine
 
-    run, plain = Engine.run, beam.ParDo
+    run, plain = Engine.run, beam.Create
 
     def wait(element):
         Path(begun).touch()
@@ -51,7 +51,7 @@ def main(begun, stage):
 
     def run_waiting(engine, build, name, *more, **further):
         waits = name.startswith(stage)
-        beam.ParDo = (lambda function: beam.Map(wait) | plain(function)) if waits else plain
+        beam.Create = (lambda *items: plain(*items) | beam.Map(wait)) if waits else plain
         return run(engine, build, name, *more, **further)
 
     Engine.run = run_waiting
