@@ -622,4 +622,6 @@ def _estimate(number: TfmaNumber | None, sign: int = 1) -> Estimate:
 def _p_value(number: TfmaNumber | None) -> float | None:
     if number is None or not (number.error > 0 and number.freedom > 0):
         return None
-    return float(2 * stdtr(number.freedom, -abs(number.value) / number.error))
+    # TFMA's interval is around the mean of the replicates; so is the test that agrees with it.
+    centre = (number.low + number.high) / 2
+    return float(2 * stdtr(number.freedom, -abs(centre) / number.error))

@@ -301,7 +301,8 @@ def _go_together(metric: NativeMetric, others: Iterable[NativeMetric]) -> bool:
         if metric.is_weighted != other.is_weighted or len(cuts) > 1:
             return False
         # A column of probabilities is read as numbers, too, but not as classes.
-        if "accuracy" in (metric.name, other.name) and metric.reads != other.reads:
+        classes = {one.reads for one in (metric, other) if one.name == "accuracy"}
+        if "value" in classes and metric.reads != other.reads:
             return False
     return True
 
