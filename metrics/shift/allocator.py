@@ -111,7 +111,7 @@ class Allocator:
         """Return at most so many calls: fewer where answers decide on the others, 0 at the limit."""
         size = min(size, self.limit - self.paid)
         if self.method != "masa":
-            # PlannedCalls that are lost must not leave a stratum without an answer when all is spent.
+            # Calls that are lost must not leave a stratum without an answer when all is spent.
             size = min(size, self._short() or size)
         parts = self._take(size)
         if size > 0 and parts.shape[1] == 0:

@@ -9,15 +9,13 @@ from datetime import datetime, timezone
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from slicebeam.metrics.shift.allocation import optimal_calls
 from slicebeam.metrics.shift.estimates import (
     Slices,
-    cell_p_values,
     estimate,
     stratum_variances,
     summarise,
@@ -35,13 +33,19 @@ from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
 from slicebeam.pipelines.changelist.provenance import Provenance
 from slicebeam.pipelines.changelist.slices import Origin, Size, Slice
 from slicebeam.pipelines.config.shift import ACCURACY
+from slicebeam.pipelines.shift.changes import (
+    MatrixChange,
+    ValueChange,
+    shown_estimate,
+    shown_matrix,
+)
 from slicebeam.pipelines.shift.focus import higher_is_better
 from slicebeam.transforms.encode.predicates import slice_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.shift.estimates import MatrixEstimate
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.shift.assessment import Assessment
@@ -49,8 +53,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.shift.pool import LabelledPool
     from slicebeam.transforms.encode.predicates import Singleton
 
-# Rounding tolerance: a share that differs by less differs only by how it was summed.
-_ROUNDING = 1e-9
 # From so many labels on MASA's estimate of the accuracy is too high by more than its error.
 _MANY_LABELS = 10
 _MOST_REASONS = 3
@@ -58,125 +60,6 @@ _NO_IDENTITY = {
     *("data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"),
     "memory_budget",
 }
-
-
-@dataclass(frozen=True)
-class ValueChange:
-    """An accuracy or a weighted sum of cells before and after, and their difference."""
-
-    before: float
-    after: Estimate
-    shift: Estimate
-    p: float
-
-    @classmethod
-    def of(
-        cls,
-        before: float,
-        value: float,
-        error: float,
-        confidence: float,
-        old_error: float = 0.0,
-        limits: tuple[float, float] = (0.0, 1.0),
-    ) -> ValueChange:
-        """Return a change from a new value and its standard error; the value is in some limits."""
-        least, most = limits
-        z = float(stats.norm.isf((1 - confidence) / 2))
-        after = min(max(value, least), most)
-        low, high = max(value - z * error, least), min(value + z * error, most)
-        shift, error = after - before, float(np.hypot(error, old_error))
-        if abs(shift) < _ROUNDING:
-            p = 1.0
-        else:
-            p = 2 * float(stats.norm.sf(abs(shift) / error)) if error > 0 else 0.0
-        smallest, largest = least - before, most - before
-        if old_error > 0:
-            smallest, largest = least - most, most - least
-        bounds = max(shift - z * error, smallest), min(shift + z * error, largest)
-        return cls(
-            before,
-            _estimate(after, low, high, confidence),
-            _estimate(shift, *bounds, confidence),
-            p,
-        )
-
-    @property
-    def moved(self) -> float:
-        """New minus old."""
-        return self.shift.value or 0.0
-
-    def direction(
-        self, *, higher_is_better: bool | None
-    ) -> Literal["improved", "degraded", "none"]:
-        """Return whether it is better or worse than before."""
-        if higher_is_better is None or self.moved == 0:
-            return "none"
-        return "improved" if (self.moved > 0) == higher_is_better else "degraded"
-
-    def of_accuracy(self, rows: int, adjusted: float | None = None) -> Change:
-        """Return it as the change of the accuracy of so many examples."""
-        confidence = self.shift.confidence or 0.0
-        return Change(
-            metric="accuracy",
-            n=rows,
-            after=self.after,
-            before=Estimate(value=self.before),
-            delta=self.shift,
-            p_value=self.p,
-            p_adjusted=adjusted,
-            test="normal",
-            significant=(self.p if adjusted is None else adjusted) <= 1 - confidence,
-            direction=self.direction(higher_is_better=True),
-        )
-
-
-@dataclass(frozen=True)
-class MatrixChange:
-    """The confusion matrix before and after, of the pool or of a slice: float64 [L, P] each.
-
-    The p-values of cells are those that the intervals stand for; q corrects them by Benjamini and
-    Hochberg over all cells that either matrix could fill.
-    """
-
-    old: FloatArray
-    new: FloatArray
-    errors: FloatArray
-    shift: FloatArray
-    low: FloatArray
-    high: FloatArray
-    p: FloatArray
-    q: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        found: MatrixEstimate,
-        run: int,
-        old: FloatArray,
-        old_errors: FloatArray | float,
-        confidence: float,
-    ) -> MatrixChange:
-        """Return the change from an old matrix to the estimate of a run."""
-        share = found.label_share[run][:, None]
-        new, errors = _shares(found.matrix[run], share), found.cell_errors()[run]
-        together, shift = np.hypot(errors, old_errors), new - old
-        half = stats.norm.isf((1 - confidence) / 2) * together
-        # No cell is below 0 or above its label's share, neither before nor now.
-        least, most = (-share, share) if np.any(old_errors) else (-old, share - old)
-        low, high = np.maximum(shift - half, least), np.minimum(shift + half, most)
-        p = cell_p_values(np.where(np.abs(shift) < _ROUNDING, 0.0, shift), together)
-        q = bh_adjusted(p.ravel(), p.size).reshape(p.shape)
-        return cls(old, new, errors, shift, low, high, p, q)
-
-    def matrices(self, columns: IntArray) -> dict[str, shifted.Matrix]:
-        """Return some columns of the matrices, by their names in a document."""
-        return {
-            "old_matrix": _matrix(self.old, columns),
-            "new_matrix": _matrix(self.new, columns),
-            "shift": _matrix(self.shift, columns),
-            "shift_lo": _matrix(self.low, columns),
-            "shift_hi": _matrix(self.high, columns),
-        }
 
 
 class SliceChange(NamedTuple):
@@ -334,7 +217,7 @@ class ShiftResult:
             labels=labels,
             predictions=predictions,
             **whole.matrices(self.columns),
-            new_errors=_matrix(whole.errors, self.columns),
+            new_errors=shown_matrix(whole.errors, self.columns),
             confidence=config.confidence,
             focus=self._focus(),
             corrected_for=(
@@ -346,7 +229,7 @@ class ShiftResult:
                 shifted.ChangedCell(
                     label=labels[cell[0]],
                     prediction=predictions[cell[1]],
-                    shift=_estimate(
+                    shift=shown_estimate(
                         whole.shift[cell], whole.low[cell], whole.high[cell], config.confidence
                     ),
                     p_value=float(whole.p[cell]),
@@ -407,7 +290,7 @@ class ShiftResult:
         better = higher_is_better(weights, strata)
         return shifted.ShiftFocus(
             of=config.focus or "",
-            weights=_matrix(weights, self.columns),
+            weights=shown_matrix(weights, self.columns),
             before=change.before,
             after=change.after,
             shift=change.shift,
@@ -599,28 +482,8 @@ class ShiftResult:
         return warnings
 
 
-def _shares(matrix: FloatArray, share: FloatArray) -> FloatArray:
-    """Return a matrix within what shares can be, beyond which a control variate can lead.
-
-    What is cut off below 0 is taken from the row's other cells, so that all sum to 1.
-    """
-    cut = np.clip(matrix, 0, share)
-    before, after = matrix.sum(axis=1), cut.sum(axis=1)
-    scale = np.divide(before, after, out=np.ones_like(after), where=after > before)
-    shares: FloatArray = cut * scale[:, None]
-    return shares
-
-
 def _calls(number: int) -> str:
     return f"{number:,} call{'s' if number > 1 else ''}"
-
-
-def _matrix(values: FloatArray, columns: IntArray) -> shifted.Matrix:
-    return tuple(tuple(row) for row in values[:, columns].tolist())
-
-
-def _estimate(value: float, low: float, high: float, confidence: float) -> Estimate:
-    return Estimate(value=float(value), lo=float(low), hi=float(high), confidence=confidence)
 
 
 def _summary(section: shifted.Shift, change: Change) -> str:

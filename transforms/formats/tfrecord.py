@@ -16,7 +16,7 @@ from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -102,13 +102,6 @@ def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
             stream.write(struct.pack("<I", int(masked_crc32c([part])[0])))
 
 
-def read_records(path: str) -> Iterator[bytes]:
-    """Yield the records of a file, uncompressed on the way when its name ends in ``.gz``."""
-    with open_bytes(path) as stream:
-        for records, _ in _record_blocks(stream, path, 16384):
-            yield from records
-
-
 # ---------------------------------------------------------------------------------- messages
 
 
@@ -150,22 +143,6 @@ def _example_class() -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("slicebeam.Example"))
-
-
-def encoded_example(values: Mapping[str, str | int | float]) -> bytes:
-    """Return a tf.Example with one value in each feature: a text, an integer or a number."""
-    example = _example_class()()
-    # By name, so that the same values are the same bytes.
-    for name, value in sorted(values.items()):
-        feature = example.features.feature[name]
-        if isinstance(value, str):
-            feature.bytes_list.value.append(value.encode())
-        elif isinstance(value, int):
-            feature.int64_list.value.append(value)
-        else:
-            feature.float_list.value.append(value)
-    written: bytes = example.SerializeToString(deterministic=True)
-    return written
 
 
 @dataclass
