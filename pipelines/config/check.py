@@ -190,7 +190,7 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         taken = taken_over(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
-    from slicebeam.transforms.tfma.eval_config import with_eval_config
+    from slicebeam.pipelines.config.eval_options import with_eval_config
 
     return validated(CheckConfig, with_eval_config(options))
 

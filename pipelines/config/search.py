@@ -166,6 +166,6 @@ def search_config(options: dict[str, Any]) -> SearchConfig:
     InputError
         One line: the first option that is wrong, its value and the remedy.
     """
-    from slicebeam.transforms.tfma.eval_config import with_eval_config
+    from slicebeam.pipelines.config.eval_options import with_eval_config
 
     return validated(SearchConfig, with_eval_config(options))

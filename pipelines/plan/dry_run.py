@@ -27,7 +27,7 @@ from slicebeam.pipelines.search.batch_cost import batch_cost, conjunctions_per_l
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import counting_budget
 from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.tfma.evaluate import cost_lines
+from slicebeam.pipelines.tfma.request import cost_lines
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path

@@ -25,8 +25,9 @@ from slicebeam.pipelines.search.results import Results, collect, collect_given
 from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import slice_names, write_slices
-from slicebeam.pipelines.tfma.evaluate import evaluation_of, with_tfma
+from slicebeam.pipelines.tfma.evaluate import with_tfma
 from slicebeam.pipelines.tfma.messages import TFMA_TABLE, write_messages
+from slicebeam.pipelines.tfma.request import evaluation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.pipelines.tfma.evaluate import Evaluation
+    from slicebeam.pipelines.tfma.request import Evaluation
 
 
 @dataclass(frozen=True)

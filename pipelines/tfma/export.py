@@ -19,8 +19,8 @@ from slicebeam.metrics.errors import FileError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.tfma.evaluate import BASELINE, CANDIDATE
 from slicebeam.pipelines.tfma.messages import read_messages
+from slicebeam.pipelines.tfma.request import BASELINE, CANDIDATE
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.formats.tfrecord import write_records
 from slicebeam.transforms.storage.storage import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from slicebeam.metrics.errors import FileError, OptionError, install_hint, nearest_hint
 from slicebeam.transforms.storage.storage import storage_path
-from slicebeam.transforms.tfma.metric_specs import is_own, is_tfma, split_outside
+from slicebeam.transforms.tfma.metric_specs import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -49,8 +49,8 @@ _OTHERS: dict[str, tuple[str, Reads]] = {
 }
 # The size of a slice is always there.
 _COUNTS = ("ExampleCount", "WeightedExampleCount")
-# slicebeam's own metrics that read predicted numbers.
-_OF_VALUES = frozenset({"mse", "mae", "bias"})
+# Metrics whose value is more than a number.
+_WITHOUT_A_NUMBER = ("AtThresholds", "Plot")
 
 
 class NativeMetric(NamedTuple):
@@ -91,22 +91,22 @@ class EvalPlan:
     Attributes
     ----------
     message : the EvalConfig
+    others : the same without the metrics that slicebeam computes itself
     options : of a search or check, by name
-    native : TFMA's names of the numbers that slicebeam computes itself
+    native : TFMA's names of the numbers that slicebeam computes itself, and whether they are weighted
     specs : of the slices, without that of all examples
     has_thresholds : whether it says when a model is good enough
     changes : names of metrics with a change_threshold, which needs the old model
-    has_others : whether it has metrics that slicebeam does not compute itself
     notes : what is ignored, a line each
     """
 
     message: Any
+    others: Any
     options: Mapping[str, Any]
-    native: frozenset[str]
+    native: frozenset[tuple[str, bool]]
     specs: tuple[SliceSpec, ...]
     has_thresholds: bool
     changes: tuple[str, ...]
-    has_others: bool
     notes: tuple[str, ...]
 
 
@@ -211,51 +211,77 @@ def column_of(spec: Any, name: str, outputs: Iterable[str] = ()) -> str:
 def _plan(text: str) -> EvalPlan:
     message = _parsed(text)
     new, old = models_of(message)
+    outputs = [name for spec in message.metrics_specs for name in spec.output_names]
+    _check_outputs(new, old, outputs)
     native: list[NativeMetric] = []
-    names: list[str] = []
-    has_others = has_thresholds = False
+    counts: set[tuple[str, bool]] = set()
     changes: dict[str, None] = {}
+    has_thresholds = False
+    others = type(message)()
+    others.CopyFrom(message)
+    del others.metrics_specs[:]
     for number, spec in enumerate(message.metrics_specs, 1):
         where = f"metrics_specs {number}"
         _refuse(where, spec)
+        rest = []
         for config in spec.metrics:
-            metric = _native(where, spec, config, _weight_key(new))
+            metric = _native(where, spec, config, new)
             if config.class_name in _COUNTS:
-                names.append(_key(config.class_name, json_settings(where, config.config)))
+                counts |= {(metric_key(config), weighted) for weighted in (True, False)}
             elif metric is not None and _go_together(metric, native):
                 native.append(metric)
             else:
-                has_others = True
+                rest.append(config)
+        if rest:
+            kept = others.metrics_specs.add()
+            kept.CopyFrom(spec)
+            del kept.metrics[:]
+            kept.metrics.extend(rest)
         for name, threshold in _thresholds(spec):
             has_thresholds = True
             if threshold.HasField("change_threshold"):
                 changes[name] = None
-    outputs = [name for spec in message.metrics_specs for name in spec.output_names]
     specs = [_slice_spec(spec) for spec in message.slicing_specs]
     notes = [
         f"{name} of model_specs is ignored: columns are read as they stand in the data"
         for name in ("signature_name", "preprocessing_function_names")
         if any(getattr(spec, name) for spec in message.model_specs)
     ]
-    if has_others and not native:
+    if others.metrics_specs and not native:
         notes.append(
             "none of its metrics is slicebeam's own; the first of --metric (accuracy) is tested, and "
             "TFMA computes the others afterwards"
         )
     return EvalPlan(
         message,
+        others,
         _options(message, new, old, native, outputs),
-        frozenset([*names, *(metric.key for metric in native)]),
+        frozenset([*counts, *((metric.key, metric.is_weighted) for metric in native)]),
         tuple(dict.fromkeys(spec for spec in specs if spec.keys or spec.values)),
         has_thresholds,
         tuple(changes),
-        has_others,
         tuple(notes),
     )
 
 
-def _weight_key(spec: Any) -> bool:
-    return spec is not None and bool(spec.example_weight_key or spec.example_weight_keys)
+def _check_outputs(new: Any, old: Any, outputs: list[str]) -> None:
+    """Refuse columns of which nothing says which output they are of."""
+    for spec in filter(None, (new, old)):
+        for name in ("label_key", "prediction_key", "example_weight_key"):
+            several = getattr(spec, f"{name}s")
+            if getattr(spec, name) and several:
+                raise OptionError(f"model_specs {spec.name!r} has {name} and {name}s; keep one")
+            missing = [output for output in outputs if several and output not in several]
+            if missing:
+                raise OptionError(
+                    f"{name}s has {', '.join(map(repr, sorted(several)))}, and no output "
+                    f"{missing[0]!r}; add it"
+                )
+    if len(set(outputs)) > 1 and (new is None or not new.prediction_keys):
+        raise OptionError(
+            "metrics_specs has several output_names; add prediction_keys to model_specs, a column for "
+            "each"
+        )
 
 
 def _refuse(where: str, spec: Any) -> None:
@@ -265,13 +291,34 @@ def _refuse(where: str, spec: Any) -> None:
         if not config.class_name:
             raise OptionError(f"{where} has no class_name; name one, such as BinaryAccuracy")
         json_settings(f"{where} {config.class_name}", config.config)
+    keys = {metric_key(config): config.class_name for config in spec.metrics}
+    for name, _ in _thresholds(spec):
+        if name not in keys:
+            raise OptionError(
+                f"{where}: a threshold is for {name!r}, a metric that is saved with the model, which is "
+                f"not run{nearest_hint(name, sorted(keys))} name its class in metrics"
+            )
+        if keys[name].endswith(_WITHOUT_A_NUMBER):
+            raise OptionError(
+                f"{where}: {keys[name]} has a threshold, but no single number {name!r} to hold it "
+                "against; leave the threshold out"
+            )
 
 
-def _native(where: str, spec: Any, config: Any, has_weights: bool) -> NativeMetric | None:
+def _native(where: str, spec: Any, config: Any, model: Any) -> NativeMetric | None:
     """Return a metric that slicebeam has itself; None for one that TFMA computes."""
-    is_plain = not (
-        spec.query_key or spec.output_names or spec.HasField("binarize")
-    ) and not spec.HasField("aggregate")
+    is_of_new = not spec.model_names or (model is not None and model.name in spec.model_names)
+    weights = _weightings(spec, model)
+    is_plain = (
+        is_of_new
+        and len(weights) == 1
+        and not (
+            spec.query_key
+            or spec.output_names
+            or spec.HasField("binarize")
+            or spec.HasField("aggregate")
+        )
+    )
     class_name = config.class_name
     cuts = class_name in _AT_A_THRESHOLD
     if not is_plain or is_own(config.module) or not (cuts or class_name in _OTHERS):
@@ -290,8 +337,17 @@ def _native(where: str, spec: Any, config: Any, has_weights: bool) -> NativeMetr
         threshold = listed[0] if len(listed) == 1 else None
         if not isinstance(threshold, (int, float)) or not 0 <= threshold < 1:
             return None
-    is_weighted = has_weights and not spec.example_weights.unweighted
-    return NativeMetric(name, _key(class_name, settings), reads, threshold, is_weighted)
+    return NativeMetric(name, metric_key(config), reads, threshold, weights[0])
+
+
+def _weightings(spec: Any, model: Any) -> list[bool]:
+    """Return whether a MetricsSpec wants weighted numbers, unweighted ones, or both."""
+    if spec.HasField("example_weights"):
+        wants = (spec.example_weights.weighted, spec.example_weights.unweighted)
+        return [
+            weighted for weighted, is_wanted in zip((True, False), wants, strict=True) if is_wanted
+        ]
+    return [model is not None and bool(model.example_weight_key or model.example_weight_keys)]
 
 
 def _go_together(metric: NativeMetric, others: Iterable[NativeMetric]) -> bool:
@@ -307,8 +363,10 @@ def _go_together(metric: NativeMetric, others: Iterable[NativeMetric]) -> bool:
     return True
 
 
-def _key(class_name: str, settings: Mapping[str, Any]) -> str:
-    return str(settings.get("name") or snake_case(class_name))
+def metric_key(config: Any) -> str:
+    """Return TFMA's name of the value of a MetricConfig."""
+    settings = json_settings(config.class_name, config.config)
+    return str(settings.get("name") or snake_case(config.class_name))
 
 
 def snake_case(name: str) -> str:
@@ -340,9 +398,9 @@ def _thresholds(spec: Any) -> Iterator[tuple[str, Any]]:
     """Yield every threshold of a MetricsSpec with the name of its metric."""
     for config in spec.metrics:
         if config.HasField("threshold"):
-            yield config.class_name, config.threshold
+            yield metric_key(config), config.threshold
         for scoped in (*config.per_slice_thresholds, *config.cross_slice_thresholds):
-            yield config.class_name, scoped.threshold
+            yield metric_key(config), scoped.threshold
     for name, threshold in spec.thresholds.items():
         yield name, threshold
     for by_name in (spec.per_slice_thresholds, spec.cross_slice_thresholds):
@@ -419,71 +477,3 @@ def _options(
     if (smallest := message.options.min_slice_size.value) > 0:
         options["min_slice_size"] = smallest
     return options
-
-
-def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a user with those that ``eval_config`` adds.
-
-    Raises
-    ------
-    OptionError
-        The file asks for what cannot be done, or an option contradicts it.
-    """
-    uri = options.get("eval_config")
-    given = {key: value for key, value in options.items() if value is not None}
-    if not isinstance(uri, str) or not uri:
-        return dict(options)
-    added = dict(eval_plan(uri).options)
-    _join_metrics(uri, added, given)
-    for prefix in ("", "baseline_"):
-        named = [name for name in ("prediction", "score", "model") if prefix + name in added]
-        others = [
-            name
-            for name in ("prediction", "score", "model")
-            if prefix + name in given and prefix + name not in added
-        ]
-        if named and others:
-            raise OptionError(
-                f"{_flag(prefix + others[0])} {given[prefix + others[0]]!r} contradicts "
-                f"prediction_key {added[prefix + named[0]]!r} of --eval-config {uri}; leave one out"
-            )
-    if "threshold" in added:
-        cut = given.get("threshold")
-        if given.get("prediction"):
-            # The predictions are classes: no score is cut.
-            del added["threshold"]
-        elif isinstance(cut, (int, float)) and abs(cut - added["threshold"]) < 1e-9:
-            given.pop("threshold")
-    for name, value in added.items():
-        other = given.get(name, value)
-        other = tuple(other) if isinstance(other, list) else other
-        if other != value:
-            raise _contradiction(uri, name, other, value)
-    return {**added, **given}
-
-
-def _join_metrics(uri: str, added: dict[str, Any], given: dict[str, Any]) -> None:
-    """Join the metrics of a user and a file; the user's order says what steers the search."""
-    listed = given.get("metric", ())
-    listed = split_outside(listed) if isinstance(listed, str) else list(listed)
-    own = tuple(name for name in listed if not is_tfma(name))
-    of_file = added.pop("metric", ())
-    if own and of_file and set(own) != set(of_file):
-        raise _contradiction(uri, "metric", own, of_file)
-    if own and not of_file and "score" in added and _OF_VALUES.issuperset(own):
-        for prefix in ("", "baseline_"):
-            if (column := added.pop(f"{prefix}score", None)) is not None:
-                added[f"{prefix}prediction"] = column
-    if first := own or of_file:
-        given["metric"] = (*first, *(name for name in listed if is_tfma(name)))
-
-
-def _contradiction(uri: str, name: str, own: Any, value: Any) -> OptionError:
-    shown = [",".join(one) if isinstance(one, tuple) else one for one in (own, value)]
-    return OptionError(
-        f"{_flag(name)} {shown[0]} contradicts {shown[1]} of --eval-config {uri}; leave one out"
-    )
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -253,6 +253,7 @@ class TfmaNumber(NamedTuple):
     output : of a model of several; empty for the only one
     model : name of its ModelSpec
     is_difference : whether it is the new model's value minus the old one's
+    is_weighted : whether examples have their weights
     value, low, high : NaN where there is none
     error, freedom : standard error, and degrees of freedom of its t distribution
     """
@@ -261,6 +262,7 @@ class TfmaNumber(NamedTuple):
     output: str
     model: str
     is_difference: bool
+    is_weighted: bool
     value: float
     low: float
     high: float
@@ -283,6 +285,7 @@ def numbers_of(message: Any) -> Iterator[TfmaNumber]:
                 key.output_name,
                 key.model_name,
                 key.is_diff,
+                key.example_weighted.value,
                 value,
                 low.get(name, math.nan),
                 high.get(name, math.nan),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from slicebeam.metrics.errors import SlicebeamError
@@ -15,6 +16,7 @@ from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.transforms.tfma import eval_config
 from tests.conftest import ADULT
+from tests.pipelines.tfma.tfma_runs import BY_SEX, adult, ours
 
 # tensorflow/model-analysis, docs/get_started.md, "Model Validation"; label and weight are Adult's.
 GET_STARTED = """
@@ -149,6 +151,27 @@ def test_metrics_of_tfma_join_the_users(tmp_path):
 
 
 @NEEDS_TFMA
+def test_what_is_both_weighted_and_not_is_named_so(tmp_path):
+    """The run's own recall is weighted; TFMA has the other."""
+    specs = """metrics_specs { metrics { class_name: "Recall" } }
+    metrics_specs { metrics { class_name: "Recall" } example_weights { unweighted: true } }"""
+    config = f"""model_specs {{ label_key: "label" prediction_key: "score" example_weight_key: "weight" }}
+    {specs} {BY_SEX}"""
+    code, document = ours(adult(), config, tmp_path)
+    assert code == 0
+    frame = adult()
+    right = frame["score"] > 0.5
+    positive = frame["label"] == 1
+    (number,) = document["tfma_metrics"]
+    assert number["name"] == "recall@unweighted"
+    assert number["overall"]["value"] == pytest.approx(right[positive].mean())
+    (change,) = document["global"]
+    weighted = np.average(right[positive], weights=frame["weight"][positive])
+    assert change["after"]["value"] == pytest.approx(weighted)
+    assert abs(weighted - number["overall"]["value"]) > 1e-4
+
+
+@NEEDS_TFMA
 def test_reading_imports_no_tensorflow(tmp_path):
     code = f"""
 import sys
@@ -178,6 +201,11 @@ WRONG = [
     ("metrics_specs { output_weights { key: 'a' value: 1 } }", "output_weights cannot be used"),
     ("metrics_specs { metrics { class_name: 'NoSuchPlot' } }", "neither TFMA nor Keras has 'NoSuchPlot'"),
     ("model_specs { name: 'b' }", "has 2 models; slicebeam compares one"),
+    ("metrics_specs { thresholds { key: 'auc' value {} } }", "a threshold is for 'auc', a metric that is saved with the model"),
+    ("metrics_specs { metrics { class_name: 'AUC' } thresholds { key: 'auk' value {} } }", "did you mean 'auc'?"),
+    ("metrics_specs { metrics { class_name: 'ConfusionMatrixPlot' threshold { value_threshold {} } } }", "no single number"),
+    ("metrics_specs { metrics { class_name: 'ConfusionMatrixAtThresholds' threshold { value_threshold {} } } }", "no single number 'confusion_matrix_at_thresholds'"),
+    ("metrics_specs { output_names: ['a', 'b'] metrics { class_name: 'AUC' } }", "add prediction_keys"),
 ]
 # fmt: on
 
