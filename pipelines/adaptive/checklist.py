@@ -43,6 +43,7 @@ _COLUMNS = ("test", "capability", "type", "input")
 _INVARIANT = f"{SAME} (tolerance=0.1)"
 _IDS = uuid.UUID("5c1f2f0e-0b3a-5c38-8f5e-2d1f5bb1a6d7")
 _ONE_INPUT = "one input alone, where INV and DIR compare several"
+_OTHER_LABELS = "its list of labels is not as long as that of its inputs"
 _NO_LABEL, _DIRECTION = "it has no label", "its direction"
 
 
@@ -140,8 +141,11 @@ def _tests_of(
     tests, reason = [], ""
     for place, case in enumerate(cases):
         inputs, said = _inputs(case, are_pairs=are_pairs), expectations.of(name, case.label)
-        if kind == "MFT":
-            made = _judged(topic, place, inputs, case.label, said, expectations)
+        labels = case.label if isinstance(case.label, list) else [case.label] * len(inputs)
+        if kind == "MFT" and len(labels) != len(inputs):
+            unread[_OTHER_LABELS] += 1
+        elif kind == "MFT":
+            made = _judged(topic, place, inputs, labels, said, expectations)
             reason = reason if made else _NO_LABEL
             tests += made
         elif len(inputs) < 2:
@@ -282,14 +286,13 @@ def _judged(
     topic: str,
     place: int,
     inputs: list[Text],
-    label: Any,
+    labels: list[Any],
     said: str | None,
     expectations: SuiteExpectations,
 ) -> list[Test]:
     """Return the tests of a case of MFT: of several inputs each is expected to be right."""
-    labels = label if isinstance(label, list) else [label] * len(inputs)
     tests = []
-    for number, (text, own) in enumerate(zip(inputs, labels, strict=False)):
+    for number, (text, own) in enumerate(zip(inputs, labels, strict=True)):
         name, output = _parted(said) if said else (OUTPUTS, "")
         if output:
             columns = {"output": output, "label": PASS if name == OUTPUTS else FAIL}

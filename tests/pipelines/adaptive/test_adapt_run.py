@@ -270,6 +270,7 @@ def test_what_of_a_suite_is_left_out(tmp_path, capsys):
         ("empty", "MFT", "", "1", False),
         ("odd", "XYZ", A, "1", False),
         ("symmetry", "DIR", json.dumps([A, B]), None, True),
+        ("short", "MFT", json.dumps([A, B]), '["1"]', True),
     ]
     frame = pd.DataFrame(rows, columns=["test", "type", "input", "label", "multi"])
     suite, tree = tmp_path / "suite.parquet", tmp_path / "tree.csv"
@@ -283,6 +284,7 @@ def test_what_of_a_suite_is_left_out(tmp_path, capsys):
             "one input alone, where INV and DIR compare several": 1,
             "the input is not a JSON list, and multi is true": 1,
             "no test, or no text as input": 1,
+            "its list of labels is not as long as that of its inputs": 1,
             "type 'XYZ' is not MFT, INV or DIR": 1,
         },
     }  # fmt: skip
