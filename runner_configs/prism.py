@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.runner_configs import process_stat
 from slicebeam.runner_configs.artifacts import find_program
 from slicebeam.runner_configs.portable import PortableEngine, executable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.options import PrismOptions
 
 BINARY_VARIABLE = "SLICEBEAM_PRISM"
+# Seconds that a job may be without a worker, once it has had one.
+_WITHOUT_WORKER = 5.0
 # Prism lives next to its workers: what it costs to send it a job.
 _PROGRAM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 
@@ -28,6 +33,7 @@ class Prism(PortableEngine):
         super().__init__(options, options.workers)
         self.options = options
         self.name = f"prism, {options.workers} threads"
+        self._worker_seen: float | None = None
 
     def binary(self) -> Path:
         """Return the program."""
@@ -50,6 +56,25 @@ class Prism(PortableEngine):
         """Refuse a program that is not there."""
         super().check()
         self.binary()
+
+    def run(self, build: Build, name: str) -> Any:
+        """Run a job, which gets a worker of its own."""
+        self._worker_seen = None
+        return super().run(build, name)
+
+    def watch(self, name: str) -> None:
+        """Raise also where the job's worker has ended: Prism 2.77 at times waits for it forever."""
+        super().watch(name)
+        if self.environment != "process" or self._server is None:
+            return
+        now = time.monotonic()
+        if process_stat.children(self._server.pid):
+            self._worker_seen = now
+        elif self._worker_seen is not None and now - self._worker_seen > _WITHOUT_WORKER:
+            raise EngineError(
+                "the worker process of the job has ended, killed or for want of memory; its output is "
+                f"in {self.log}"
+            )
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:  # noqa: ARG002
         """Return the command of Prism."""

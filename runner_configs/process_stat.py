@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -27,6 +28,17 @@ def cpu_seconds(pid: int) -> float:
         return sum(map(int, _fields(pid)[11:15])) / float(os.sysconf("SC_CLK_TCK"))
     except OSError:
         return 0.0
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process started and that have not ended; none without /proc."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            state, parent, *_ = _fields(int(entry.name))
+            if int(parent) == pid and state != "Z":
+                found.append(int(entry.name))
+    return found
 
 
 def _fields(pid: int) -> list[str]:
