@@ -26,7 +26,8 @@ class InProcess(Backend):
         return [f"--direct_num_workers={self.workers}"]
 
     def run(self, build: Build, name: str) -> Any:  # noqa: ARG002
-        """Run a pipeline: by the worker processes where they can share its elements."""
+        """Run a pipeline: by the worker processes where they can share its elements, else here."""
+        from slicebeam.runner_configs.local_job import run_here, work_of
         from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
 
         with unrun_pipeline() as pipeline:
@@ -36,6 +37,8 @@ class InProcess(Backend):
                 if counts is not None:
                     return FinishedJob(counts)
                 self.note("one process does a job whose elements depend on each other")
+            elif (job := work_of(pipeline)) is not None:
+                return FinishedJob(run_here(job))
             return pipeline.run()
 
     def cpu_seconds(self) -> float:

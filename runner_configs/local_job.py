@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
 from apache_beam.internal import pickler
+from apache_beam.metrics.execution import MetricsContainer
 from apache_beam.pipeline import PipelineVisitor, PTransformOverride
+from apache_beam.runners.worker.statesampler import (
+    StateSampler,
+    get_current_tracker,
+    set_current_tracker,
+)
 from apache_beam.transforms.core import Create, DoFn, GroupByKey, ParDo, _DoFnParam
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+from apache_beam.utils.counters import CounterFactory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    Part = Literal["steps", "grouped"]
 
 # A function with one of these is more than what it does with an element.
 _BUNDLES = ("setup", "start_bundle", "finish_bundle", "teardown")
@@ -113,10 +125,53 @@ def _is_plain(transform: ParDo) -> bool:
     return not (overrides or asks or transform.args or transform.kwargs)
 
 
-def apply_steps(element: Any, steps: list[DoFn]) -> Iterator[Any]:
+def run_here(job: LocalJob) -> Counter[str]:
+    """Do a job in this process, without all that Beam's runner sets up, and return its counts."""
+    counts: Counter[str] = Counter()
+    steps = pickler.loads(job.steps)
+    by_key: dict[Any, list[bytes]] = defaultdict(list)
+    with counted(counts):
+        for element in job.elements:
+            for key, value in outputs_of(steps, "steps", element):
+                by_key[key].append(value)
+        for key in list(by_key):
+            outputs_of(steps, "grouped", (key, by_key.pop(key)))
+    return counts
+
+
+@contextmanager
+def counted(counts: Counter[str]) -> Iterator[None]:
+    """Add what Beam's counters count meanwhile, by name."""
+    counters = MetricsContainer("worker")
+    sampler = StateSampler("worker", CounterFactory())
+    before = get_current_tracker()
+    set_current_tracker(sampler)
+    try:
+        with sampler.scoped_state("worker", "process", metrics_container=counters):
+            yield
+    finally:
+        set_current_tracker(before)
+    for key, value in counters.get_cumulative().counters.items():
+        counts[key.metric.name] += value
+
+
+def outputs_of(steps: tuple[list[DoFn], ...], part: Part, element: Any) -> list[Any]:
+    """Return what is to be grouped, with packed values; all other output is files."""
+    if part == "grouped":
+        key, values = element
+        element = key, map(pickle.loads, values)
+    outputs = _apply(steps[part == "grouped"], element)
+    if part == "grouped" or len(steps) == 1:
+        for _ in outputs:
+            continue
+        return []
+    return [(key, pickle.dumps(value, pickle.HIGHEST_PROTOCOL)) for key, value in outputs]
+
+
+def _apply(steps: list[DoFn], element: Any) -> Iterator[Any]:
     """Yield the output of the steps for an element."""
     if not steps:
         yield element
         return
     for output in steps[0].process(element) or ():
-        yield from apply_steps(output, steps[1:])
+        yield from _apply(steps[1:], output)

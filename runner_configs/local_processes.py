@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import queue
 import signal
 import socket
@@ -167,51 +166,32 @@ def main() -> None:
 def _serve(connection: Connection) -> None:
     """Do what comes, and end with the driver: its end, however it comes, closes the socket."""
     from apache_beam.internal import pickler
-    from apache_beam.metrics.execution import MetricsContainer
-    from apache_beam.runners.worker.statesampler import StateSampler, set_current_tracker
-    from apache_beam.utils.counters import CounterFactory
+
+    from slicebeam.runner_configs.local_job import counted, outputs_of
 
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, tasks), daemon=True).start()
-    counters = MetricsContainer("worker")
-    sampler = StateSampler("worker", CounterFactory())
     while True:
         packed, log, part, element = tasks.get()
         with open(log, "ab") as stream:  # noqa: PTH123
             os.dup2(stream.fileno(), sys.stderr.fileno())
         outputs: list[Any] = []
+        counts: Counter[str] = Counter()
         error: Exception | None = None
-        counters.reset()
-        set_current_tracker(sampler)
         try:
             if packed:
                 steps = pickler.loads(packed)
-            with sampler.scoped_state("worker", "process", metrics_container=counters):
+            with counted(counts):
                 if part == "job":
                     _run_job(element)
                 else:
-                    outputs = _outputs(steps, part, element)
+                    outputs = outputs_of(steps, part, element)
         except SlicebeamError as known:
             error = known
         except Exception:  # noqa: BLE001  (the driver reports it)
             traceback.print_exc()
             error = RuntimeError(traceback.format_exc())
-        counted = counters.get_cumulative().counters
-        totals = {key.metric.name: value for key, value in counted.items()}
-        connection.send((os.getpid(), outputs, totals, error))
-
-
-def _outputs(steps: tuple[list[Any], ...], part: Part, element: Any) -> list[Any]:
-    """Return what is to be grouped, with packed values; all other output is files."""
-    from slicebeam.runner_configs.local_job import apply_steps
-
-    if part == "grouped":
-        key, values = element
-        element = key, map(pickle.loads, values)
-    outputs = list(apply_steps(element, steps[part == "grouped"]))
-    if part == "grouped" or len(steps) == 1:
-        return []
-    return [(key, pickle.dumps(value, pickle.HIGHEST_PROTOCOL)) for key, value in outputs]
+        connection.send((os.getpid(), outputs, counts, error))
 
 
 def _run_job(proto: bytes) -> None:
