@@ -1,6 +1,7 @@
 """What an engine refuses before a job is sent, how its processes end, and what its errors say."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import process_stat
+from slicebeam.runner_configs import prism, process_stat
 from slicebeam.runner_configs.artifacts import jar_version
 from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess
+from slicebeam.runner_configs.options import PrismOptions
 from slicebeam.runner_configs.portable import free_port
 from slicebeam.runner_configs.reported_errors import for_user
 from tests.conftest import slow
@@ -374,6 +376,29 @@ def _gone(*pids):
     processes = [process for process in psutil.process_iter() if process.pid in pids]
     _, alive = psutil.wait_procs(processes, timeout=ENDED)
     return not alive
+
+
+def test_a_job_of_prism_whose_worker_was_killed_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(prism, "_WITHOUT_WORKER", 0.0)
+    engine = prism.Prism(PrismOptions(environment="process"))
+    engine.log = tmp_path / "log"
+    program = (
+        "import subprocess, time; p = subprocess.Popen(['sleep', '1000']); print(p.pid, flush=True)"
+    )
+    command = [sys.executable, "-S", "-c", f"{program}; p.wait(); time.sleep(1000)"]
+    engine._server = GuardedProcess(command, engine.log, tmp_path / "folder")
+    try:
+        engine.watch("job")
+        while not engine.log.read_text().strip():
+            time.sleep(0.01)
+        worker = int(engine.log.read_text())
+        engine.watch("job")
+        os.kill(worker, signal.SIGKILL)
+        assert _gone(worker)
+        with pytest.raises(EngineError, match=f"worker process of the job has ended.*{engine.log}"):
+            engine.watch("job")
+    finally:
+        engine._server.stop()
 
 
 @pytest.mark.slow
