@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.conftest import ADULT_ROLES
+from tests.conftest import ADULT_ROLES, slow
 from tests.oracles import lattice, predicates, significance
 from tests.running import search
 
@@ -35,10 +35,11 @@ def _mask(masks, conjunction):
     return np.logical_and.reduce([masks[name] for name in conjunction])
 
 
-def test_every_row_says_what_pandas_says(overall, adult, masks):
+def test_every_ninth_row_says_what_pandas_says(overall, adult, masks):
     right = (adult["income"] == adult["prediction"]).to_numpy()
     every = np.count_nonzero(right)
-    rows, other = (overall.table[overall.table["metric"] == m] for m in ("accuracy", "error_rate"))
+    of = overall.table["metric"]
+    rows, other = (overall.table[of == m].iloc[::9] for m in ("accuracy", "error_rate"))
     for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
         held = _mask(masks, conjunction)
         inside = np.count_nonzero(right & held)
@@ -102,7 +103,7 @@ def _corrected(found, adult, masks, correction):
     return p_value, evaluate, significant
 
 
-@pytest.mark.parametrize("correction", ["fdr-level", "fwer-level"])
+@pytest.mark.parametrize("correction", ["fdr-level", slow("fwer-level")])
 def test_iterative_is_algorithm_1(tmp_path, adult_path, adult, correction):
     # Few coarse features, so that a plain transcription takes seconds.
     features = ("age", "education", "occupation", "hours-per-week", "sex", "marital-status")

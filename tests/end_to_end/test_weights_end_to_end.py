@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
+from tests.conftest import slow
 from tests.running import rows_of, search
 
 METRICS = (
@@ -40,7 +41,7 @@ def searched(folder, frame, **options):
     return search(folder / "out", data=(str(folder / "data.parquet"),), **(OPTIONS | options))
 
 
-@pytest.mark.parametrize("compared", ["overall", pytest.param("baseline", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("compared", ["overall", "baseline"])
 @pytest.mark.slow
 def test_whole_weights_are_repeated_rows(tmp_path, frame, compared):
     old = OLD if compared == "baseline" else {}
@@ -119,7 +120,7 @@ def test_weights_of_any_size(tmp_path, frame, exponent):
     pd.testing.assert_frame_equal(plain.table, scaled.table, check_exact=True)
 
 
-@pytest.mark.parametrize("factor", [0.1, 1 / 3, 1e200])
+@pytest.mark.parametrize("factor", [slow(0.1), 1 / 3, slow(1e200)])
 def test_the_unit_of_weights_draws_no_other_replicates(tmp_path, frame, factor):
     """Without an id examples are resampled by their content, of which the weight is a part."""
     options = {"metric": ("auc",), "weight": "w", "features": ("relationship", "race")}

@@ -9,6 +9,7 @@ import pytest
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import latest
 from slicebeam.pipelines.cli import run
+from tests.conftest import slow
 
 DEFINED = {
     "hard": lambda frame: (frame.f == "a") & (frame.g == "u"),
@@ -42,7 +43,7 @@ def is_explained(document, frame, *, paired):
     assert one.r2_expected == pytest.approx(rank / (len(frame) - 1), rel=1e-12)
 
 
-@pytest.mark.parametrize("paired", [False, True], ids=["one model", "two models"])
+@pytest.mark.parametrize("paired", [slow(False), True], ids=["one model", "two models"])
 def test_coverage_follows_the_edits(paired, tmp_path, capsys):
     frame, others = examples(3000, 0), examples(1000, 1)
     frame.to_parquet(tmp_path / "data.parquet")

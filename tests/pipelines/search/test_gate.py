@@ -540,14 +540,11 @@ def two_models(fallen):
 BASELINE = ("--baseline-prediction=old", "--features=f", "--top-values=1000")
 # The command, the table, further flags, and the exit code with --fail-on worse.
 SAID = {
-    "nothing worse": ("search", "night", (), 0),
     "a slice is worse": ("search", "recalls", ("--metric=accuracy,recall",), 1),
-    "worse over all examples of two models": ("search", "fallen", BASELINE, 1),
     "two models that are as good": ("search", "level", BASELINE, 0),
     "worse over all examples in a check": ("check", "fallen", BASELINE, 1),
     "worse over all examples in a discovery": ("discover", "fallen", (*BASELINE, "--embedding=e", "--components=2"), 1),
     "worse since then": ("search", "since", (), 1),
-    "untested": ("search", "night", ("--min-slice-size=4000",), 2),
     "a metric untested": ("search", "none", ("--metric=accuracy,precision",), 2),
     "from a file": ("run", "fallen", (), 1),
 }  # fmt: skip

@@ -37,7 +37,11 @@ def written(path, seed):
 
 
 def searched(output, data):
-    options = {"metric": tuple(f"mean:{name}" for name in NAMES), "group": "group"}
+    options = {
+        "metric": tuple(f"mean:{name}" for name in NAMES),
+        "group": "group",
+        "replicates": 100,
+    }
     options |= {"features": ("../feature", "/feature"), "alternative": "worse"}
     return search(output, data=data, max_cross_size=1, **options)
 

@@ -1,11 +1,14 @@
 """--save-slices decides which rows the table has, and nothing else."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.config.search import STRATEGIES
+from tests.conftest import slow
 from tests.running import search
 
 ROWS = 4000
@@ -45,12 +48,8 @@ def said(found):
 @pytest.mark.parametrize(
     ("correction", "strategy"),
     [
-        pytest.param(
-            *(correction, strategy),
-            marks=[] if "batch" in strategy or "fdr" in correction else pytest.mark.slow,
-        )
-        for correction in CORRECTIONS
-        for strategy in STRATEGIES
+        one if "fdr-level" in one or one == ("none", "batch") else slow(*one)
+        for one in product(CORRECTIONS, STRATEGIES)
     ],
 )
 def test_the_document_is_the_same(data, tmp_path, correction, strategy):

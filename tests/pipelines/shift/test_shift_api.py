@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from slicebeam.pipelines.cli import run
-from tests.conftest import google_first
+from tests.conftest import google_first, slow
 from tests.paid_bench import KEY, NO_PLAN, PaidBench, bench_fixture
 from tests.running import refused
 
@@ -204,7 +204,7 @@ def test_lost_calls_are_made_up_for_where_an_estimate_needs_them(bench):
     assert document["shift"]["cost"]["calls"] < 60
 
 
-@pytest.mark.parametrize("method", ["plus", "masa", "proportional"])
+@pytest.mark.parametrize("method", [slow("plus"), "masa", slow("proportional")])
 def test_a_budget_is_spent_where_lost_calls_use_a_stratum_up(bench, method):
     frame = frame_of()
     # Of the class c, three in four are lost: with them, more are asked for than there are.
