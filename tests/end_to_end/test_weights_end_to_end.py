@@ -9,16 +9,9 @@ from scipy import stats
 from tests.conftest import slow
 from tests.running import rows_of, search
 
-METRICS = (
-    *("accuracy", "error_rate", "precision", "recall", "f1", "fbeta:2", "fpr", "specificity"),
-    *("balanced_accuracy", "mcc", "prediction_rate", "log_loss", "brier", "mse", "mae", "bias"),
-    *("auc", "f1_macro", "recall_micro"),
-)
-OF_THE_DATA = ("label_rate", "mean:age")
 OPTIONS = {"label": "income", "prediction": "prediction", "score": "score", "alternative": "both"}
 OPTIONS |= {"features": ("sex", "relationship"), "max_cross_size": 2, "min_slice_size": 20}
 OPTIONS |= {"replicates": 20}
-OLD = {"baseline_prediction": "prediction_old", "baseline_score": "score_old"}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +23,6 @@ def frame(adult):
         score=some["score"].astype(float).round(2),
         score_old=some["score_old"].astype(float).round(2),
         w=rng.gamma(1.5, 2, len(some)),
-        whole=rng.integers(0, 4, len(some)),
         one=np.ones(len(some)),
     )
 
@@ -39,23 +31,6 @@ def searched(folder, frame, **options):
     folder.mkdir(exist_ok=True)
     frame.to_parquet(folder / "data.parquet")
     return search(folder / "out", data=(str(folder / "data.parquet"),), **(OPTIONS | options))
-
-
-@pytest.mark.parametrize("compared", ["overall", "baseline"])
-@pytest.mark.slow
-def test_whole_weights_are_repeated_rows(tmp_path, frame, compared):
-    old = OLD if compared == "baseline" else {}
-    names = METRICS if old else (*(set(METRICS) - {"f1_macro"}), *OF_THE_DATA)
-    options = {"metric": names, "min_slice_size": 1, **old}
-    repeated = frame.loc[frame.index.repeat(frame["whole"])]
-    by_weight = searched(tmp_path / "weight", frame, weight="whole", **options)
-    by_rows = searched(
-        tmp_path / "rows", repeated, **{**options, "replicates": None} if not old else options
-    )
-    both = by_weight.table.merge(by_rows.table, on=["slice_id", "metric"], suffixes=("", "_rows"))
-    assert len(both) == len(by_rows.table)
-    for column in ("value", "reference", "delta", "complement"):
-        assert_allclose(both[column], both[f"{column}_rows"], atol=1e-10)
 
 
 def kish(w):
@@ -107,17 +82,6 @@ def test_weights_of_1_within_a_small_denominator(tmp_path):
     exact = 2 * (law.sf(19) + law.pmf(19) / 2)
     assert few["value"] == 0.95
     assert few["p_value"] > exact / 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("exponent", [-1000, 1000])
-def test_weights_of_any_size(tmp_path, frame, exponent):
-    """Weights that are all multiplied by a power of two change nothing, to the last bit."""
-    options = {"metric": METRICS, "weight": "w", "features": ("sex",)}
-    plain = searched(tmp_path / "plain", frame, **options)
-    other = frame.assign(w=np.ldexp(frame["w"], exponent))
-    scaled = searched(tmp_path / "scaled", other, **options)
-    pd.testing.assert_frame_equal(plain.table, scaled.table, check_exact=True)
 
 
 @pytest.mark.parametrize("factor", [slow(0.1), 1 / 3, slow(1e200)])

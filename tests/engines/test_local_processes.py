@@ -16,7 +16,6 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.object_stores import ROOT
 from tests.running import search
-from tests.waiting_jobs import command, search_at_work
 
 
 def children(*, recursive=False):
@@ -157,33 +156,6 @@ def test_one_that_is_killed_is_an_error():
         forking.kill()
         with pytest.raises(EngineError, match="a worker process ended"):
             engine.run(numbers(beam.Map(str)), "a")
-
-
-@pytest.mark.slow
-def test_a_killed_run_leaves_no_worker(tmp_path, adult_path):
-    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
-    assert len(workers) == 3
-    process.kill()
-    process.communicate(timeout=60)
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert not alive
-
-
-@pytest.mark.slow
-def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(tmp_path, adult_path):
-    output = tmp_path / "out"
-    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
-    workers[-1].kill()
-    _, message = process.communicate(timeout=60)
-    assert process.returncode == 3, message
-    first, second = message.strip().splitlines()
-    assert first.startswith("slicebeam: ")
-    assert "--resume" in second
-    assert not (output / "changelist.json").exists()
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert not alive
-    subprocess.run([*command(output, adult_path, "direct_multi"), "--resume"], check=True)
-    assert (output / "changelist.json").exists()
 
 
 def test_nothing_heavy_is_loaded_before_they_start():

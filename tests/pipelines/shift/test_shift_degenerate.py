@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.pipelines.cli import run
+from tests.conftest import slow
 from tests.shift_runs import (
     METHODS,
     REPLAYED,
@@ -67,10 +68,6 @@ def worlds():
             label=np.where(row < 3, 1, 0), old=np.where(row < 2, 1, 0), new=(row % 9 == 2) * 1
         ),
     }
-
-
-def slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 # Much like worlds that run by default.

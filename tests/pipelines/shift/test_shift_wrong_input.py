@@ -202,18 +202,3 @@ def test_models_that_are_none(refuse, tmp_path):
         "os:getcwd": "getcwd() returns a str, not a ModelHandler of apache_beam.ml.inference",
     }.items():
         assert said(name).startswith(f"--model {name}: {message}")
-
-
-@pytest.mark.slow
-def test_ledgers_that_are_no_folder(refuse, tmp_path):
-    fitted = LogisticRegression().fit(FRAME[["x1", "x2"]], FRAME["label"])
-    (tmp_path / "model.pkl").write_bytes(pickle.dumps(fitted))
-    (tmp_path / "file").write_text("x")
-    asking = {**NO_ANSWERS, "model": tmp_path / "model.pkl"}
-    said = refuse(**asking, ledger=tmp_path / "file")
-    assert said == "--ledger DIR/file is a file; name a folder"
-    said = refuse(code=3, **asking, ledger=tmp_path / "file" / "x")
-    assert said.startswith("cannot make DIR/file/x: Not a directory")
-    said = refuse(**asking, ledger="gcs://bucket/ledger")
-    assert said.startswith("--ledger gcs://bucket/ledger: unknown store 'gcs://'; did you mean")
-    assert (tmp_path / "file").read_text() == "x"
