@@ -198,8 +198,8 @@ def test_a_study_measures_the_weighted_error(pool, capsys):
     assert errors[1] < errors[0] / 3
 
 
-NAMES = {0: "a", 1: "a:b", 2: "b"}
-NAMED = FRAME.assign(**{name: FRAME[name].map(NAMES) for name in ("label", "old", "new")})
+LABELS = {0: "a", 1: "a:b", 2: "b"}
+NAMED = FRAME.assign(**{name: FRAME[name].map(LABELS) for name in ("label", "old", "new")})
 
 
 @pytest.mark.parametrize(
