@@ -12,7 +12,6 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
-from tests.conftest import own_stores
 from tests.publications import MemoryStore, Written, assert_published, publish_set, seen
 
 OLD, ONE, TWO = Written("old"), Written("one"), Written("two")
@@ -177,22 +176,6 @@ def test_a_run_meets_one_that_began_after_it_had_published(memory, there, every)
 
 def _now(folder):
     return version_of(folder / CHANGELIST)
-
-
-@own_stores
-@pytest.mark.slow
-def test_two_runs_meet_at_a_server(bucket, monkeypatch):
-    store = ObjectPath(f"{bucket.uri}/out").store
-    for name in ("facts", "read", "write", "delete"):
-        monkeypatch.setattr(store, name, _stepping_first(getattr(store, name), name))
-    for at in range(60):
-        folder = ObjectPath(f"{bucket.uri}/{at}")
-        publish_set(folder, OLD)
-        publishers, was_held = raced(folder, (ONE, TWO), at, 1000)
-        one_won(folder, publishers)
-        if not was_held:
-            break
-    assert at > 8
 
 
 def _stepping_first(function, name):
