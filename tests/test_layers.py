@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "slicebeam"
-
 # Ground first. A folder stands for the modules that lie directly in it, except those named here.
 ORDER = (
     "metrics/arrays.py",

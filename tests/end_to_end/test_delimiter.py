@@ -78,18 +78,15 @@ def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
     assert (tmp_path / "shift" / "changelist.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "--delimiter is empty; give one character, such as ';' or tab"),
-        (";;", "--delimiter ';;' has 2 characters; give a single one, such as ';', or tab"),
-        ("semicolon", "--delimiter 'semicolon' has 9 characters"),
-        ('"', "--delimiter '\"' can't separate values"),
-        ("\n", "--delimiter '\\n' can't separate values"),
-        ("x", "--delimiter 'x' can't separate values"),
-        ("§", "--delimiter '§' can't separate values"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "--delimiter is empty; give one character, such as ';' or tab"),
+    (";;", "--delimiter ';;' has 2 characters; give a single one, such as ';', or tab"),
+    ("semicolon", "--delimiter 'semicolon' has 9 characters"),
+    ('"', "--delimiter '\"' can't separate values"),
+    ("\n", "--delimiter '\\n' can't separate values"),
+    ("x", "--delimiter 'x' can't separate values"),
+    ("§", "--delimiter '§' can't separate values"),
+])  # fmt: skip
 def test_what_is_no_delimiter(text, said):
     with pytest.raises(InputError) as error:
         delimiter_character(text)

@@ -186,8 +186,6 @@ class World:
 
 
 _WORLDS = {}
-
-
 LONGER = {name for name in CASES if name.startswith("losses of") or name.endswith("0 and 1")}
 LONGER |= {"told of one model's losses"}
 

@@ -180,7 +180,6 @@ def test_what_the_document_says(nights, now):
     assert seen["missing"] == frame["speed"].isna().sum()
     assert seen["below"] == (frame["speed"] < first.min()).sum()
     assert seen["above"] == (frame["speed"] > first.max()).sum()
-
     listed = {one["name"]: one for one in now.document["since"]["slices"]}
     for name, reason in {
         "country = PL": "then no example had this value of 'country'",

@@ -15,8 +15,6 @@ ADULT = {
     "min_slice_size": 1,
 }
 CORRECTIONS = ("fdr-level", "fwer-level", "bh", "by", "none")
-
-
 SENTENCES = {
     "fdr-level": "Among the significant slices of all levels together at most 5% are expected to be "
     "false (Benjamini-Hochberg at 0.05/2 within each level).",

@@ -15,7 +15,6 @@ from tests.pipelines.search.test_same_result import OPTIONS, WAYS
 from tests.running import search
 
 pytestmark = pytest.mark.engine
-
 SMALL = OPTIONS | {"features": ("age", "education", "occupation"), "chunk_rows": 700}
 
 

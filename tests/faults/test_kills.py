@@ -92,17 +92,14 @@ def place(commands, tmp_path_factory):
     return Place(commands, tmp_path_factory.mktemp("kills"))
 
 
-@pytest.mark.parametrize(
-    "kill",
-    [
-        pytest.param(
-            kill,
-            marks=[] if kill < QUICK else pytest.mark.slow,
-            id=f"{kill} {command_of(kill)} {engine_of(kill)} at {_SHARES[kill]:.2f}",
-        )
-        for kill in range(KILLS)
-    ],
-)
+@pytest.mark.parametrize("kill", [
+    pytest.param(
+        kill,
+        marks=[] if kill < QUICK else pytest.mark.slow,
+        id=f"{kill} {command_of(kill)} {engine_of(kill)} at {_SHARES[kill]:.2f}",
+    )
+    for kill in range(KILLS)
+])  # fmt: skip
 def test_killed_and_resumed(place, kill):
     command, engine = command_of(kill), engine_of(kill)
     code, wanted, seconds = place.undisturbed(command, engine)

@@ -23,7 +23,6 @@ few = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-
 # Objects, nothing, and what a reader may take for one row, for many or for none.
 PIECES = (
     *('{"a": 1}', '{"a": 2}', '{"b": "x"}', '{"a": 3, "b": "}\\n{"}', "{}"),

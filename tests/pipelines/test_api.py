@@ -213,17 +213,14 @@ def test_in_a_notebook(adult, monkeypatch):
     assert beam.pipeline.alter_label_if_ipython is before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lable": "x"}, "unknown option 'lable'; did you mean 'label'"),
-        ({"label": 3}, "label: 3 is not text"),
-        ({"label": "incom"}, "'incom'"),
-        ({"data": "x"}, "the data is the first argument"),
-        ({"max_cross_size": "two"}, "max-cross-size"),
-        ({"resume": True}, "give it as output="),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"lable": "x"}, "unknown option 'lable'; did you mean 'label'"),
+    ({"label": 3}, "label: 3 is not text"),
+    ({"label": "incom"}, "'incom'"),
+    ({"data": "x"}, "the data is the first argument"),
+    ({"max_cross_size": "two"}, "max-cross-size"),
+    ({"resume": True}, "give it as output="),
+])  # fmt: skip
 def test_wrong_options(adult, options, message):
     with pytest.raises(InputError, match=re.escape(message)):
         search(adult, **{**OPTIONS, **options})

@@ -23,7 +23,6 @@ from slicebeam.metrics.shift.stopping import error_bound
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
 METHODS = ("plus", "masa", "proportional")
 
 

@@ -28,15 +28,12 @@ def test_the_error_of_the_accuracy_is_the_formula():
 
 
 # Without the widening: 0.85, 0.87, 0.88 and 0.91.
-@pytest.mark.parametrize(
-    ("name", "api", "rows", "calls", "most_width"),
-    [
-        ("digit", "ibm", 2000, 200, 0.18),
-        ("digit", "ibm", 2000, 500, 0.08),
-        ("imdb", "amazon", 500, 50, 0.31),
-        ("imdb", "amazon", 500, 250, 0.08),
-    ],
-)
+@pytest.mark.parametrize(("name", "api", "rows", "calls", "most_width"), [
+    ("digit", "ibm", 2000, 200, 0.18),
+    ("digit", "ibm", 2000, 500, 0.08),
+    ("imdb", "amazon", 500, 50, 0.31),
+    ("imdb", "amazon", 500, 250, 0.08),
+])  # fmt: skip
 def test_intervals_of_small_pools_cover(name, api, rows, calls, most_width):
     strata, items = oracle.recorded(name, api, rows=rows)
     (found,) = qualities(strata, items, "masa", [calls], 1000, 1)

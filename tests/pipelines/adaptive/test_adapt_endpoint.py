@@ -73,10 +73,7 @@ class Bench(PaidBench):
         return super().document(output)["adaptive"]
 
     def check(self, found, output="out", without=()):
-        """Compare a document with a direct computation; return the tests that count.
-
-        The texts in `without` have no output.
-        """
+        """Compare a document with a direct computation; return the tests that count."""
         two = len(found["models"]) == 2
         columns = ("new", "old")[: 1 + two]
         frame = self.frame.copy()

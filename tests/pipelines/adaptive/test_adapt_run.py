@@ -23,7 +23,6 @@ from tests.oracles.adaptive_oracle import topics_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adaptive"
 HOTELS = EXAMPLES / "hotel_tree.csv"
-
 MODELS = '''
 import numpy as np
 

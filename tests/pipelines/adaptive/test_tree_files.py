@@ -22,11 +22,11 @@ from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, to_csv, write_tree
 from slicebeam.pipelines.cli import run
 from tests import random_text_models as models
+from tests.conftest import slow
 from tests.oracles.adaptive_oracle import failed, topics_of
 
 HOTELS = Path(__file__).parents[3] / "examples" / "adaptive" / "hotel_tree.csv"
 NAMES = ["topic", "input", "output", "label", "labeler", "description"]
-
 texts = st.text(
     st.one_of(st.sampled_from(',"\n\r|[ é🙂'), st.characters(exclude_categories=("Cs",))),
     max_size=12,
@@ -353,7 +353,7 @@ def one_run(seed, trees, folder):
         assert change["after"]["value"] == pytest.approx(row["failures"] / row["tests"])
 
 
-LATER = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(RUNS // 2, RUNS)]
+LATER = [slow(seed) for seed in range(RUNS // 2, RUNS)]
 
 
 @pytest.mark.parametrize("seed", [*range(RUNS // 2), *LATER])

@@ -97,15 +97,12 @@ def test_words_filter_names_and_phrases(found, capsys):
     assert "--limit shows more" in said.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--text", "xyzzy"], "--text 'xyzzy': the encoder knows none of its words; use other words"),
-        (["--text", " "], "--text is empty; write a text like the examples that you look for"),
-        (["--words", "a", "--slice", "b"], "--words filters slices, and --slice shows the examples of one"),
-        (["--slice", "nothing"], "--slice: unknown slice 'nothing'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--text", "xyzzy"], "--text 'xyzzy': the encoder knows none of its words; use other words"),
+    (["--text", " "], "--text is empty; write a text like the examples that you look for"),
+    (["--words", "a", "--slice", "b"], "--words filters slices, and --slice shows the examples of one"),
+    (["--slice", "nothing"], "--slice: unknown slice 'nothing'"),
+])  # fmt: skip
 def test_wrong_options(found, capsys, arguments, message):
     assert run(["show", str(found.folder), *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -37,7 +37,6 @@ VALUES = {
     *("features", "exclude_features", "weight", "group", "old_prediction", "difficulty"),
     *("replay_prediction", "budget", "by", "embedding", "text"),
 }
-
 # Fields of the document besides, by model. Paths that are read with the user's rights.
 OPENED = {("Dataset", "uri")}
 # Has to be confirmed, as the option has.

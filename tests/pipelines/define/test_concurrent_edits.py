@@ -15,7 +15,6 @@ from tests.edited_documents import searched
 from tests.pipelines.serve.served_outputs import serving
 
 pytestmark = pytest.mark.slow
-
 WRITERS, EDITS = 4, 20
 
 

@@ -100,8 +100,8 @@ SCALED = embeddings(TABLE)
 
 @pytest.mark.parametrize(("dimensions", "scale"), [
     (2, 1e36),
-    pytest.param(128, 1e36, marks=pytest.mark.slow),
-    pytest.param(128, 1e19, marks=pytest.mark.slow),
+    slow(128, 1e36),
+    slow(128, 1e19),
 ])  # fmt: skip
 def test_large_vectors_fall_into_the_same_groups(dimensions, scale, tmp_path, recwarn):
     """Squares of these overflow single precision."""
@@ -136,7 +136,7 @@ def test_more_dimensions_than_examples(tmp_path):
     assert told["kept_variance"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("order", ["ab", pytest.param("ba", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("order", ["ab", slow("ba")])
 @pytest.mark.slow
 def test_files_without_row_groups(order, tmp_path):
     whole = discover(tmp_path / "one", data=(written(tmp_path / "x.parquet", TABLE),), **OPTIONS)
@@ -186,7 +186,7 @@ def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
 
 @pytest.mark.parametrize("text", [
     "word " * 200_000 + "w" * 1_000_000,
-    *(pytest.param(text, marks=pytest.mark.slow) for text in ("", "!!!", "\x00 film")),
+    *(slow(text) for text in ("", "!!!", "\x00 film")),
 ], ids=["2 MB", "empty", "no words", "zero"])  # fmt: skip
 @pytest.mark.slow
 def test_one_text_of_another_kind(text, tmp_path):
@@ -203,8 +203,8 @@ def test_one_text_of_another_kind(text, tmp_path):
 
 @pytest.mark.parametrize("kind", [
     pa.dictionary(pa.int8(), pa.string()),
-    pytest.param(pa.large_string(), marks=pytest.mark.slow),
-    pytest.param(pa.string_view(), marks=pytest.mark.slow),
+    slow(pa.large_string()),
+    slow(pa.string_view()),
 ], ids=str)  # fmt: skip
 def test_text_of_any_type(kind, tmp_path):
     texts = [["a film that is good", "bad news", "the plot"][group] for group in GROUPS]

@@ -19,7 +19,6 @@ from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import FORMULA, HOSTILE, long_values, shift_result
 
 pytestmark = pytest.mark.browser
-
 # Of each view a result that has it; SLICE stands for the first finding's id.
 VIEWS = {
     "overall": ["", "#slices", "#slices?significant=no&inherited=yes", "#slice/SLICE", "#lattice/SLICE"],

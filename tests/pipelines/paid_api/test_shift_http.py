@@ -16,6 +16,7 @@ from slicebeam.pipelines.paid_api.calls import Answer, Item
 from slicebeam.pipelines.paid_api.http_api import HttpApi
 from slicebeam.pipelines.paid_api.ledger import Ledger
 from slicebeam.transforms.http import calls as http_calls
+from tests.conftest import slow
 from tests.object_stores import free_port
 from tests.paid_api import PaidApi
 
@@ -23,13 +24,11 @@ pytestmark = pytest.mark.usefixtures("quick_calls")
 SECRET = "swordfish/+ 17"
 ENVIRONMENT = {"API_KEY": SECRET}
 BEARER = f"Bearer {SECRET}"
-
-
 # Of a call that was sent, and of requests that a client may think harmless to repeat.
 unknown_outcomes = pytest.mark.parametrize(("method", "fault"), [
     *(("POST", fault) for fault in ("drop-before", "drop-after", "half", "hang")),
     *(("GET", fault) for fault in ("drop-before", "drop-after", "half")),
-    pytest.param("GET", "hang", marks=pytest.mark.slow),
+    slow("GET", "hang"),
 ])  # fmt: skip
 
 
@@ -334,7 +333,7 @@ def test_a_wrong_secret(served):
     ("503", "HTTP 503"),
     ("429-at-once", "HTTP 429"),
     ("drop-before", "a dropped connection"),
-    pytest.param("hang", "no answer within 0.3 s", marks=pytest.mark.slow),
+    slow("hang", "no answer within 0.3 s"),
 ])  # fmt: skip
 def test_retries_that_are_used_up(served, fault, reason):
     with served(always={"3": fault}, honours=False) as server:

@@ -40,8 +40,6 @@ def examples():
 
 NOTED = {"scoreOld, raw": "output", "outcome": "label", "margin": "label"}
 NOTED |= {"account": "id", "user_id": "id"}
-
-
 LOOK_LIKE_OUTPUTS = """
     score SCORE_OLD model-score baselineScore2 modelscore y_pred prob P(PROBA) class_probability
     predictions predicted_class scores pred_1 y_hat logits

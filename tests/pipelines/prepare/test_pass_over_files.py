@@ -10,14 +10,10 @@ OPTIONS = {"label": "income", "prediction": "prediction", "score": "score"}
 OPTIONS |= {"features": ("age", "sex", "workclass"), "max_cross_size": 2, "chunk_rows": 1000}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"metric": ("auc",)},
-        slow({"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"}),
-    ],
-    ids=["auc", "weighted loss"],
-)  # fmt: skip
+@pytest.mark.parametrize("options", [
+    {"metric": ("auc",)},
+    slow({"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"}),
+], ids=["auc", "weighted loss"])  # fmt: skip
 @pytest.mark.slow
 def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, options):
     given = {"data": (str(adult_path),), **OPTIONS, **options}

@@ -224,8 +224,6 @@ def test_a_discovery_and_its_check_take_up_the_job_of_each_stage(name, tmp_path,
 
 
 ROLES = {"label": "label", "old_prediction": "old", "budget": "100"}
-
-
 MODEL = """
 from pathlib import Path
 from apache_beam.ml.inference.base import ModelHandler

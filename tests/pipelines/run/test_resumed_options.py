@@ -54,8 +54,6 @@ CONFIGS = {
     "discover": discover_config({**ROLES, "prediction": "p", "embedding": "z", "example_id": "id"}),
     "shift": shift_config({**ROLES, "old_prediction": "p", "replay_prediction": "q", "budget": "9"}),
 }  # fmt: skip
-
-
 CONFIGS["check --changelist"] = CONFIGS["check"].model_copy(
     update={"changelist": "c.json", "slices": None}
 )

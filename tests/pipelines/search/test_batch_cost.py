@@ -27,24 +27,21 @@ def cost(rows, features, **options):
     return batch_cost.batch_cost(config, lattice, statistic_space(config.metric, "overall"), rows)
 
 
-@pytest.mark.parametrize(
-    ("rows", "features", "options", "strategy"),
-    [
-        (16_281, 14, {}, "batch"),
-        # More than ten million conjunctions, in seconds.
-        (47_655, 65, {}, "batch"),
-        (10_000, 50, {"correction": "by"}, "batch"),
-        (150_000, 100, {}, "priority"),
-        # Few conjunctions, of very many examples.
-        (100_000_000, 40, {}, "priority"),
-        # Every example counts in twenty replicates besides.
-        (150_000, 70, {}, "batch"),
-        (150_000, 70, {"test": "paper"}, "priority"),
-        # All p-values are held together.
-        (47_655, 65, {"correction": "by"}, "priority"),
-        (150_000, 100, {"strategy": "batch"}, "batch"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "features", "options", "strategy"), [
+    (16_281, 14, {}, "batch"),
+    # More than ten million conjunctions, in seconds.
+    (47_655, 65, {}, "batch"),
+    (10_000, 50, {"correction": "by"}, "batch"),
+    (150_000, 100, {}, "priority"),
+    # Few conjunctions, of very many examples.
+    (100_000_000, 40, {}, "priority"),
+    # Every example counts in twenty replicates besides.
+    (150_000, 70, {}, "batch"),
+    (150_000, 70, {"test": "paper"}, "priority"),
+    # All p-values are held together.
+    (47_655, 65, {"correction": "by"}, "priority"),
+    (150_000, 100, {"strategy": "batch"}, "batch"),
+])  # fmt: skip
 def test_the_default_strategy(rows, features, options, strategy):
     fits = cost(rows, features, **options).fits
     config = search_config(ROLES | options)

@@ -22,15 +22,12 @@ def planted():
     return planted_triple(3, 40_000, 24)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"strategy": "priority", "max_candidates": 1000}, 1),
-        ({"strategy": "priority", "max_candidates": 1000, "prune_significant": True}, None),
-        ({"strategy": "iterative", "features": "planted"}, 1),
-        ({"strategy": "iterative", "features": "planted", "prune_significant": True}, None),
-    ],
-)
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"strategy": "priority", "max_candidates": 1000}, 1),
+    ({"strategy": "priority", "max_candidates": 1000, "prune_significant": True}, None),
+    ({"strategy": "iterative", "features": "planted"}, 1),
+    ({"strategy": "iterative", "features": "planted", "prune_significant": True}, None),
+])  # fmt: skip
 def test_the_slice_takes_the_place_of_its_parents(planted, tmp_path, options, expected):
     if options.get("features"):
         options = options | {"features": tuple(field for field, _, _ in planted.conditions)}

@@ -195,13 +195,10 @@ def test_the_order_of_the_predicates_does_not_matter(explained):
     assert lines[0].startswith("sex = Male & relationship = Husband (n = ")
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        (("--min-slice-size=6000",), "it has fewer than 6,000 examples"),
-        (("--strategy=iterative", "--min-slice-size=6000"), "it has fewer than 6,000 examples, or --strategy iterative did not visit it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("flags", "why"), [
+    (("--min-slice-size=6000",), "it has fewer than 6,000 examples"),
+    (("--strategy=iterative", "--min-slice-size=6000"), "it has fewer than 6,000 examples, or --strategy iterative did not visit it"),
+])  # fmt: skip
 def test_a_slice_that_is_not_tested_is_a_note(tmp_path, adult_path, capsys, flags, why):
     name = "sex = Female & relationship = Wife"
     assert run(arguments(adult_path, tmp_path, *flags, f"--explain={name}")) == 0

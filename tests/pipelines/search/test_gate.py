@@ -395,15 +395,12 @@ def test_slices_that_are_all_too_small(tmp_path, capsys):
     assert "FAIL: nothing could be tested: no slice has at least 4,000 examples" in said
 
 
-@pytest.mark.parametrize(
-    ("kind", "flags"),
-    [
-        ("right", ()),
-        ("the same model", ("--baseline-prediction=old",)),
-        ("the same model", ("--baseline-prediction=old", "--test=bootstrap-rows")),
-        ("the same model", ("--baseline-prediction=old", "--metric=recall,mse,f1")),
-    ],
-)
+@pytest.mark.parametrize(("kind", "flags"), [
+    ("right", ()),
+    ("the same model", ("--baseline-prediction=old",)),
+    ("the same model", ("--baseline-prediction=old", "--test=bootstrap-rows")),
+    ("the same model", ("--baseline-prediction=old", "--metric=recall,mse,f1")),
+])  # fmt: skip
 def test_what_surely_is_not_worse_is_no_blindness(kind, flags, tmp_path):
     """A perfect model has no worse slice, and a model that is the old one has changed nowhere."""
     frame = night(1.0 if kind == "right" else 0.8)

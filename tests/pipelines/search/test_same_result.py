@@ -23,8 +23,6 @@ WAYS = {
     "baseline": {"baseline_prediction": "prediction_old", "alternative": "both"},
     "paper": {"test": "paper", "example_id": "row_id", "max_cross_size": 2},
 }
-
-
 # Some in the default run, all in the longer one.
 EVERY_WAY = pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way == "baseline" else pytest.mark.slow) for way in WAYS]

@@ -45,13 +45,10 @@ def said(found):
     return document
 
 
-@pytest.mark.parametrize(
-    ("correction", "strategy"),
-    [
-        one if "fdr-level" in one or one == ("none", "batch") else slow(*one)
-        for one in product(CORRECTIONS, STRATEGIES)
-    ],
-)
+@pytest.mark.parametrize(("correction", "strategy"), [
+    one if "fdr-level" in one or one == ("none", "batch") else slow(*one)
+    for one in product(CORRECTIONS, STRATEGIES)
+])  # fmt: skip
 def test_the_document_is_the_same(data, tmp_path, correction, strategy):
     options = OPTIONS | {"correction": correction, "strategy": strategy, "data": (str(data),)}
     if strategy == "priority":

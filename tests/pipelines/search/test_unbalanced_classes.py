@@ -67,19 +67,16 @@ def test_several_classes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("labels", "extra"),
-    [
-        ([0, 1], {}),
-        ([1, 0], {}),
-        (["ok", "it's bad"], {}),
-        ([1.0, 2.0], {}),
-        ([False, True], {}),
-        (["a", "b", "c"], {}),
-        ([0, 1], {"score": "prediction", "prediction": None}),
-        ([1, 0], {"score": "prediction", "prediction": None}),
-    ],
-)
+@pytest.mark.parametrize(("labels", "extra"), [
+    ([0, 1], {}),
+    ([1, 0], {}),
+    (["ok", "it's bad"], {}),
+    ([1.0, 2.0], {}),
+    ([False, True], {}),
+    (["a", "b", "c"], {}),
+    ([0, 1], {"score": "prediction", "prediction": None}),
+    ([1, 0], {"score": "prediction", "prediction": None}),
+])  # fmt: skip
 def test_what_is_proposed_runs_and_says_more(labels, extra):
     rest = [40, 10] if len(labels) > 2 else [50]
     table = examples(labels, [950, *rest], wrong=ROWS)
@@ -97,13 +94,10 @@ def test_what_is_proposed_runs_and_says_more(labels, extra):
         assert [one for one in report.changelist.testing.warnings if "always" in one] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("metric", one) for one in ("recall", "label_rate", ["accuracy", "balanced_accuracy"])),
-        *(("metric", "mean:weight"), ("weight", "weight"), ("baseline_prediction", "old")),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [
+    *(("metric", one) for one in ("recall", "label_rate", ["accuracy", "balanced_accuracy"])),
+    *(("metric", "mean:weight"), ("weight", "weight"), ("baseline_prediction", "old")),
+])  # fmt: skip
 def test_nothing_is_said_where_it_does_not_matter(name, value):
     table = examples([0, 1], [950, 50], wrong=10)
     table = table.assign(weight=1.0, old=np.where(np.arange(ROWS) % 9, table["label"], 1))

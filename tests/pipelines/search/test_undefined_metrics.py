@@ -192,15 +192,12 @@ def test_means_at_the_ends_of_floats(offset, scale, tmp_path):
     assert finding["difference"] == pytest.approx(float(sum(exact[::4]) / 500 - whole), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [
-        (1.7e18 + 256.0 * np.arange(2000), "too little for numbers of this size; subtract"),
-        (2.0**53 + np.arange(2000) % 3, "too little for numbers of this size; subtract"),
-        (1e-150 * (1.0 + np.arange(2000) % 5), "too small to be squared; multiply by a constant"),
-        (1e-160 * (1.0 + np.arange(2000) % 5), "too small to be squared; multiply by a constant"),
-    ],
-)
+@pytest.mark.parametrize(("values", "why"), [
+    (1.7e18 + 256.0 * np.arange(2000), "too little for numbers of this size; subtract"),
+    (2.0**53 + np.arange(2000) % 3, "too little for numbers of this size; subtract"),
+    (1e-150 * (1.0 + np.arange(2000) % 5), "too small to be squared; multiply by a constant"),
+    (1e-160 * (1.0 + np.arange(2000) % 5), "too small to be squared; multiply by a constant"),
+])  # fmt: skip
 def test_numbers_that_a_float_cannot_tell_apart(values, why, tmp_path, capsys):
     assert means(tmp_path, values) == 2
     said = capsys.readouterr().err
@@ -351,16 +348,13 @@ def turned_on_a_slice():
     return pd.DataFrame({**columns, "w": 0.5 + DRAWN.random(N)})
 
 
-@pytest.mark.parametrize(
-    ("options", "name", "test"),
-    [
-        ((BY_ROWS,), "accuracy", "McNemar mid-p"),
-        ((BY_ROWS,), "f1", "delta method, two models"),
-        ((BY_ROWS,), "fbeta:2", "delta method, two models"),
-        ((BY_ROWS, "--weight=w"), "accuracy", "exact sign flips, constant change"),
-        ((BY_GROUPS,), "accuracy", "exact sign flips of whole groups, constant change"),
-    ],
-)
+@pytest.mark.parametrize(("options", "name", "test"), [
+    ((BY_ROWS,), "accuracy", "McNemar mid-p"),
+    ((BY_ROWS,), "f1", "delta method, two models"),
+    ((BY_ROWS,), "fbeta:2", "delta method, two models"),
+    ((BY_ROWS, "--weight=w"), "accuracy", "exact sign flips, constant change"),
+    ((BY_GROUPS,), "accuracy", "exact sign flips of whole groups, constant change"),
+])  # fmt: skip
 def test_replicates_that_do_not_vary(tmp_path, options, name, test):
     flags = ("--baseline-prediction=o", f"--metric={name}", *options)
     code, table, _ = searched(tmp_path, turned_on_a_slice(), *flags)
@@ -372,13 +366,10 @@ def test_replicates_that_do_not_vary(tmp_path, options, name, test):
         assert own["p_value"] == pytest.approx(0.5**groups, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("options", "test"),
-    [
-        ((BY_ROWS,), "exact sign flips, constant change"),
-        ((BY_GROUPS,), "exact sign flips of whole groups, constant change"),
-    ],
-)
+@pytest.mark.parametrize(("options", "test"), [
+    ((BY_ROWS,), "exact sign flips, constant change"),
+    ((BY_GROUPS,), "exact sign flips of whole groups, constant change"),
+])  # fmt: skip
 def test_losses_that_all_rise_by_a_tenth(tmp_path, options, test):
     """A tenth is no binary fraction: what rounding leaves between replicates is no variance."""
     old = DRAWN.random(N)
@@ -399,10 +390,7 @@ def test_losses_that_all_rise_by_a_tenth(tmp_path, options, test):
     [((BY_GROUPS,), "f1", 2), ((BY_GROUPS,), "recall", 2), (("--weight=w",), "recall", 1)],
 )
 def test_a_gate_does_not_see_what_nothing_varies_in(tmp_path, options, name, expected):
-    """How many groups change in what counts is not known: exit code 2, though other slices are fine.
-
-    Where examples are not grouped, the fall over all of them is tested.
-    """
+    """How many groups change in what counts is not known: exit code 2, though other slices are fine."""
     flags = ("--baseline-prediction=o", f"--metric={name}", *options)
     code, table, _ = searched(tmp_path, turned_on_a_slice(), *flags)
     assert code == expected

@@ -237,7 +237,6 @@ def test_the_index_is_built_once_and_appears_whole(result, tmp_path, monkeypatch
     again = opened(result, state)
     assert [one.name for one in state.iterdir()] == [again.path.name]
     again.path.unlink()
-
     # What can't be built leaves nothing; the next start tries again.
     monkeypatch.setattr(SliceIndex, "_build", lambda _, task: Path(task.index).write_bytes(b"") / 0)
     with pytest.raises(BuildingError, match="division by zero"):

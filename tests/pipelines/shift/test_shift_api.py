@@ -97,8 +97,6 @@ def undated(document):
 
 
 FAULTS = {"429": 0.05, "500": 0.05, "503": 0.03, "drop-before": 0.04, "drop-after": 0.04}
-
-
 METHODS = [
     "--method=plus --budget=150",
     "--method=masa --budget=150",
@@ -331,8 +329,6 @@ SECRETIVE = {
     "json": {"id": "{id}", "text": "{text}", "token": "${JSON_KEY}"},
     "params": {"key": "${PARAM_KEY}"},
 }
-
-
 # What each fault ends in; the log as JSON says of the others what it says of these.
 ENDS = [
     ("401-mirror", 2, "HTTP 401: "),

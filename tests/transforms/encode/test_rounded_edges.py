@@ -55,10 +55,7 @@ def held(rows, low, high):
 
 
 def searched_edges(rows, exact, bins):
-    """Return where the bins begin, by trying every integer for each edge in turn.
-
-    It counts the rows themselves, and knows of the bins only what their exact predicates say.
-    """
+    """Return where the bins begin, by trying every integer for each edge in turn."""
     points = [value for op, value in exact if op == "=="]
     others = int(np.count_nonzero(~np.isin(rows, points)))
     before = [

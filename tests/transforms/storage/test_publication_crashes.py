@@ -13,6 +13,7 @@ from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
+from tests.conftest import slow
 from tests.publications import (
     MIXTURE,
     MemoryStore,
@@ -27,7 +28,6 @@ from tests.publications import (
 OLD, NEW, OTHER = Written("old"), Written("new"), Written("other")
 # Of a shift, which has a document and nothing else.
 ALONE = Written("alone", table=False, further=())
-
 BEGINNINGS = {
     "nothing there": (None, lambda _: None),
     "a set": (OLD.name, lambda folder: publish_set(folder, OLD)),
@@ -106,9 +106,7 @@ def dies_at_step(number, monkeypatch, folder, new):
     "begin",
     [pytest.param(one, marks=() if one == "a set" else pytest.mark.slow) for one in BEGINNINGS],
 )
-@pytest.mark.parametrize(
-    "new", [NEW, pytest.param(ALONE, marks=pytest.mark.slow)], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("new", [NEW, slow(ALONE)], ids=lambda one: one.name)
 def test_it_dies_at_any_step(tmp_path, monkeypatch, begin, new):
     there, make = BEGINNINGS[begin]
     outcomes = []

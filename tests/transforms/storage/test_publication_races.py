@@ -12,28 +12,20 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
+from tests.conftest import slow
 from tests.publications import MemoryStore, Written, assert_published, publish_set, seen
 
 OLD, ONE, TWO = Written("old"), Written("one"), Written("two")
 # It differs from the first in the document only.
 ALIKE = Written("alike", same_files_as="one")
 ALONE = Written("alone", table=False, further=())
-
-updates = pytest.mark.parametrize(
-    "there", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "update"]
-)
+updates = pytest.mark.parametrize("there", [slow(False), True], ids=["new", "update"])
 # Of how many steps of the second run each is tried.
-thoroughly = pytest.mark.parametrize("every", [11, pytest.param(4, marks=pytest.mark.slow)])
+thoroughly = pytest.mark.parametrize("every", [11, slow(4)])
 
 
 class Publisher(threading.Thread):
-    """Publishes in a thread of its own, which may be held at any of its steps.
-
-    Attributes
-    ----------
-    steps : what it did so far
-    error : how it failed
-    """
+    """Publishes in a thread of its own, which may be held at any of its steps."""
 
     def __init__(self, folder, written, before):
         super().__init__(daemon=True)
@@ -102,13 +94,7 @@ def memory(request, monkeypatch):
 
 
 def raced(folder, sets, at, until, seconds=30):
-    """Let one do some steps, the other some, the one the rest, and the other the rest.
-
-    Returns
-    -------
-    tuple
-        The publishers, and whether the one had so many steps to do
-    """
+    """Let each do some steps, then the rest; return them, and whether the first had so many to do."""
     before = version_of(folder / CHANGELIST)
     publishers = [Publisher(folder, one, before) for one in sets]
     first, second = publishers
@@ -124,9 +110,9 @@ def raced(folder, sets, at, until, seconds=30):
 
 @pytest.mark.parametrize("sets", [
     (ONE, TWO),
-    pytest.param((ONE, ALIKE), marks=pytest.mark.slow),
-    pytest.param((ALONE, TWO), marks=pytest.mark.slow),
-    pytest.param((ONE, ALONE), marks=pytest.mark.slow),
+    slow((ONE, ALIKE)),
+    slow((ALONE, TWO)),
+    slow((ONE, ALONE)),
 ], ids=lambda sets: "-".join(one.name for one in sets))  # fmt: skip
 @updates
 @thoroughly

@@ -122,14 +122,11 @@ FAULTY_USES = ["is_file", "iterdir", "read", "open", "write", "unlink"]
 
 
 @own_stores
-@pytest.mark.parametrize(
-    ("use", "name"),
-    [
-        pytest.param(use, name, marks=() if use == "read" or name == "503" else pytest.mark.slow)
-        for use in FAULTY_USES
-        for name in FAULTS
-    ],
-)
+@pytest.mark.parametrize(("use", "name"), [
+    pytest.param(use, name, marks=() if use == "read" or name == "503" else pytest.mark.slow)
+    for use in FAULTY_USES
+    for name in FAULTS
+])  # fmt: skip
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.slow
 def test_passing_faults_go_unnoticed(bucket, proxy, use, name):
@@ -150,17 +147,13 @@ def test_passing_faults_go_unnoticed(bucket, proxy, use, name):
 BODILESS = {"gcs_server": ("unlink",), "moto": ("is_file", "write")}
 
 
-@pytest.mark.parametrize(
-    ("bucket", "use", "kind"),
-    [
-        (store, use, kind)
-        for store in BODILESS
-        for use in FAULTY_USES
-        for kind in ("silence", "drop", "status", "cut answer", "lose answer")
-        if kind != "cut answer" or use not in BODILESS[store]
-    ],
-    indirect=["bucket"],
-)
+@pytest.mark.parametrize(("bucket", "use", "kind"), [
+    (store, use, kind)
+    for store in BODILESS
+    for use in FAULTY_USES
+    for kind in ("silence", "drop", "status", "cut answer", "lose answer")
+    if kind != "cut answer" or use not in BODILESS[store]
+], indirect=["bucket"])  # fmt: skip
 @pytest.mark.slow
 def test_lasting_faults_are_an_error(bucket, proxy, use, kind, monkeypatch):
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
