@@ -122,7 +122,7 @@ class World:
 
     @cached_property
     def tested(self):
-        """Which examples are tested; the hash that decides is tested in test_discover_split."""
+        """Which examples are tested; the hash that decides is tested in test_discover_degenerate."""
         told = self.found.membership.drop_duplicates("id").set_index("id")["split"]
         split = told[self.table.column("id").to_pylist()]
         return np.isin(split.astype(str), ["all", "evaluation"])

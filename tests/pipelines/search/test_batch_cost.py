@@ -1,6 +1,7 @@
 """The default strategy: batch where it is short, by an estimate that only the data's shape decides."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search import batch_cost, findings
 from slicebeam.pipelines.search.duplicates import nested_classes
+from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from tests.oracles.predicates import mask
 from tests.running import read, search
@@ -178,3 +180,16 @@ def test_parts_of_a_stopped_run_are_not_added(tmp_path, adult_path, monkeypatch,
     assert found.slices_bytes == expected.slices_bytes
     for part in ("slices", "findings", "finding_models"):
         assert found.document[part] == expected.document[part]
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "error_rate", "loss"])
+def test_slices_without_a_delta_are_last_whatever_the_metric(metric):
+    delta = np.array([np.nan, 0.1, -0.1, np.nan, 0.0])
+    measured = SimpleNamespace(
+        name=metric, delta=delta, low=delta - 0.05, high=delta + 0.05, significant=np.zeros(5, bool)
+    )
+    results = SimpleNamespace(metrics=[measured], keys=np.arange(1, 6))
+    order = given_order(results)
+    assert order.positions[0] == (2 if metric == "accuracy" else 1)
+    assert order.positions[-2:].tolist() == [0, 3]
+    assert order.by_metric[0].tolist() == order.positions.tolist()
