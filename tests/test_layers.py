@@ -87,7 +87,6 @@ class Arrow:
 
 
 def modules(root, folders):
-    """The files by the names that they are imported by."""
     found = {}
     for folder in sorted(folders):
         for path in sorted((root / folder).rglob("*.py")):

@@ -43,7 +43,6 @@ class Rows:
         self.metric = metric
 
     def value(self, mean):
-        """The metric of a mean target."""
         share = 1.0 - mean if self.against and self.metric != "log_loss" else mean
         return 2.0 * share / (1.0 + share) if self.metric == "f1" else share
 

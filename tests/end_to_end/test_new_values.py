@@ -46,7 +46,6 @@ def search_since(output, nights, night, **options):
 
 
 def singletons(found, name):
-    """Op and value of each predicate of a feature."""
     return [(one["all"][0]["op"], one["all"][0].get("value")) for one in found.domains()[name]]
 
 
@@ -83,13 +82,11 @@ def in_pairs(folder, then, new, **options):
 
 
 def again(folder, found, data="now", **options):
-    """Search with the domains of what was found."""
     options = {"domains": found.folder / "changelist.json", "max_cross_size": 1, **options}
     return search(folder / "again", data=folder / f"{data}.parquet", **ROLES, **options)
 
 
 def drift(found):
-    """The lines about drift, the document's path being DOC."""
     path = found.document["provenance"]["config"]["domains"]
     return [one.replace(path, "DOC") for one in found.document["dataset"]["drift"]]
 
@@ -203,7 +200,6 @@ def test_an_ordinary_night_is_quiet(nights, now, tmp_path):
 
 
 def drawn(values, shares, rows=ROWS):
-    """Values, each as often as its share says."""
     listed = []
     for value, share in zip(values, shares, strict=True):
         listed += [value] * round(share * rows)

@@ -48,7 +48,6 @@ def published(bucket, folder, key="out"):
 
 
 def keys_of(bucket):
-    """The keys of what is published in ``out``."""
     return [f"out/{name}" for name in names_of(json.loads(bucket.read("out/changelist.json")))]
 
 
@@ -97,7 +96,6 @@ COLUMNS = ["age", "education", "sex", "income", "prediction"]
 
 
 def written(few, path):
-    """Write a file of the format that its name tells."""
     if path.name.endswith(".parquet"):
         few.to_parquet(path, row_group_size=500)
     elif ".jsonl" in path.name:
@@ -224,7 +222,6 @@ def test_a_damaged_shard_is_never_counted(bucket, stopped, capsys, tmp_path, whe
 
 
 def flipped(content, where=0.5):
-    """The content with one bit turned over."""
     at = int(len(content) * where)
     return b"%b%c%b" % (content[:at], content[at] ^ 4, content[at + 1 :])
 

@@ -31,7 +31,6 @@ PLANTED = "occupation = Sales & relationship = Husband"
 
 @pytest.fixture(scope="module")
 def nights(days, tmp_path_factory):
-    """Exit codes and results of the three nights."""
     results = tmp_path_factory.mktemp("results")
     codes = []
     with pytest.MonkeyPatch.context() as patched:

@@ -47,7 +47,6 @@ def found(frame, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def kept(frame, found):
-    """The examples in the findings."""
     kept = frame[frame["shop"] == "B"]
     document = read(found / "discover").document
     within = document["dataset"]["within"]

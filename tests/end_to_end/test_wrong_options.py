@@ -32,7 +32,6 @@ FILES = {"s.yaml": "- age < 25\n", "empty.json": "{}", "like.json": '{"schema_ve
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A folder with the data of each part of the table."""
     found = {}
     for subject, (_, data, _) in SUBJECTS.items():
         found[subject] = tmp_path_factory.mktemp(subject.replace(" ", "-"))

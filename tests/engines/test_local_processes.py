@@ -19,13 +19,11 @@ from tests.running import search
 
 
 def children(*, recursive=False):
-    """The processes that this one has started."""
     return set(psutil.Process().children(recursive=recursive))
 
 
 @pytest.fixture
 def engine(tmp_path):
-    """An engine whose processes end with it."""
     before = children(recursive=True)
     with Engine(runner_config("direct_multi", ())) as started:
         started.log_to(tmp_path / "log", note=(tmp_path / "notes").write_text)
@@ -36,7 +34,6 @@ def engine(tmp_path):
 
 
 def numbers(*steps):
-    """The job of eight numbers and these steps."""
     return lambda pipeline: reduce(or_, steps, pipeline | beam.Create(range(8)))
 
 

@@ -39,7 +39,6 @@ def in_process(tmp_path_factory, data):
 
 
 def told(found):
-    """The document without times and the engine."""
     document = found.timeless()
     document["provenance"]["config"].pop("runner_option", None)
     return document

@@ -100,7 +100,6 @@ def test_a_footer_that_tells_more_rows_than_there_are(tmp_path):
 
 
 def earlier(folder):
-    """The ChangeList of a search, with a slice in it."""
     data = frame()
     data["pred"] = data["label"].where(data["job"] == "y", "no")
     data["hours"] = [float(n % 10) for n in range(len(data))]

@@ -77,7 +77,6 @@ def attempt(tmp_path, monkeypatch, capfd):
 
 
 def try_cases(kind, count, judge):
-    """Try so many cases of a kind, and return how many became what."""
     told = os.environ.get("SLICEBEAM_FUZZ_CASES")
     became = collections.Counter()
 

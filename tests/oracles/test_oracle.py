@@ -30,7 +30,6 @@ COUNT = lattice.counter(MASKS)
 
 
 def cut(text):
-    """Return the slice that is written ``a0b1``."""
     return frozenset((text[i], int(text[i + 1])) for i in range(0, len(text), 2))
 
 
@@ -39,7 +38,6 @@ def cuts(text):
 
 
 def by_name(conjunction):
-    """Order the shorter predicates first."""
     return len(conjunction), sorted(conjunction)
 
 

@@ -36,7 +36,6 @@ SHIFT = {"label": "label", "old_prediction": "old", "replay_prediction": "new"}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Where temporary files go, of which none may stay."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -44,7 +43,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def told(report):
-    """The document without what tells runs apart."""
     return timeless(json.loads(report.changelist.to_json()))
 
 

@@ -110,7 +110,6 @@ PUBLISHED = {"changelist.json", "slices.parquet", "tests.parquet", "topics.yaml"
 
 
 def planned(frame):
-    """Let the API answer as `answer` does."""
     frame = frame_of() if frame is None else frame
     answers = {
         f"{of} {text}": answer(text, of) for text in texts_of(frame) for of in ("new", "old")
@@ -266,21 +265,6 @@ def test_an_output_may_be_a_long_text(bench):
     again = found.bought()
     assert again["topics"] == document["topics"]
     assert len(found.api.charged) == 2
-
-
-@pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
-@pytest.mark.slow
-def test_output_and_ledger_in_object_storage(bench, bucket):
-    found = bench(frame_of(30))
-    model = f"--model={found.file()}"
-    tree = bucket.upload(found.folder / "tree.csv")
-    for _ in range(2):
-        assert run(["adapt", "run", tree, model, f"--output={bucket.uri}/out", "--quiet"]) == 0
-        assert {key for key in bucket.keys("out/") if "lock" in key} == set()
-    assert len(found.api.charged) == len(texts_of(found.frame))
-    document = json.loads(bucket.read("out/changelist.json"))["adaptive"]
-    assert document["paid"][0]["replayed"] == len(found.api.charged)
-    assert document["tests"] == 30
 
 
 NO_OUTPUT = "the endpoint's answer holds no output"

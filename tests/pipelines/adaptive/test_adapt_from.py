@@ -84,7 +84,6 @@ def adapt(output, tree, *options):
 
 
 def inside(frame, one):
-    """Which rows satisfy the predicate of a slice."""
     member = pd.Series(data=True, index=frame.index)
     for part in one["definition"]["predicate"]["all"]:
         column, value = frame[part["field"]], part.get("value")

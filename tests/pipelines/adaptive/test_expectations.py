@@ -341,7 +341,6 @@ def context_of(tests=(), failing=(), **more):
 
 
 def made(name, context, each=3, templates=None):
-    """The first tests of all families."""
     found = []
     for family in offline_proposers(templates)[name].families(context):
         tests = family.tests()
@@ -482,8 +481,6 @@ def test_all_expectations_of_proposals_are_known():
 
 
 def counting(proposer, name, most=1000, **more):
-    """A family of texts that are unlike each other."""
-
     def tests():
         rng = np.random.default_rng(list(map(ord, name)))
         for number in range(most):

@@ -38,7 +38,6 @@ rows = st.lists(st.tuples(topics, texts, texts, labels, texts, texts, scores), m
 
 
 def markers(found):
-    """A marker of each topic of a tree, so that none is imputed."""
     every = {""}
     for topic in found:
         every |= {topic[:at] for at, letter in enumerate(topic) if letter == "/"} | {topic}
@@ -259,7 +258,6 @@ def _parameters(draw, phrase):
 
 
 def random_tests(draw, root, kind, *, pairs):
-    """Return the tests of a tree below a topic."""
     topics = [root]
     for _ in range(draw.randrange(6)):
         name = draw.choice(("A", "B", "C%20D", "E & F", "é"))

@@ -49,7 +49,6 @@ class Counting:
 
 
 def refused(error, match, folder, people, **plan):
-    """Open a session that must fail."""
     with pytest.raises(error, match=match), opened(folder, people, **plan):
         pass
 
@@ -454,7 +453,6 @@ def test_wrong_numbers(plan, options, words, tmp_path):
 
 
 def poor(seed=0):
-    """A slice of which half is true, and that misses half."""
     return population(precision=0.5, recall=0.5, strength=4.0, seed=seed)
 
 

@@ -66,12 +66,10 @@ def _plain(rows):
 
 
 def _short(rows):
-    """Trailing columns are dropped, and blank rows added."""
     return [row[:3] for row in rows] + [["", "", ""], []]
 
 
 def _turned(rows):
-    """Columns in another order, a column more, and rows sorted."""
     order = [3, 1, 0, 2, 6]
     rows = [rows[0], *sorted(rows[1:], key=lambda row: row[2])]
     return [[*(row[at] for at in order), "my note"] for row in rows]

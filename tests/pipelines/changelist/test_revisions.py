@@ -26,7 +26,6 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def first(original, tmp_path):
-    """A copy of a search's document, in a folder of its own."""
     shutil.copy(original, tmp_path / "changelist.json")
     return str(tmp_path / "changelist.json")
 

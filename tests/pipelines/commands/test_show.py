@@ -27,7 +27,6 @@ def found(tmp_path_factory):
 
 
 def show(capsys, *arguments):
-    """Return what the command prints as JSON."""
     assert run(["show", *map(str, arguments), "--json"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 

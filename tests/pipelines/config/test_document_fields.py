@@ -115,7 +115,6 @@ def parts_of(annotation):
 
 
 def texts_of(model):
-    """Fields that may hold any text."""
     return {
         name
         for name, field in model.model_fields.items()

@@ -288,14 +288,12 @@ TOLD = {"embedding": "z", "components": (5,), "loss_weight": 1.0, "seed": 4}
 
 
 def ran(folder, name, table, **options):
-    """Run a discovery whose mixture is told of losses."""
     data = (written(folder / f"{name}.parquet", table),)
     told = {"example_id": "id", **(LOSSES if "label" not in options else {}), **TOLD, **options}
     return discover(folder / name, data=data, **told)
 
 
 def split_of(found):
-    """Return the part that each id is in."""
     of_id = found.membership.groupby("id")["split"]
     assert (of_id.nunique() == 1).all()
     return of_id.first().astype(str)

@@ -72,7 +72,6 @@ def in_memory(table, shaping, options, K, *, dimensions=128):
 
 
 def assert_same(found, wanted, iterations, K):
-    """Check that a run published a mixture."""
     field, arrays = f"cluster@{K}", found.mixture
     for name in ("weights", "means", "variances"):
         np.testing.assert_allclose(arrays[f"{field}/{name}"], getattr(wanted, name), **CLOSE)
@@ -153,7 +152,6 @@ def test_several_resolutions_and_principal_components_in_one_pass(tmp_path, smal
 
 
 def published(found):
-    """The files besides the document, by name."""
     return {
         path.name: path.read_bytes()
         for path in found.folder.iterdir()

@@ -46,7 +46,6 @@ def with_vector(row, vector, kind=DOUBLES):
 
 
 def but(row, odd, usual):
-    """Return values of which one is odd."""
     return pa.array([odd if at == row else usual for at in range(ROWS)])
 
 
@@ -178,7 +177,6 @@ EXAMPLES = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
-    """A discovery that found something, with the data beside it."""
     folder = tmp_path_factory.mktemp("kept")
     loss = np.where(embeddings(EXAMPLES)[:, 0] > 3, 0.9, 0.2) + 0.001 * np.arange(ROWS)
     table = EXAMPLES.append_column("row", [range(ROWS)])
@@ -191,7 +189,6 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def found(kept, tmp_path):
-    """A copy of it."""
     shutil.copytree(kept / "out", tmp_path / "out")
     shutil.copy(kept / "e.parquet", tmp_path / "e.parquet")
     return tmp_path

@@ -50,7 +50,6 @@ def table(result):
 
 
 def says_more(rows):
-    """Return the rows that the view of slices begins with."""
     is_new = pc.is_in(rows["label"], pc.cast(["new", "refines"], "string"))
     return rows.filter(pc.or_(is_new, rows["finding"].is_valid()))
 

@@ -34,8 +34,6 @@ unknown_outcomes = pytest.mark.parametrize(("method", "fault"), [
 
 @pytest.fixture
 def served(paid_server, tmp_path):
-    """Let the server begin anew, by a plan, and want the secret."""
-
     @contextmanager
     def serving(**plan):
         yield paid_server.anew(tmp_path / "api", authorization=BEARER, **plan)
@@ -44,7 +42,6 @@ def served(paid_server, tmp_path):
 
 
 def by_method(server, method):
-    """Return how a file describes requests of a method."""
     if method == "POST":
         return {"method": "POST"}
     url = f"{server.url}/answer/{{id}}"

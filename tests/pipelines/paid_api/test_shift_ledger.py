@@ -82,7 +82,6 @@ def lines(folder):
 
 @pytest.fixture(params=["local", "gcs_server", "moto"])
 def folder(request, tmp_path):
-    """A folder of each kind of storage."""
     if request.param == "local":
         yield tmp_path / "ledger"
         return

@@ -288,7 +288,6 @@ CONFIGS["check --changelist"] = CONFIGS["check"].model_copy(
 
 
 def other(value):
-    """A value that differs from another one."""
     return (*value, "other") if isinstance(value, tuple) else f"{value} and more"
 
 

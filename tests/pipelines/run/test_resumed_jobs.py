@@ -85,7 +85,6 @@ DRIVEN = {
 
 
 def timeless(content):
-    """The document without times, hashes of them, and the output."""
     del content["created_at"], content["provenance"]["run"]["content"]
     content["provenance"]["config"].pop("output", None)
     for one in content.get("search", {}).get("iterations", ()):

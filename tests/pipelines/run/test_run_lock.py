@@ -67,7 +67,6 @@ def held(folder, every=15.0, after=180.0):
 
 
 def take(folder, **times):
-    """Take a lock that nobody has, and leave it again."""
     lock = held(folder, **times)
     lock.acquire()
     lock.check()
@@ -75,12 +74,10 @@ def take(folder, **times):
 
 
 def elsewhere(owner):
-    """The same on another machine."""
     return replace(owner, host="far", machine="another boot", user="ada", pid=77)
 
 
 def put(folder, owner):
-    """A lock file that a run left there."""
     (folder / lock_files.LOCK).write_bytes(owner.to_json())
 
 

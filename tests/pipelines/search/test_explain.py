@@ -248,7 +248,6 @@ OPTIONS = {"label": "label", "prediction": "pred", "max_cross_size": 3}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Examples with a few bad slices."""
     rng = np.random.default_rng(7)
     frame = pd.DataFrame({name: rng.choice([*"uvwxyz"], 3000) for name in NAMES})
     label = rng.integers(0, 2, 3000)

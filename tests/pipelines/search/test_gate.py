@@ -78,7 +78,6 @@ CHANGES = {
 
 
 def of_two_models(one):
-    """A change over all examples as that between two models."""
     if one is None:
         return None
     estimate = _Named({"value": 0.5})

@@ -19,7 +19,6 @@ NAMES = (
 
 
 def high(place, seed):
-    """Where the metric of a place is high in the data of a seed."""
     return NAMES[(place + seed) % len(NAMES)]
 
 

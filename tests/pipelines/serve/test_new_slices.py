@@ -22,7 +22,6 @@ def discovered(tmp_path_factory):
 
 @pytest.fixture
 def result(discovered, tmp_path):
-    """Return a copy, which edits change."""
     return Path(shutil.copytree(discovered.folder, tmp_path / "out"))
 
 

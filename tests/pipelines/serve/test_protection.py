@@ -207,7 +207,6 @@ def full():
 
 
 def _paths_of_features():
-    """The paths of all features, as their modules write them."""
     written = [
         node.args[0].value
         for feature in FEATURES
@@ -350,7 +349,6 @@ def test_other_kinds_of_connections_are_closed(full):
 
 
 def heads(port, host):
-    """Return requests without a token, as far as their headers."""
     base = f"http://127.0.0.1:{port}"
     targets = [
         "/api/page", "/api//page%0a", "//api/page", f"{base}/api/page", f"{base}/", "/api/page#",

@@ -251,7 +251,6 @@ def test_another_table_has_another_index_or_is_refused(result, tmp_path):
     table = copy / document["files"]["slices"]["name"]
 
     def adopt():
-        """Let the document be about the table as it is."""
         digest = f"sha256:{hashlib.sha256(table.read_bytes()).hexdigest()}"
         document["search"]["slices_fingerprint"] = digest
         document["files"]["slices"] |= {"sha256": digest, "size": table.stat().st_size}

@@ -96,7 +96,6 @@ def opened(folder, kind, tests, waiting, *classes):
 
 
 def said_by(kind, text):
-    """The class that a model gives, or its text."""
     said = SAID[kind][text]
     return max(said, key=said.get) if isinstance(said, dict) else str(said)
 
@@ -194,7 +193,6 @@ def test_training_data_gets_the_label_that_was_judged(tmp_path, labels):
 
 
 def named(tree):
-    """Return the classes that the tests of a tree name."""
     found = read_tree(str(tree))
     return {
         one.value if one.expectation else one.output

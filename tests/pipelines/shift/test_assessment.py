@@ -11,7 +11,6 @@ from slicebeam.pipelines.shift.pool import LabelledPool, PoolItems
 
 
 def drawn_pool(random):
-    """A pool of up to six strata, all of whose items are candidates."""
     classes, strata = int(random.integers(2, 4)), int(random.integers(1, 7))
     sizes = random.integers(1, 60, strata)
     labels, row = np.unique(np.sort(random.integers(0, classes, strata)), return_inverse=True)

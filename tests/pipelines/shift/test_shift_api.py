@@ -56,7 +56,6 @@ class Bench(PaidBench):
         return self.shifted(f"--api={self.file(**changes)}", *flags, output=output, ids=ids)
 
     def replayed(self, *flags):
-        """Return what is found in the recorded answers."""
         return self.shifted("--replay-prediction=new", *flags, output="replay")
 
     def refused(self, *flags, capsys, code=2, file=None, ids=True, **changes):
@@ -70,7 +69,6 @@ class Bench(PaidBench):
 
 
 def planned(frame):
-    """Let the API answer as the pool has recorded."""
     frame = frame_of() if frame is None else frame
     return frame, {"answers": dict(zip(frame["text"], frame["new"], strict=True))}
 

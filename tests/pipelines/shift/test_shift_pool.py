@@ -76,12 +76,10 @@ def pool_of(columns, source, **options):
 
 
 def plain_class(value):
-    """A class as the pool has it."""
     return int(value) if isinstance(value, (bool, np.bool_)) else value
 
 
 def check(pool, frame, columns, *, bins=3, signed=False, most=20):
-    """Compare a pool with what pandas says."""
     roles = {"y": columns.label, "o": columns.old_prediction, "r": columns.recorded}
     roles = {short: name for short, name in roles.items() if name}
     classes = {short: frame[name].map(plain_class) for short, name in roles.items()}

@@ -32,7 +32,6 @@ def pool(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def earlier(pool, tmp_path_factory):
-    """The document of a shift of the pool."""
     return shift(tmp_path_factory.mktemp("earlier"), "--data", pool, *REPLAYED, "--budget", 60)
 
 

@@ -23,7 +23,6 @@ FEATURES = "--features=age,education,marital-status,occupation,relationship,capi
 
 @pytest.fixture(scope="module")
 def found(adult_path, tmp_path_factory):
-    """The folder of a search."""
     out = tmp_path_factory.mktemp("found")
     command = ["search", f"--data={adult_path}", f"--output={out}", *ADULT, FEATURES]
     assert run([*command, "--quiet"]) == 0

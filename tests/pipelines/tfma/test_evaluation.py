@@ -77,7 +77,6 @@ CONFIGS = {
 
 
 def messages(folder):
-    """The MetricsForSlice that a check has published, by slice id."""
     from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as pb
 
     table = pd.read_parquet(folder / "out" / "tfma.parquet").query("kind == 'metrics'")
@@ -177,7 +176,6 @@ def test_each_output_is_as_a_model_of_its_own(tmp_path):
 
 
 def _shown(number, slice_id, role):
-    """A number as the document has it."""
     if slice_id is None:
         part = number[{"after": "overall"}.get(role, f"overall_{role}")]
     else:

@@ -24,7 +24,6 @@ NEW, OLD = ["--prediction", "prediction"], ["--baseline-prediction", "prediction
 
 
 def exported(folder, *options):
-    """Search, export, and return the document and the folder."""
     out = folder / "out"
     assert run(["search", *DATA, *NEW, *options, "--output", str(out), "--quiet"]) == 0
     assert run(["export", "tfma", str(out), "--to", str(folder / "tfma"), "--quiet"]) == 0

@@ -107,7 +107,6 @@ def test_errors_are_predictions_minus_labels():
 
 
 def summed(labels, codes, radix, cuts):
-    """Count in shards, whose facts are JSON."""
     parts = zip(np.split(np.array(labels), cuts), np.split(codes, cuts), strict=True)
     shards = [count_labels(pa.array(own.tolist()), [code], [radix]) for own, code in parts]
     return sum_labels(json.loads(json.dumps(shards)), [radix])
@@ -271,7 +270,6 @@ def test_a_module_that_is_not_there(frame, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, frame):
-    """A SavedModel with an input for each column, and its scores."""
     import tensorflow as tf
     from tensorflow_model_analysis.utils.keras_lib import tf_keras as keras
 

@@ -60,14 +60,12 @@ class Publisher(threading.Thread):
             self._changed.wait_for(lambda: len(self.steps) > number or self._may > number, seconds)
 
     def finish(self):
-        """Let it do the rest."""
         self.go_to(1 << 29)
         self.join(30)
         assert not self.is_alive()
 
 
 def stepping(what):
-    """Tell the publisher of this thread, if it is one's, of a step."""
     thread = threading.current_thread()
     if isinstance(thread, Publisher):
         thread.step(what)

@@ -65,7 +65,6 @@ class Place:
         path.write_bytes(data)
 
     def names(self):
-        """Of all files below the folder."""
         if self.bucket is not None:
             keys = self.bucket.keys(f"{self._key}/")
             return [key.removeprefix(f"{self._key}/") for key in keys]
