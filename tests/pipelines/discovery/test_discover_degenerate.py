@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.show.worst_slices import worst_slices
 from tests.conftest import slow
 from tests.discover_runs import discover, embeddings, examples, written
 from tests.running import refused
@@ -391,3 +393,53 @@ def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
     means = "cluster@5/loss_means0"
     assert not np.array_equal(shaped.mixture[means], found.mixture[means])
+
+
+@pytest.fixture(scope="module")
+def folding(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("folded")
+    data = (written(folder / "data.parquet", examples(8, n=2000, apart=2.0)),)
+    roles = {"label": "label", "prediction": "new", "embedding": "z"}
+    return discover(folder / "out", data=data, components=(8, 20), slices=4, **roles)
+
+
+@pytest.fixture(scope="module")
+def members(folding):
+    """The examples of each slice; each is in one slice of each mixture."""
+    return {key: set(own) for key, own in folding.membership.groupby("slice_id")["id"]}
+
+
+def test_slices_mostly_in_one_above_are_left_out(folding, members):
+    (shown,) = worst_slices(SearchChangeList.model_validate(folding.document))
+    kept = []
+    folded = 0
+    slices = [one["slice_id"] for one in folding.document["slices"]]
+    for one in slices:
+        if len(kept) == 12:
+            break
+        if any(len(members[one] & members[other]) > len(members[one]) / 2 for other in kept):
+            folded += 1
+        else:
+            kept.append(one)
+    assert [one.slice_id for one, _ in shown.rows] == kept
+    assert shown.folded == folded >= 3
+    assert shown.rest == len(slices) - len(kept) - folded
+
+
+def test_findings_do_not_repeat_examples(folding, members):
+    for side in ("worse", "better"):
+        findings = [one for one in folding.document["findings"] if one["direction"] == side]
+        held = [members[one["slice_id"]] for one in findings]
+        assert held
+        for number, own in enumerate(held):
+            shares = [len(own & other) / len(own) for other in held[:number]]
+            assert max(shares, default=0.0) <= 0.5
+
+
+def test_findings_are_described_before_the_others(folding):
+    """What tables begin with has examples, also where others changed more."""
+    slices = folding.document["slices"]
+    described = {one["slice_id"] for one in slices if one["folding"]["examples"]}
+    ranked = sorted(folding.document["findings"], key=lambda one: one["rank"])
+    assert described == {one["slice_id"] for one in ranked[:4]}
+    assert described != {one["slice_id"] for one in slices[:4]}

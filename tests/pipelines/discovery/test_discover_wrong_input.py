@@ -11,9 +11,11 @@ import pytest
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.cli import run
+from tests.conftest import google_first
 from tests.discover_runs import embeddings, examples
+from tests.discovered import OF_BUCKET, discovery, planted_file
 from tests.refusals import refusing, slow_where
-from tests.running import own_file, refused
+from tests.running import names_of, own_file, refused
 
 ROWS = 120
 TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
@@ -335,3 +337,33 @@ def test_from_python(options, message):
     with pytest.raises(InputError) as error:
         discover(EXAMPLES, **{"embedding": "z", **LOSSES, **options})
     assert str(error.value).startswith(message)
+
+
+@google_first
+@pytest.mark.slow
+def test_as_on_a_disk(bucket, tmp_path):
+    local = planted_file(tmp_path / "data.parquet")
+    data = bucket.upload(tmp_path / "data.parquet", "data/data.parquet")
+    options = {**OF_BUCKET, "components": (8,), "chunk_rows": 250}
+    report = discover(data, output=f"{bucket.uri}/out", **options)
+    alone = discovery(tmp_path / "alone", data=(local,), **options)
+    found = json.loads(bucket.read("out/changelist.json"))
+    assert bucket.keys() == ["data/data.parquet", *(f"out/{name}" for name in names_of(found))]
+    for name in ("discovery", "slices", "testing"):
+        assert found[name] == alone.document[name]
+    assert bucket.read("out/slices.parquet") == alone.slices_bytes
+    for name in ("membership.parquet", "mixture.npz"):
+        assert bucket.read(f"out/{name}") == (tmp_path / "alone" / name).read_bytes()
+    first = report.changelist.slices[0]
+    folder = f"{bucket.uri}/out"
+    renamed = ["edit", "rename", "--changelist", folder, "--slice", first.slice_id]
+    assert run([*renamed, "--name", "the worst", "--quiet"]) == 0
+    split = ["edit", "split", "--changelist", folder, "--slice", "the worst"]
+    assert run([*split, "--where", "id < 300", "--quiet"]) == 0
+    revised = json.loads(bucket.read("out/changelist.r2.json"))
+    assert [edit["op"] for edit in revised["edits"]] == ["rename", "split"]
+    check = ["check", "--changelist", f"{folder}/changelist.r2.json", "--data", data]
+    assert run([*check, "--output", f"{bucket.uri}/checked", "--quiet"]) == 0
+    checked = json.loads(bucket.read("checked/changelist.json"))
+    sizes = {one["slice_id"]: one["size"]["n"] for one in checked["slices"]}
+    assert sizes == {one["slice_id"]: one["size"]["n"] for one in revised["slices"]}

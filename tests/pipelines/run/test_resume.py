@@ -20,7 +20,7 @@ from slicebeam.pipelines.config.run_options import (
 )
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import shift_config
-from slicebeam.pipelines.run import engine
+from slicebeam.pipelines.run import engine, run_stage
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.pipelines.search import findings
 from tests.conftest import slow
@@ -415,3 +415,25 @@ def test_a_run_out_of_memory_continues_with_less(
     assert "--max-cross-size is 2 but was 3" in capsys.readouterr().err
     assert run([*command, "--memory-budget=16MB", "--chunk-rows=1111", "--resume", "--quiet"]) == 0
     assert read(tmp_path).slices_bytes == undisturbed["auc"].slices_bytes
+
+
+@pytest.mark.parametrize(("stage", "options"), [
+    ("hashes", {}),
+    slow("iteration-1-resampled-groups", {"group": "fnlwgt"}),
+], ids=["hashes", "groups"])  # fmt: skip
+def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage, options):
+    inner, removed = run_stage.run_stage, []
+
+    def without_a_part(work, engine, name, *arguments, **keywords):
+        noted = inner(work, engine, name, *arguments, **keywords)
+        if name == stage:
+            # The last of all, which no count of the others tells to be missing.
+            removed.append(max(work.path_of(stage).glob("*.arrow")))
+            removed[0].unlink()
+        return noted
+
+    monkeypatch.setattr(run_stage, "run_stage", without_a_part)
+    roles = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
+    with pytest.raises(EngineError, match=r"\d{6}\.arrow"):
+        search(tmp_path / "out", data=adult_path, **roles, **options)
+    assert len(removed) == 1

@@ -1,5 +1,6 @@
 """``--since``: what the document says of two runs, against the tables of both."""
 
+import datetime as dt
 import hashlib
 import json
 import shutil
@@ -16,6 +17,7 @@ from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import holm_adjusted
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
+from tests.edited_documents import ROWS, examples, stand_in
 from tests.pipelines.check.test_check import check
 from tests.running import read, refused, search
 from tests.trust_frames import few_groups, night, only_recall_is_worse
@@ -508,23 +510,17 @@ def test_groups_have_no_interval_over_all_examples(tmp_path):
     assert "(not tested)" in found["summary"]
 
 
-def test_without_its_table_the_reported_slices_of_a_document_are_compared(frames, nights, tmp_path):
+def test_values_without_intervals_are_not_compared(frames, nights, tmp_path):
     frames[1].to_parquet(tmp_path / "d.parquet")
     options = {**ROLES, "features": ("f", "k"), "max_cross_size": 2}
     options |= {"data": (str(tmp_path / "d.parquet"),), "metric": METRICS}
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    shutil.copy(nights[0].folder / "changelist.json", alone)
-    since = str(alone / "changelist.json")
-    again = search(tmp_path / "out", since=since, **options)
-    assert again.document["since"]["overall"] == nights[1].document["since"]["overall"]
-    # Neither are values compared whose table has no intervals.
+    since = str(tmp_path / "changelist.json")
     table = pq.read_table(nights[0].folder / "slices.parquet")
-    pq.write_table(table.drop_columns(["value_low", "value_high"]), alone / "slices.parquet")
-    document = json.loads((alone / "changelist.json").read_text("utf-8"))
-    digest = hashlib.sha256((alone / "slices.parquet").read_bytes()).hexdigest()
+    pq.write_table(table.drop_columns(["value_low", "value_high"]), tmp_path / "slices.parquet")
+    document = json.loads((nights[0].folder / "changelist.json").read_text("utf-8"))
+    digest = hashlib.sha256((tmp_path / "slices.parquet").read_bytes()).hexdigest()
     document["search"]["slices_fingerprint"] = f"sha256:{digest}"
-    (alone / "changelist.json").write_text(json.dumps(document), "utf-8")
+    (tmp_path / "changelist.json").write_text(json.dumps(document), "utf-8")
     found = search(tmp_path / "out", since=since, **options).document["since"]
     assert [one["value_compared"] for one in found["metrics"]] == [0, 0, 0]
     assert sum("could not be compared" in one for one in found["warnings"]) == 3
@@ -570,3 +566,104 @@ def test_the_schema_holds_both(nights):
     assert pa.types.is_floating(
         pq.read_schema(nights[0].folder / "slices.parquet").field("value_low").type
     )
+
+
+LABELLED = {"label": "label", "prediction": "prediction"}
+SEARCH = LABELLED | {"example_id": "id", "exclude_features": ("text", "other"), "max_cross_size": 1}
+# By their predicates, whether the search has them; what it says of the others.
+HAND_MADE = {
+    "age < 30": "the search had no predicate 'age < 30'",
+    "age in {20, 21}": "the search had no predicate 'age in {20, 21}'",
+    "sex = Male & age in [41, 62)": "the search had no predicate 'age in [41, 62)'",
+    "price < 1.5": "the search had no predicate 'price < 1.5'",
+    "price = 0.25": None,
+    "day >= 2024-03-01": "the search had no predicate 'day >= 2024-03-01'",
+    "city is missing": None,
+    "city not in {a, b}": "the search had no predicate 'city not in {a, b}'",
+    "tags contains x": None,
+    "other < 2": "'other' was not a feature",
+    "sex = Male & other < 2": "'other' was not a feature",
+}
+NO_PREDICATE = "it was not searched for: no predicate describes it"
+EXPECTED = HAND_MADE | {"merged": NO_PREDICATE, "listed": NO_PREDICATE}
+
+
+def frame(seed):
+    random = np.random.default_rng(seed)
+    found = examples()
+    found["price"] = random.choice([0.1, 0.25, 1.5, 2.75, 9.5], ROWS)
+    days = random.integers(0, 300, ROWS)
+    found["day"] = [dt.date(2024, 1, 1) + dt.timedelta(days=int(one)) for one in days]
+    found["city"] = random.choice(np.array(["a", "b", "c", None], object), ROWS)
+    found["tags"] = [list("xyz"[: random.integers(0, 4)]) for _ in range(ROWS)]
+    found["other"] = random.integers(0, 5, ROWS)
+    return found
+
+
+def written(folder, name, seed):
+    path = folder / name
+    pq.write_table(pa.Table.from_pandas(frame(seed), preserve_index=False), path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def new_data(tmp_path_factory):
+    return (written(tmp_path_factory.mktemp("new"), "new.parquet", 2),)
+
+
+@pytest.fixture(scope="module")
+def edited(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("edited")
+    search(folder / "out", data=written(folder, "old.parquet", 1), **SEARCH)
+    (folder / "ids.txt").write_text("".join(f"n{row}\n" for row in range(200)))
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch, frame(1))
+        for text in HAND_MADE:
+            define(folder, text, f"--where={text}")
+        define(folder, "listed", f"--ids={folder}/ids.txt")
+        define(folder, "one", "--where=age < 40")
+        define(folder, "other", "--where=price < 2")
+        both = ("--slice=one", "--slice=other", "--name=merged")
+        assert run(["edit", "merge", f"--changelist={folder}/out", *both, "--quiet"]) == 0
+    (*_, last) = sorted(
+        (folder / "out").glob("changelist.r*.json"), key=lambda one: one.stat().st_mtime_ns
+    )
+    return str(last)
+
+
+def define(folder, name, definition):
+    assert (
+        run(["define", f"--changelist={folder}/out", f"--name={name}", definition, "--quiet"]) == 0
+    )
+
+
+def reasons(found):
+    """Why each slice is in one run only."""
+    return {one["name"]: one.get("missing") for one in found.document["since"]["slices"]}
+
+
+def expected(when):
+    return {name: reason and f"{when} {reason}" for name, reason in EXPECTED.items()}
+
+
+def test_a_check_since_the_edited_document(edited, new_data, tmp_path):
+    found = reasons(check(tmp_path, data=new_data, changelist=edited, since=edited))
+    assert {name: found[name] for name in EXPECTED} == expected("then")
+    # Those of the search are in both runs.
+    assert len(found) > len(EXPECTED)
+    assert not any(found[name] for name in {*found} - {*EXPECTED})
+
+
+def test_a_search_since_the_edited_document(edited, new_data, tmp_path):
+    found = search(tmp_path, data=new_data, since=edited, **SEARCH)
+    assert {name: reasons(found)[name] for name in EXPECTED} == expected("now")
+
+
+def test_a_search_since_a_check_of_other_slices(new_data, tmp_path):
+    (tmp_path / "slices.yaml").write_text("[age < 30, price = 0.25, other < 2]")
+    checked = check(tmp_path / "then", data=new_data, slices=f"{tmp_path}/slices.yaml", **LABELLED)
+    since = str(checked.folder / "changelist.json")
+    found = reasons(search(tmp_path / "now", data=new_data, since=since, **SEARCH))
+    for name in ("age < 30", "price = 0.25", "other < 2"):
+        reason = HAND_MADE[name]
+        assert found[name] == (reason and f"now {reason}")
