@@ -19,10 +19,7 @@ SLICE = "3f2a9c01"
 
 
 class InMemory:
-    """Examples of which it is known whether the words are true (`truth`, as `member` bool [n]).
-
-    Those of which they are true are more like the words by a `strength`.
-    """
+    """Examples of which it is known whether the words are true (`truth`, as `member` bool [n])."""
 
     def __init__(
         self, truth, member, *, strength=3.0, dimensions=8, textual=False, seed=0, columns=None

@@ -16,7 +16,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
 ROOT = Path(__file__).parent.parent
 
 

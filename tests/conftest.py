@@ -34,7 +34,6 @@ STORES = [
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),
     pytest.param("minio", marks=pytest.mark.engine),
 ]
-
 # Reasons to skip a test that a run of everything accepts: PyTorch takes 6 GB, and the shared data
 # does not lie in the checkout.
 _ACCEPTED = ("needs the extra [text]", "the extra [text] is installed", "needs the shared data")

@@ -89,11 +89,7 @@ class Fault:
 
 
 class DataflowService:
-    """The jobs of a stand-in, and what tests do to them.
-
-    held : jobs with this in their names are accepted, but do not begin; empty for none
-    requests : method and path of each
-    """
+    """The jobs of a stand-in, and what tests do to them."""
 
     def __init__(self, environment):
         self.jobs = []

@@ -49,13 +49,7 @@ def read_discovery(folder):
 
 
 def examples(seed, *, n=600, dimensions=6, groups=5, apart=1.6):
-    """Return examples of overlapping groups that an old and a new model are right about, or not.
-
-    Numbers of embeddings are 64ths below 32, which float16 holds exactly. Of groups 0 and 1 the new
-    model is better and worse than the old. Columns: ``id``, ``z``, ``label``, ``old``, ``new``
-    (classes), ``loss_old``, ``loss_new`` (real), ``wrong_old``, ``wrong_new`` (0 or 1), ``source``
-    and ``length`` (features), ``author`` (of a few examples each) and ``weight``.
-    """
+    """Return examples of overlapping groups; of group 0 the new model is better than the old, of 1 worse."""
     rng = np.random.default_rng(seed)
     of = rng.integers(groups, size=n)
     z = apart * rng.standard_normal((groups, dimensions))[of] + rng.standard_normal((n, dimensions))

@@ -21,11 +21,7 @@ discovery = discover
 def planted_table(
     rows=600, *, dimensions=8, planted=3, size=60, background=6, decoys=0, seed=0, apart=4.0
 ):
-    """Points of a few wide clusters, and of narrow ones on which the new model is worse or better.
-
-    Columns: id, embedding (float32 lists), loss_old, loss_new (0 or 1), planted (the number of the
-    slice, −1 for none; a decoy, a narrow cluster without a change, is −1 too).
-    """
+    """Points of a few wide clusters, and of narrow ones on which the new model is worse or better."""
     rng = np.random.default_rng(seed)
     narrow = planted + decoys
     centres = rng.normal(0, apart, (narrow + background, dimensions))

@@ -31,10 +31,7 @@ def deviation_law(target, weight):
 
 
 class EncodedTable:
-    """Rows of codes [rows, features] and their targets, and all slices of enough rows.
-
-    `counted` says which rows are in the denominator.
-    """
+    """Rows of codes [rows, features] and their targets, and all slices of enough rows."""
 
     def __init__(
         self, codes, target, kind, weight=None, counted=None, levels=2, smallest=20, blocks=1

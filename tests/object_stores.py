@@ -36,12 +36,7 @@ _STARTS_WITHIN = 60.0
 
 @dataclass(frozen=True)
 class TestStore:
-    """A server of object storage, and a client that looks into it.
-
-    name : of the server
-    scheme : ``s3`` or ``gs``
-    endpoint : ``http://host:port``
-    """
+    """A server of object storage, and a client that looks into it."""
 
     __test__ = False
 
@@ -164,10 +159,7 @@ def fake_gcs_store():
 
 
 def binary(name):
-    """Return a server's binary: the one that a variable names, or one that Go builds, once.
-
-    Without either the test is skipped, and says how to get it.
-    """
+    """Return a server's binary: the one that a variable names, or one that Go builds, once."""
     variable, package = _BINARIES[name]
     if os.environ.get(variable):
         return Path(os.environ[variable])

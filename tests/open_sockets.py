@@ -23,18 +23,12 @@ NOBODY = 65534
 # In /proc/net: the state and the flag of sockets that listen.
 _TCP_LISTENS, _UNIX_LISTENS = "0A", 0x10000
 _ATTACK = Path(__file__).with_name("socket_attack.py")
-
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
 
 @dataclass(frozen=True)
 class Listening:
-    """A socket that listens.
-
-    address : ``unix:PATH`` or ``HOST:PORT``
-    pid : of a process that has it
-    is_private : whether it is in another network than that of this process
-    """
+    """A socket that listens."""
 
     address: str
     pid: int

@@ -32,7 +32,6 @@ ONE_AFTER_ANOTHER = (
     *("README.md", "docs/how-to/discover.md", "docs/how-to/report.md", TRAINING),
     TUTORIAL,
 )
-
 # Commands that the tests do not run: how they begin, and why.
 INSTALLS = "installs packages, as .ci/run does in environments of its own"
 CLOUD = "needs an account and a bucket of a cloud; the tests use stand-ins of it"
@@ -136,10 +135,7 @@ def exit_code(command):
 
 
 def run_pages(folder):
-    """Run the commands of the README and the tutorial, and `slicebeam serve` of the README.
-
-    Exits where one ends with another code than the page says.
-    """
+    """Run the commands of the README and the tutorial, and `slicebeam serve` of the README."""
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for name, page in (("readme", README), ("tutorial", TUTORIAL)):
         place = folder / name

@@ -288,21 +288,14 @@ class PaidApi:
             pass
 
     def anew(self, folder, **plan):
-        """Let the server forget all it knows, and follow another plan with a log in another folder.
-
-        It is quicker than to start one.
-        """
+        """Let the server forget all it knows, and follow another plan with a log in another folder."""
         folder.mkdir(parents=True, exist_ok=True)
         told = {"plan": asdict(Plan(**plan)), "log": str(folder / "charges.jsonl")}
         with urlopen(Request(f"{self.url}/anew", json.dumps(told).encode()), timeout=30):
             return PaidApi(self.url, folder)
 
     def file(self, name="api.yaml", **changes):
-        """Write a file that describes the API, and return its path.
-
-        It needs the columns ``id`` and ``text`` and the environment variable ``API_KEY``. A change
-        of ... leaves a key out.
-        """
+        """Write a file that describes the API, a change of ... leaving a key out, and return its path."""
         told = {
             "url": f"{self.url}/answer",
             "headers": {"Authorization": "Bearer ${API_KEY}"},

@@ -13,8 +13,6 @@ from tests.paid_api import PaidApi
 
 # Faults of the way to the API, which its server does not make itself.
 NO_PLAN = (None, "unreachable", "broken", "crash")
-
-
 KEY = {"API_KEY": "swordfish/+ 17"}
 
 
@@ -23,10 +21,7 @@ def fail(*arguments, **options):
 
 
 class PaidBench:
-    """What the tests of a command have; a subclass says how it saves its table and starts.
-
-    The API file needs the `environment`, of which nothing may show the `secrets` in any form.
-    """
+    """What the tests of a command have; a subclass says how it saves its table and starts."""
 
     environment = KEY
     secrets = ("swordfish", "c3dvcmRmaXNo")

@@ -29,11 +29,7 @@ class Planted:
 
 
 def planted_triple(seed, rows, features, *, least=480, most=500, worse_values=0):
-    """Return a table with a triple of ``least`` to ``most`` rows, half of which are wrong.
-
-    A third of the features are numbers and the others have four to twelve values; of all other rows
-    a tenth is wrong, and of those with one of some ``worse_values`` of other features a fifth.
-    """
+    """Return a table with a triple of ``least`` to ``most`` rows, half of which are wrong."""
     rng = np.random.default_rng(seed)
     numeric = features // 3
     columns = {f"x{i}": rng.normal(size=rows).astype(np.float32) for i in range(numeric)}

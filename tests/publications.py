@@ -48,10 +48,7 @@ MEASURED |= {"higher_is_better": True, "primary": True}
 
 @dataclass(frozen=True)
 class Written:
-    """What a run would publish: a table and further files, each with the name in it.
-
-    Where ``same_files_as`` names another set, its files are the same to the byte.
-    """
+    """What a run would publish: a table and further files, each with the name in it."""
 
     name: str
     table: bool = True
@@ -128,10 +125,7 @@ def put(path, content):
 
 
 def seen(folder):
-    """Return which set a reader finds who goes by the document, after checking that it is one set.
-
-    It reads as ``check --changelist``, ``--since`` and `Report` do.
-    """
+    """Return which set a reader finds who goes by the document, after checking that it is one set."""
     path = folder / CHANGELIST
     if not path.is_file():
         return None

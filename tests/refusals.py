@@ -3,18 +3,15 @@
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
+from tests.conftest import slow
 from tests.running import refused
 
 OLD = '{"old": "document"}'
 
 
 def refusing(command, folder, capsys, data, **defaults):
-    """Return a function that runs a command with changed options and returns its message.
-
-    Data may be a table, which is stored as ``data.parquet``, or a path in the folder.
-    """
+    """Return a function that runs a command with changed options, and tables as data, and returns its message."""
     out = folder / "out"
 
     def refuse(*flags, data=data, code=2, **options):
@@ -38,6 +35,4 @@ def refusing(command, folder, capsys, data, **defaults):
 
 def slow_where(cases, seldom):
     """Return the names of cases, of which some are for the longer run."""
-    return [
-        pytest.param(name, marks=pytest.mark.slow) if name in seldom else name for name in cases
-    ]
+    return [slow(name) if name in seldom else name for name in cases]

@@ -134,10 +134,7 @@ def rows_of(found, frame):
 
 
 def refused(arguments, capsys, *, folder, code=2):
-    """Run the command, which must fail in a line or two, and return what it says.
-
-    Paths in the folder are told as ``DIR``.
-    """
+    """Run the command, which must fail in a line or two; in what it says the folder is ``DIR``."""
     found = run(arguments)
     printed = capsys.readouterr()
     assert found == code, printed.err

@@ -14,7 +14,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "slicebeam"
-
 # Ground first. A folder stands for the modules that lie directly in it, except those named here.
 ORDER = (
     "metrics/arrays.py",
@@ -88,7 +87,6 @@ class Arrow:
 
 
 def modules(root, folders):
-    """The files by the names that they are imported by."""
     found = {}
     for folder in sorted(folders):
         for path in sorted((root / folder).rglob("*.py")):

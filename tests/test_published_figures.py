@@ -79,7 +79,6 @@ def test_the_rows_of_a_prediction_api_come_out_again(monkeypatch):
 
 
 def published_calls(page):
-    """Return the rows of the table of calls."""
     rows = page.partition("| labels alone |")[2].partition("\n\n")[0].splitlines()[2:]
     return [_cells(row)[1:-1] for row in rows]
 

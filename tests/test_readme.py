@@ -55,7 +55,6 @@ def test_commands_work_as_pasted(page, commands, tmp_path, monkeypatch, capsys):
 
 
 def _topics(text):
-    """What becomes of topics, in the lines of a table."""
     found = re.findall(r"((?:fixed|broken|failing|passing)\*? +/.*)", text)
     return {" ".join(one.split()) for one in found}
 

@@ -5,10 +5,7 @@ import pandas as pd
 
 
 def only_recall_is_worse(n=6000, seed=11):
-    """Slice ``f = a`` misses positives as often more as it takes negatives for positives less.
-
-    So its accuracy is that of the others, and its recall is far below theirs.
-    """
+    """Slice ``f = a`` misses positives as often more as it takes negatives for positives less."""
     rng = np.random.default_rng(seed)
     feature = rng.choice(list("abcd"), n)
     label = rng.integers(0, 2, n)

@@ -45,7 +45,6 @@ def table():
 
 
 def text(value):
-    """A value as a file of text has it."""
     if isinstance(value, bytes):
         return value.decode()
     return value if isinstance(value, str | int | list | dict | None) else str(value)
@@ -60,7 +59,6 @@ def absent(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The same examples in each format."""
     place = tmp_path_factory.mktemp("base")
     everything = table()
     pq.write_table(everything, place / "data.parquet")

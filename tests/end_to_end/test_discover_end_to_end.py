@@ -48,7 +48,6 @@ CASES = {
 
 
 def stored(folder, table, kind):
-    """Store a table and return its files."""
     at = table.schema.get_field_index("z")
     z = embeddings(table)
     if kind == "JSON Lines":
@@ -97,7 +96,6 @@ class World:
 
     @cached_property
     def losses(self):
-        """Of the new model, and of the old one if there is one."""
         frame, options = self.table.to_pandas(), self.case.options
         if self.is_accuracy:
             names = [options["prediction"], options.get("baseline_prediction")][: 1 + self.has_old]
@@ -117,12 +115,11 @@ class World:
 
     @cached_property
     def x(self):
-        """What the mixtures are of."""
         return oracle.coordinates(self.z, self.found.mixture)
 
     @cached_property
     def tested(self):
-        """Which examples are tested; the hash that decides is tested in test_discover_split."""
+        """Which examples are tested; the hash that decides is tested in test_discover_degenerate."""
         told = self.found.membership.drop_duplicates("id").set_index("id")["split"]
         split = told[self.table.column("id").to_pylist()]
         return np.isin(split.astype(str), ["all", "evaluation"])
@@ -151,14 +148,12 @@ class World:
 
     @cached_property
     def frame(self):
-        """The tested examples with their components."""
         frame = self.table.to_pandas()
         for name, component in self.components.items():
             frame[name] = component.astype(str)
         return frame[self.tested].reset_index(drop=True)
 
     def held(self, predicate):
-        """Which of the tested examples satisfy a predicate."""
         return oracle.held_by(self.frame, predicate)
 
     def odds(self, predicate):
@@ -186,8 +181,6 @@ class World:
 
 
 _WORLDS = {}
-
-
 LONGER = {name for name in CASES if name.startswith("losses of") or name.endswith("0 and 1")}
 LONGER |= {"told of one model's losses"}
 
@@ -196,7 +189,6 @@ LONGER |= {"told of one model's losses"}
     params=[pytest.param(name, marks=pytest.mark.slow if name in LONGER else []) for name in CASES]
 )
 def world(request, tmp_path_factory):
-    """Each run once, for all tests."""
     name = request.param
     if name not in _WORLDS:
         case = CASES[name]
@@ -364,7 +356,6 @@ def test_reported_slices_tell_how_they_changed(world):
 
 
 def described(world):
-    """Return the slices that have examples."""
     slices = world.found.document["slices"]
     return [one for one in slices if one.get("found", {}).get("examples")]
 

@@ -3,8 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
 
-from tests.conftest import ADULT
+from tests.conftest import ADULT, slow
 from tests.page_commands import ROOT
 from tests.running import rows_of, search
 
@@ -118,3 +120,90 @@ def test_disagreement_of_scores_and_classes(tmp_path):
     differs = frame["prediction"] != (frame["score_old"] >= 0.3)
     assert whole["disagreement"] == pytest.approx(differs.mean())
     assert whole["accuracy"] == pytest.approx((frame["prediction"] == frame["income"]).mean())
+
+
+OPTIONS = {"label": "income", "prediction": "prediction", "score": "score", "alternative": "both"}
+OPTIONS |= {"features": ("sex", "relationship"), "max_cross_size": 2, "min_slice_size": 20}
+OPTIONS |= {"replicates": 20}
+
+
+@pytest.fixture(scope="module")
+def frame(adult):
+    """Scores of two digits, of which AUC has a bucket each, and weights of three kinds."""
+    rng = np.random.default_rng(9)
+    some = adult.iloc[:4000].reset_index(drop=True)
+    return some.assign(
+        score=some["score"].astype(float).round(2),
+        score_old=some["score_old"].astype(float).round(2),
+        w=rng.gamma(1.5, 2, len(some)),
+        one=np.ones(len(some)),
+    )
+
+
+def searched(folder, frame, **options):
+    folder.mkdir(exist_ok=True)
+    frame.to_parquet(folder / "data.parquet")
+    return search(folder / "out", data=(str(folder / "data.parquet"),), **(OPTIONS | options))
+
+
+def kish(w):
+    return w.sum() ** 2 / (w**2).sum()
+
+
+def linearised(x, w, held):
+    """Delta of a weighted share and its variance, which a slice like all examples would not exceed."""
+    inside, total = w[held].sum(), w.sum()
+    mean, whole = (w * x)[held].sum() / inside, (w * x).sum() / total
+    score = np.where(held, (x - mean) / inside, 0) - (x - whole) / total
+    spread = (w**2 * (x - whole) ** 2).sum() / total**2 * kish(w)
+    null = spread * (1 - inside / total) / kish(w[held])
+    return mean - whole, max((w**2 * score**2).sum(), null)
+
+
+@pytest.mark.parametrize("weight", ["w", "one"])
+def test_p_values_are_linearised(tmp_path, frame, weight):
+    found = searched(tmp_path, frame, weight=weight, metric=("accuracy",), replicates=None)
+    assert found.document["dataset"]["weight_field"] == weight
+    x = (frame["income"] == frame["prediction"]).to_numpy(float)
+    w = frame[weight].to_numpy(float)
+    for row, held in rows_of(found, frame):
+        delta, variance = linearised(x, w, held)
+        law = stats.t(kish(w[held]) - 1)
+        t = abs(delta) / np.sqrt(variance)
+        assert row.n == held.sum()
+        assert row.value == pytest.approx((w * x)[held].sum() / w[held].sum(), abs=1e-10)
+        assert row.complement == pytest.approx((w * x)[~held].sum() / w[~held].sum(), abs=1e-10)
+        assert row.delta == pytest.approx(delta, abs=1e-10)
+        assert row.test == "linearised t, weighted"
+        # Where weights vary the spread of all examples can be estimated in more than one way.
+        tolerance = 1e-6 if weight == "one" else 0.03
+        assert law.isf(row.p_value / 2) == pytest.approx(t, rel=tolerance), row.slice
+
+
+def test_weights_of_1_within_a_small_denominator(tmp_path):
+    """Of 600 examples of a slice 20 are predicted positive: precision is known as of 20."""
+    predicted = np.repeat([1, 0, 1, 0], [20, 580, 900, 2100])
+    right = np.repeat([1, 0, 1, 1, 0, 1], [19, 1, 580, 690, 210, 2100])
+    label = np.where(right == 1, predicted, 1 - predicted)
+    columns = {"s": np.repeat(["few", "most"], [600, 3000]), "pred": predicted, "label": label}
+    pd.DataFrame({**columns, "one": 1.0}).to_parquet(tmp_path / "data.parquet")
+    options = {"label": "label", "prediction": "pred", "metric": ("precision",)}
+    options |= {"data": (str(tmp_path / "data.parquet"),), "alternative": "both"}
+    one = search(tmp_path / "one", weight="one", features=("s",), **options).table
+    few = one[one["slice"] == "s = few"].iloc[0]
+    law = stats.hypergeom(920, 709, 20)
+    exact = 2 * (law.sf(19) + law.pmf(19) / 2)
+    assert few["value"] == 0.95
+    assert few["p_value"] > exact / 4
+
+
+@pytest.mark.parametrize("factor", [slow(0.1), 1 / 3, slow(1e200)])
+def test_the_unit_of_weights_draws_no_other_replicates(tmp_path, frame, factor):
+    """Without an id examples are resampled by their content, of which the weight is a part."""
+    options = {"metric": ("auc",), "weight": "w", "features": ("relationship", "race")}
+    plain = searched(tmp_path / "plain", frame, **options).table
+    other = searched(tmp_path / "other", frame.assign(w=frame["w"] * factor), **options).table
+    resampled = plain["test"] == "bootstrap of examples, t"
+    assert resampled.sum() >= 5
+    for column in ("p_value", "ci_low", "ci_high"):
+        assert_allclose(other[column], plain[column], rtol=1e-6)

@@ -31,7 +31,6 @@ PLANTED = "occupation = Sales & relationship = Husband"
 
 @pytest.fixture(scope="module")
 def nights(days, tmp_path_factory):
-    """Exit codes and results of the three nights."""
     results = tmp_path_factory.mktemp("results")
     codes = []
     with pytest.MonkeyPatch.context() as patched:
@@ -258,13 +257,10 @@ def test_a_night_without_findings(placed, capsys):
     assert "no findings" in shown["steps"][1]["reason"]
 
 
-@pytest.mark.parametrize(
-    ("codes", "code", "ended"),
-    [
-        ([1, 0, 0, 2], 2, ["failed", "passed", "passed", "failed"]),
-        ([0, InputError("bad"), 0, 0], 2, ["passed", "error", "not run", "not run"]),
-    ],
-)
+@pytest.mark.parametrize(("codes", "code", "ended"), [
+    ([1, 0, 0, 2], 2, ["failed", "passed", "passed", "failed"]),
+    ([0, InputError("bad"), 0, 0], 2, ["passed", "error", "not run", "not run"]),
+])  # fmt: skip
 def test_the_worst_exit_code(codes, code, ended, placed, capsys, monkeypatch):
     left = iter(codes)
 
@@ -281,22 +277,19 @@ def test_the_worst_exit_code(codes, code, ended, placed, capsys, monkeypatch):
     assert (shown["exit_code"], found) == (code, ended)
 
 
-@pytest.mark.parametrize(
-    ("at", "more", "message"),
-    [
-        (1, {"componets": 3}, "steps[1].componets: unknown key 'componets'; did you mean 'components'?"),
-        (1, {"components": 1}, "steps[1].components: --components 1 is not between 2"),
-        (3, {"command": "chek"}, "steps[3]: unknown command 'chek'; did you mean 'check'?"),
-        (3, {"fail_on": "worst"}, "steps[3].fail_on: --fail-on 'worst': only 'worse' is known"),
-        (2, {"resume": True}, "steps[2].resume: it holds for all steps; write it above 'steps'"),
-        (2, {"output": "${RESULTS}/{date}/search"}, "is the output of steps[0] too"),
-        (2, {"output": "${RESULTS}/./{date}/search/"}, "is the output of steps[0] too"),
-        (2, {"output": None}, "steps[2].output: "),
-        (2, {"output": "${RESULTS}/{dat}"}, "steps[2].output: {dat} is not a placeholder"),
-        (1, {"within_findings": "absent.json"}, "steps[1]: --within-findings absent.json: no such file"),
-        (2, {"repeat": 3}, "--plan and --repeat only print, and are not for a step of shift"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("at", "more", "message"), [
+    (1, {"componets": 3}, "steps[1].componets: unknown key 'componets'; did you mean 'components'?"),
+    (1, {"components": 1}, "steps[1].components: --components 1 is not between 2"),
+    (3, {"command": "chek"}, "steps[3]: unknown command 'chek'; did you mean 'check'?"),
+    (3, {"fail_on": "worst"}, "steps[3].fail_on: --fail-on 'worst': only 'worse' is known"),
+    (2, {"resume": True}, "steps[2].resume: it holds for all steps; write it above 'steps'"),
+    (2, {"output": "${RESULTS}/{date}/search"}, "is the output of steps[0] too"),
+    (2, {"output": "${RESULTS}/./{date}/search/"}, "is the output of steps[0] too"),
+    (2, {"output": None}, "steps[2].output: "),
+    (2, {"output": "${RESULTS}/{dat}"}, "steps[2].output: {dat} is not a placeholder"),
+    (1, {"within_findings": "absent.json"}, "steps[1]: --within-findings absent.json: no such file"),
+    (2, {"repeat": 3}, "--plan and --repeat only print, and are not for a step of shift"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_before_anything_runs(at, more, message, placed, capsys):
     content = yaml.safe_load(STEPS.read_text())
     content["steps"][3]["slices"] = str(STEPS.parent / "watched.yaml")

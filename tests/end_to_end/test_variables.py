@@ -205,19 +205,16 @@ def test_resume_goes_on_with_another_value(data, tmp_path, monkeypatch, capsys):
     assert run(["run", file, "--quiet", "--resume"]) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("option", "shown"),
-    [
-        ("beam_options.s3_secret_access_key=LITERALsecret", "beam_options.s3_secret_access_key=***"),
-        ("beam_options={s3_secret_access_key: LITERALsecret, x: 1}", None),
-        ('spark_conf={"spark.hadoop.fs.s3a.secret.key": "LITERALsecret"}', None),
-        ("java_options=[-Djavax.net.ssl.keyStorePassword=LITERALsecret]", None),
-        ("beam_options.azure_connection_string=a=b;LITERALsecret c", None),
-        (BY_NAME, BY_NAME),
-        ("workers=2", "workers=2"),
-        ("labels={team: quality}", "labels={team: quality}"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("option", "shown"), [
+    ("beam_options.s3_secret_access_key=LITERALsecret", "beam_options.s3_secret_access_key=***"),
+    ("beam_options={s3_secret_access_key: LITERALsecret, x: 1}", None),
+    ('spark_conf={"spark.hadoop.fs.s3a.secret.key": "LITERALsecret"}', None),
+    ("java_options=[-Djavax.net.ssl.keyStorePassword=LITERALsecret]", None),
+    ("beam_options.azure_connection_string=a=b;LITERALsecret c", None),
+    (BY_NAME, BY_NAME),
+    ("workers=2", "workers=2"),
+    ("labels={team: quality}", "labels={team: quality}"),
+])  # fmt: skip
 def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path):
     from slicebeam.pipelines.config.search import search_config
 

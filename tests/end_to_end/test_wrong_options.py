@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.end_to_end import test_losses, test_silent_input, test_statistics_options
+from tests.end_to_end import test_losses, test_search_adult, test_silent_input
 from tests.end_to_end.test_wrong_input import examples
 from tests.pipelines.discovery.test_discover_wrong_input import LOSSES, TABLE
 from tests.running import refused
@@ -17,7 +17,7 @@ OLD = '{"old": "document"}'
 # What each part of the table is about: a command, its data, and the options that it has by default.
 SUBJECTS = {
     "search": ("search", examples, {"label": "label", "prediction": "pred"}),
-    "statistics": ("search", test_statistics_options.examples, {"label": "label", "prediction": "pred"}),
+    "statistics": ("search", test_search_adult.examples, {"label": "label", "prediction": "pred"}),
     "losses": ("search", test_losses.examples, {"features": "sex"}),
     "two models": ("search", test_silent_input.examples, {}),
     "check": ("check", examples, {"label": "label", "prediction": "pred"}),
@@ -32,7 +32,6 @@ FILES = {"s.yaml": "- age < 25\n", "empty.json": "{}", "like.json": '{"schema_ve
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A folder with the data of each part of the table."""
     found = {}
     for subject, (_, data, _) in SUBJECTS.items():
         found[subject] = tmp_path_factory.mktemp(subject.replace(" ", "-"))

@@ -19,11 +19,7 @@ START_SECONDS = 120.0
 
 
 class Cluster:
-    """A master, and nodes that can be replaced.
-
-    address : of its master, as ``--runner-option master=`` takes it
-    pages : host:port of its web pages
-    """
+    """A master, and nodes that can be replaced."""
 
     nodes = 2
 

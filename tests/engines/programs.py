@@ -18,7 +18,6 @@ from slicebeam.runner_configs.artifacts import cache_folder
 
 FLINK = "1.19.3"
 SPARK = "3.5.0"
-
 _PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 # Its scripts and configuration are the same in every wheel: one that is always there will do.
 _ANY_WHEEL = ("--only-binary=:all:", "--platform=manylinux2014_x86_64", "--python-version=3.11")

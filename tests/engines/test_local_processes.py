@@ -16,23 +16,24 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.object_stores import ROOT
 from tests.running import search
-from tests.waiting_jobs import command, search_at_work
 
 
 def children(*, recursive=False):
-    """The processes that this one has started."""
     return set(psutil.Process().children(recursive=recursive))
 
 
 @pytest.fixture
 def engine(tmp_path):
+    before = children(recursive=True)
     with Engine(runner_config("direct_multi", ())) as started:
         started.log_to(tmp_path / "log", note=(tmp_path / "notes").write_text)
         yield started
+        processes = children(recursive=True) - before
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive
 
 
 def numbers(*steps):
-    """The job of eight numbers and these steps."""
     return lambda pipeline: reduce(or_, steps, pipeline | beam.Create(range(8)))
 
 
@@ -68,8 +69,8 @@ def written(folder):
 
 
 def test_they_share_what_is_grouped_and_what_is_not(engine, tmp_path):
-    folders = [tmp_path / name for name in ("plain", "spread", "grouped", "sums")]
-    plain, spread, grouped, sums = folders
+    folders = [tmp_path / name for name in ("plain", "bundles", "spread", "grouped", "sums")]
+    plain, bundles, spread, grouped, sums = folders
     for folder in folders:
         folder.mkdir()
 
@@ -77,23 +78,18 @@ def test_they_share_what_is_grouped_and_what_is_not(engine, tmp_path):
         (sums / f"{element[0]}-{sum(element[1])}-{os.getpid()}").touch()
 
     cost = engine.run(numbers(beam.ParDo(Write(plain))), "a")
+    engine.run(numbers(beam.ParDo(WriteOfBundles(bundles))), "bundles")
     engine.run(numbers(beam.Reshuffle(), beam.ParDo(Write(spread))), "b")
     more = engine.run(numbers(beam.ParDo(Write(grouped)), beam.GroupByKey(), beam.Map(total)), "c")
     assert cost.shuffled_bytes == more.shuffled_bytes == 8000
     processes = written(plain) + written(spread) + written(grouped)
     assert len(processes) == 2
+    assert sorted(written(bundles).values()) == [4, 4]
+    assert written(bundles).keys() == processes.keys()
     assert os.getpid() not in processes
     assert {path.name.rpartition("-")[0] for path in sums.iterdir()} == {"0-12", "1-16"}
     assert 0 < engine._backend.cpu_seconds() < 60
     assert not (tmp_path / "notes").exists()
-
-
-def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
-    folder = tmp_path / "bundles"
-    folder.mkdir()
-    engine.run(numbers(beam.ParDo(WriteOfBundles(folder))), "a")
-    assert sorted(written(folder).values()) == [4, 4]
-    assert os.getpid() not in written(folder)
 
 
 def test_a_model_is_run_by_all_processes_and_gives_the_same_bytes(tmp_path, adult_path):
@@ -137,29 +133,17 @@ class RefuseOfBundles(Refuse):
         pass
 
 
-@pytest.mark.parametrize("function", [Refuse, RefuseOfBundles])
-def test_an_error_arrives_in_its_words_and_others_with_a_log(engine, tmp_path, function):
+def test_an_error_arrives_in_its_words_and_others_with_a_log(engine, tmp_path):
     def division(number):
         return number / (number - 4)
 
-    with pytest.raises(InputError, match=r"^the data has a 5$"):
-        engine.run(numbers(beam.ParDo(function())), "a")
-    # Processes are started again.
+    # Processes are started again each time.
+    for function in (Refuse, RefuseOfBundles):
+        with pytest.raises(InputError, match=r"^the data has a 5$"):
+            engine.run(numbers(beam.ParDo(function())), "a")
     with pytest.raises(EngineError, match="ZeroDivisionError: division by zero; more in"):
         engine.run(numbers(beam.Map(division)), "b")
     assert "in division" in (tmp_path / "log").read_text()
-
-
-def test_they_end_with_the_engine(tmp_path):
-    before = children(recursive=True)
-    with Engine(runner_config("direct_multi", ())) as engine:
-        engine.log_to(tmp_path / "log")
-        engine.run(numbers(beam.Map(str)), "a")
-        processes = children(recursive=True) - before
-        # Two workers, and the process that they are forked from.
-        assert len(processes) == 3
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert not alive
 
 
 def test_one_that_is_killed_is_an_error():
@@ -169,33 +153,6 @@ def test_one_that_is_killed_is_an_error():
         forking.kill()
         with pytest.raises(EngineError, match="a worker process ended"):
             engine.run(numbers(beam.Map(str)), "a")
-
-
-@pytest.mark.slow
-def test_a_killed_run_leaves_no_worker(tmp_path, adult_path):
-    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
-    assert len(workers) == 3
-    process.kill()
-    process.communicate(timeout=60)
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert not alive
-
-
-@pytest.mark.slow
-def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(tmp_path, adult_path):
-    output = tmp_path / "out"
-    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
-    workers[-1].kill()
-    _, message = process.communicate(timeout=60)
-    assert process.returncode == 3, message
-    first, second = message.strip().splitlines()
-    assert first.startswith("slicebeam: ")
-    assert "--resume" in second
-    assert not (output / "changelist.json").exists()
-    _, alive = psutil.wait_procs(workers, timeout=20)
-    assert not alive
-    subprocess.run([*command(output, adult_path, "direct_multi"), "--resume"], check=True)
-    assert (output / "changelist.json").exists()
 
 
 def test_nothing_heavy_is_loaded_before_they_start():

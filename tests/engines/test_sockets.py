@@ -34,7 +34,6 @@ is_private_possible = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path, monkeypatch):
-    """A temporary folder of a short path, in which nothing is left."""
     with tempfile.TemporaryDirectory(prefix="sb-") as name:
         # Other users can enter it, so that it is not what keeps them out.
         Path(name).chmod(0o755)
@@ -209,7 +208,6 @@ while True:
 
 @pytest.fixture
 def echo(tmp_path, temporary):
-    """A program in a private network, and the folder of its sockets."""
     sockets, folder = socket_folder(), temporary / "folder"
     folder.mkdir()
     command = [sys.executable, "-c", ECHO]
@@ -296,7 +294,6 @@ def test_a_system_without_them_says_why(tmp_path, monkeypatch):
 
 
 def _without_rights_over_the_system():
-    """Give up CAP_SYS_ADMIN for good."""
     drop_from_bounds, system = 24, 21
     if ctypes.CDLL(None).prctl(drop_from_bounds, system, 0, 0, 0) != 0:
         raise OSError("cannot give up a right")

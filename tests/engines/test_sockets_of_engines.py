@@ -16,7 +16,6 @@ from tests.engines.test_sockets import is_private_possible
 from tests.open_sockets import at_work, attacked, needs_root
 
 pytestmark = [pytest.mark.engine, is_private_possible]
-
 EMBEDDED = ["prism", "prism--process", "flink-embedded", "spark-embedded-process"]
 
 

@@ -31,7 +31,6 @@ ABORTED = "aborted"
 # A run takes about a second.
 _MOST_SECONDS = 90.0
 NOBODY = 65534
-
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 # Small chunks and blocks, so that there is much to be struck.
 COMMON = (
@@ -222,13 +221,7 @@ def bench(commands):
 
 
 def verdict(ended, output, undisturbed, *, codes=(2, 3)):
-    """Return what came of a run that was struck: `EQUAL`, `CLEAR`, or what is wrong with it.
-
-    ended : the command
-    output : where it was to publish
-    undisturbed : what it should have found
-    codes : exit codes that a clear error may have
-    """
+    """Return what came of a run that was struck: `EQUAL`, `CLEAR`, or what is wrong with it."""
     if ended.code == 0:
         return same(output, undisturbed)
     if ended.code is None:
@@ -258,10 +251,7 @@ def same(output, undisturbed):
 
 
 def whole(output, undisturbed):
-    """Return `EQUAL` where a killed run published all that its document names, or how that differs.
-
-    The well-known names may not be there yet, and what it was writing may be left.
-    """
+    """Return `EQUAL` where a killed run published all that its document names, or how that differs."""
     document = json.loads((output / "changelist.json").read_text("utf-8"))
     table = own_file(output, "slices.parquet")
     if not table.exists() or table.read_bytes() != undisturbed.slices_bytes:
@@ -285,10 +275,7 @@ def _told(found):
 
 
 def resumed(bench, command, output, undisturbed, **surroundings):
-    """Return what came of resuming a run, wherever it was ended.
-
-    Where it had not begun, and what stands there is of another run, the line says to begin anew.
-    """
+    """Return what came of resuming a run, wherever it was ended."""
     ended = bench.commands.run([*command, "--resume"], **surroundings)
     if ended.code == 2 and ended.said.endswith("; leave --resume out to replace it\n"):
         ended = bench.commands.run(command, **surroundings)

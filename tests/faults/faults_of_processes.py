@@ -31,10 +31,8 @@ MULTI = ("--runner-config=direct_multi",)
 
 def finished(work):
     """Return what a run has finished, and what changes when it is done again."""
-    paths = [path for path in work.glob("*.json") if path.name != "run.json"]
-    for folder in work.glob("iteration-*"):
-        if not folder.name.endswith("-parts"):
-            paths += [*folder.glob("[0-9]*.arrow"), *folder.glob("*.json")]
+    stages = work / "stages"
+    paths = [*stages.glob("*.json"), *stages.glob("iteration-*/[0-9]*.arrow")]
     found = {}
     for path in paths:
         stat = path.stat()

@@ -34,11 +34,7 @@ MULTI = ("--runner-config=direct_multi",)
 
 
 class Twice(beam.DoFn):
-    """Does what another DoFn does, as engines do it at times.
-
-    Every element is first given up half-way, then processed to no avail, and then once more; and an
-    element of before comes again, as from a worker that was taken for dead.
-    """
+    """Does what another DoFn does, as engines do it at times."""
 
     def __init__(self, inner):
         self.inner, self.seen = inner, []

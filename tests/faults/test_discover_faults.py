@@ -1,21 +1,21 @@
 """A discovery that was killed, resumed, repeated, or whose files were exchanged."""
 
-import os
-import shutil
+import json
 import signal
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.discovery.model import DiscoveryModel
 from tests.conftest import slow
 from tests.discover_runs import discover, examples, read_discovery, written
 from tests.faults.faults import half_published, published, whole
-from tests.running import names_of, own_file, refused
+from tests.running import names_of, own_file
+from tests.shift_runs import REPLAYED, made
 
 NAMES = {"changelist.json", "slices.parquet", "membership.parquet", "mixture.npz"}
 FLAGS = (
@@ -78,24 +78,6 @@ def killed_and_resumed(commands, data, output, wanted, strike):
     assert_same(output, wanted)
 
 
-@pytest.fixture(scope="module")
-def seconds(commands, data, tmp_path_factory):
-    """How long a run takes."""
-    commands.await_ready()
-    begun = time.monotonic()
-    ended = commands.run(arguments(data, tmp_path_factory.mktemp("timed") / "out"))
-    assert ended.code == 0, ended
-    return time.monotonic() - begun
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", range(10))
-def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed, tmp_path, moment):
-    wait = (moment + np.random.default_rng(moment).random()) / 10 * seconds
-    output = tmp_path / "out"
-    killed_and_resumed(commands, data, output, undisturbed, lambda _: time.sleep(wait))
-
-
 MARKS = """
     run.json stages/embeddings/000000-000004.arrow stages/embeddings.json
     stages/projected/000000-000004.arrow stages/mixtures/state.arrow stages/derived.json
@@ -144,42 +126,6 @@ def test_iterations_go_on_where_they_were_saved(data, undisturbed, tmp_path, mon
     assert_same(output, undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [({"components": (4, 8)}, "--components"), ({"discovery_share": 0.6}, "--discovery-share")],
-)
-def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatch, other, says):
-    output = tmp_path / "out"
-
-    def interrupted(_):
-        raise Interruption
-
-    monkeypatch.setattr(fitting, "updated", interrupted)
-    with pytest.raises(Interruption):
-        discover(output, data=(data,), **OPTIONS)
-    before = {path.name for path in output.rglob("*")}
-    (name, value), *_ = other.items()
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-    command = arguments(data, output, f"--{name.replace('_', '-')}={text}", "--resume")
-    said = refused(command, capsys, folder=tmp_path)
-    assert said.startswith(f"--resume: {says} is ")
-    assert "use the same options, or leave --resume out" in said
-    assert {path.name for path in output.rglob("*")} >= before
-
-
-@pytest.mark.slow
-def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
-    output = tmp_path / "out"
-    other = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1})
-    document = other.document
-    discover(output, data=(data,), **OPTIONS)
-    assert_same(output, undisturbed)
-    # Another seed, another result.
-    assert document["changelist_id"] != undisturbed.document["changelist_id"]
-    assert run(arguments(data, output, "--resume")) == 0
-    assert_same(output, undisturbed)
-
-
 @pytest.mark.slow
 def test_the_seed_decides_and_nothing_else(data, undisturbed, tmp_path):
     seeded = discover(tmp_path / "seeded", data=(data,), **OPTIONS, seed=1)
@@ -189,79 +135,6 @@ def test_the_seed_decides_and_nothing_else(data, undisturbed, tmp_path):
     assert seeded.document["provenance"]["seed"] == 1
     own = published(undisturbed.folder)["membership.parquet"]
     assert published(seeded.folder)["membership.parquet"] != own
-
-
-@pytest.mark.slow
-def test_other_data_between_kill_and_resume_is_told(
-    data, undisturbed, tmp_path, capsys, monkeypatch
-):
-    own = tmp_path / "own.parquet"
-    shutil.copy(data, own)
-    output = tmp_path / "out"
-
-    def interrupted(_):
-        raise Interruption
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "updated", interrupted)
-        with pytest.raises(Interruption):
-            discover(output, data=(str(own),), **OPTIONS)
-    os.utime(own, ns=(1, 1))
-    said = refused(arguments(str(own), output, "--resume"), capsys, folder=tmp_path)
-    assert "the data has changed since the run began" in said
-    discover(output, data=(str(own),), **OPTIONS)
-    assert_same(output, undisturbed)
-
-
-def checked(output, data, folder):
-    document = output / "changelist.json"
-    return ["check", f"--changelist={document}", f"--data={data}", f"--output={folder}", "--quiet"]
-
-
-def _damaged(path):
-    content = bytearray(path.read_bytes())
-    # Single bytes may be of a time, which nobody asks for.
-    for at in range(len(content) // 2, len(content) // 2 + 64):
-        content[at] ^= 0xFF
-    path.write_bytes(content)
-
-
-def _cut(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def _emptied(path):
-    path.write_bytes(b"")
-
-
-def _another_mixture(path):
-    with np.load(path) as loaded:
-        arrays = {name: loaded[name].copy() for name in loaded.files}
-    arrays["cluster@4/means"][0, 0] += 1e-9
-    np.savez_compressed(path, **arrays)
-
-
-def _not_a_mixture(path):
-    np.savez_compressed(path, numbers=np.arange(3))
-
-
-@pytest.mark.parametrize(("harm", "says"), [
-    (_damaged, "is damaged"),
-    (_cut, "is damaged"),
-    (_emptied, "is damaged"),
-    (_not_a_mixture, "is damaged"),
-    (_another_mixture, "belongs to another run"),
-    (lambda path: path.unlink(), "no such file"),
-], ids=["bytes", "cut", "empty", "no mixture", "another", "missing"])  # fmt: skip
-def test_a_wrong_mixture_is_told_by_check(data, undisturbed, tmp_path, capsys, harm, says):
-    output = tmp_path / "out"
-    shutil.copytree(undisturbed.folder, output)
-    (output / "mixture.npz").unlink()
-    harm(own_file(output, "mixture.npz"))
-    said = refused(checked(output, data, tmp_path / "checked"), capsys, folder=tmp_path)
-    assert said.startswith("DIR/out/mixture.")
-    assert says in said
-    assert not (tmp_path / "checked" / "changelist.json").exists()
 
 
 @pytest.mark.slow
@@ -282,3 +155,107 @@ def test_any_harm_to_a_mixture_is_found_or_harmless(undisturbed, tmp_path):
                 own, told = fingerprint, told + 1
             assert own == fingerprint
     assert told > 1.5 * len(whole)
+
+
+COMMANDS = ("search", "check", "discover", "shift")
+ENGINES = ("direct", "direct_multi")
+KILLS = 24
+# The first are in process, and the very first, a search and a check, in the default run.
+IN_PROCESS, QUICK = 8, 2
+# At which share of an undisturbed run's time each is killed; a little beyond it too.
+_SHARES = np.random.default_rng(20).uniform(0.0, 1.1, KILLS).tolist()
+
+
+def command_of(kill):
+    return COMMANDS[kill % len(COMMANDS)]
+
+
+def engine_of(kill):
+    return ENGINES[0 if kill < IN_PROCESS else kill // len(COMMANDS) % 2]
+
+
+class Place:
+    def __init__(self, commands, folder):
+        self.commands, self.folder = commands, folder
+        self._undisturbed = {}
+        random = np.random.default_rng(5)
+        label, of = random.integers(0, 2, 1500), random.integers(0, 6, 1500)
+        wrong = random.random(1500) < np.where(of == 2, 0.5, 0.1)
+        frame = pd.DataFrame({name: np.isin(of, (2, at)) for at, name in enumerate("abc")})
+        frame["of"], frame["label"] = of.astype(str), label
+        frame["new"] = np.where(wrong, 1 - label, label)
+        frame.to_csv(folder / "eval.csv", index=False)
+        (folder / "slices.yaml").write_text("- of = 2\n- a = true & b = true\n- c = true\n")
+        written(folder / "vectors.parquet", examples(3, n=300, apart=1.2))
+        made(400).to_csv(folder / "pool.csv", index=False)
+
+    def arguments(self, command, engine):
+        data = {"discover": "vectors.parquet", "shift": "pool.csv"}.get(command, "eval.csv")
+        outcome = ["--label=label", "--prediction=new"]
+        of_vectors = ["--baseline-prediction=old", "--embedding=z", "--components=4"]
+        more = {
+            "search": [*outcome, "--chunk-rows=700", "--memory-budget=16MB", "--max-cross-size=2"],
+            "check": [*outcome, f"--slices={self.folder / 'slices.yaml'}"],
+            "discover": [*outcome, *of_vectors, "--dimensions=4", "--chunk-rows=100"],
+            "shift": [*REPLAYED, "--budget=150", "--chunk-rows=100"],
+        }
+        given = [command, f"--data={self.folder / data}", "--output=out", *more[command]]
+        return [*given, "--fail-on=worse", f"--runner-config={engine}", "--quiet"]
+
+    def undisturbed(self, command, engine):
+        key = (command, engine)
+        if key not in self._undisturbed:
+            self.commands.await_ready()
+            begun = time.monotonic()
+            folder, ended = self.run("undisturbed", command, engine)
+            assert ended.code in (0, 1), ended
+            found = published_by(folder / "out")
+            self._undisturbed[key] = ended.code, found, time.monotonic() - begun
+        return self._undisturbed[key]
+
+    def run(self, name, command, engine, *more):
+        folder = self.folder / f"{name} {command} {engine}"
+        folder.mkdir(exist_ok=True)
+        given = [*self.arguments(command, engine), *more]
+        return folder, self.commands.run(given, folder=folder)
+
+
+def published_by(output):
+    """All that is in an output, of which the document is without its times."""
+    found = {path.name: None for path in output.iterdir()}
+    found |= {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    document = json.loads(found["changelist.json"])
+    # A hash of the document covers its times.
+    del document["created_at"], document["provenance"]["run"]["content"]
+    for record in document.get("search", {}).get("iterations", ()):
+        for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
+            del record[name]
+    return {**found, "changelist.json": document}
+
+
+@pytest.fixture(scope="module")
+def place(commands, tmp_path_factory):
+    return Place(commands, tmp_path_factory.mktemp("kills"))
+
+
+@pytest.mark.parametrize("kill", [
+    pytest.param(
+        kill,
+        marks=[] if kill < QUICK else pytest.mark.slow,
+        id=f"{kill} {command_of(kill)} {engine_of(kill)} at {_SHARES[kill]:.2f}",
+    )
+    for kill in range(KILLS)
+])  # fmt: skip
+def test_killed_and_resumed(place, kill):
+    command, engine = command_of(kill), engine_of(kill)
+    code, wanted, seconds = place.undisturbed(command, engine)
+    folder = place.folder / f"{kill} {command} {engine}"
+    folder.mkdir()
+    running = place.commands.start(place.arguments(command, engine), folder=folder)
+    time.sleep(_SHARES[kill] * seconds)
+    if running.runs():
+        running.send(signal.SIGKILL)
+    assert running.ended().code in (code, -signal.SIGKILL)
+    _, ended = place.run(str(kill), command, engine, "--resume")
+    assert ended.code == code, ended
+    assert published_by(folder / "out") == wanted

@@ -18,12 +18,7 @@ class UnjudgedError(Exception):
 
 @dataclass
 class Reading:
-    """What an independent reader says that a file holds.
-
-    frame : the examples
-    types : Arrow type text that each column must have been given, where that is known
-    unreadable : columns that are damaged, which a run may leave alone but not use
-    """
+    """What an independent reader says that a file holds."""
 
     frame: Any
     types: dict[str, str] = field(default_factory=dict)
@@ -32,15 +27,7 @@ class Reading:
 
 @dataclass
 class Case:
-    """An input, and what it may lead to.
-
-    arguments : of the command; ``{folder}`` stands for the folder with the files
-    files : what is in the folder
-    reading : returns the examples; raises `UnreadableError` where nobody should read them
-    direct : reads the file with the reading layer alone and asserts that it is what the file holds
-    check : asserts what holds of the published document and table beyond the examples
-    storage_may_fail : whether the options name a place that cannot be written
-    """
+    """An input, and what it may lead to."""
 
     arguments: list[str]
     files: dict[str, bytes]

@@ -168,11 +168,7 @@ def right(frame, label, prediction):
 
 
 def misread(document, table, reading):
-    """Assert that a run says what the reading of its input does.
-
-    Every column must be accounted for with the type that it has, the predicates of a feature must
-    divide the examples, and size and accuracy of each slice must be those of the reading.
-    """
+    """Assert that a run says what the reading of its input does."""
     frame = reading.frame
     n = document["dataset"]["n"]
     assert n == len(frame), f"{n} examples, but {len(frame)} in the file"

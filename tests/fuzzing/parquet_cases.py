@@ -26,7 +26,6 @@ ENCODINGS = {
 }
 _DAY = dt.date(2024, 1, 1)
 _NANOSECONDS = pa.timestamp("ns", "Asia/Tokyo")
-
 # An item of a column of a seldom type, of a small number or None, and the type where pyarrow needs it.
 ODD_TYPES = {
     "struct": (lambda n: {"a": n, "b": [n]}, None),
@@ -113,10 +112,7 @@ def written(draw, data, checksums=False):
 
 
 def read(path):
-    """Return the examples of a Parquet file as pyarrow reads it, checksums verified.
-
-    Columns are stored apart: damage to one leaves the others whole, and is told.
-    """
+    """Return the examples of a Parquet file as pyarrow reads it, checksums verified."""
     content = path.read_bytes()
     columns = {}
     unreadable = set()

@@ -19,13 +19,7 @@ _SYNONYMS = {
 
 
 def failed(test, model, classifier=None):
-    """Return whether a model fails a test; None where that can't be said.
-
-    Parameters
-    ----------
-    test : columns of a tree
-    model : returns the output for an input: a class or a text, a number, probabilities by class
-    """
+    """Return whether a model, a function of an input, fails a test; None where that can't be said."""
     if test["label"] in ("off_topic", "topic_marker") or "/__suggestions__" in test["topic"]:
         return None
     phrase, value = test["expectation"], test["value"]
@@ -123,17 +117,7 @@ def _inputs(value):
 
 
 def topics_of(tests):
-    """Return what became of each topic with those below it.
-
-    Parameters
-    ----------
-    tests : ``topic``, ``new`` and, of two models, ``old``: whether each fails; all known
-
-    Returns
-    -------
-    By topic: ``tests``, ``failures``, ``rule``; of two models also ``failures_before``,
-    ``newly_failing``, ``newly_passing``, ``p``, ``q`` and ``significant`` at 0.05, "" for not.
-    """
+    """Return what became of each topic with those below it, by whether ``new`` and ``old`` fail each test."""
     two = "old" in tests
     rows = {}
     for topic in sorted({one for full in tests.topic for one in _above(full)}):

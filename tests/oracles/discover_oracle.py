@@ -77,11 +77,7 @@ def m_step(r, z, losses, *, zero_one):
 
 
 def started(z, losses, K, seed, *, zero_one):
-    """Return what EM starts from: an M-step from clusters of k-means that Ward's method merged.
-
-    k-means has 2K centres; Ward's method is that of scipy for points, all at the mean of their
-    cluster. Components are numbered by the first of k-means' clusters in them.
-    """
+    """Return what EM starts from: an M-step from clusters of k-means that Ward's method merged."""
     x = z.astype(np.float32)
     clusters = KMeans(min(2 * K, len(z)), n_init=1, random_state=seed).fit(x).labels_
     means = np.stack([z[clusters == one].mean(axis=0) for one in clusters])

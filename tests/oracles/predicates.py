@@ -35,12 +35,10 @@ def _condition(frame, condition):
         raise ValueError(f"unknown field {field!r}; columns: {list(frame.columns)}")
     column = frame[field]
     elements = column.tolist()
-
     if op == "is_null":
         if value not in (None, True):
             raise ValueError(f"is_null takes no value, not {value!r}")
         return _each(elements, is_missing)
-
     holds = _holds(op, value, _float_type(column.dtype))
     return _each(elements, lambda element: not is_missing(element) and holds(element))
 
@@ -76,13 +74,11 @@ def _holds(op, value, float_type):
         if op == "in":
             return lambda element: any(element == choice.like(element) for choice in choices)
         return lambda element: all(element != choice.like(element) for choice in choices)
-
     if op == "between":
         if not isinstance(value, list) or len(value) != 2:
             raise ValueError(f"between takes [low, high], not {value!r}")
         low, high = (Constant(edge, float_type) for edge in value)
         return lambda element: low.like(element) <= element < high.like(element)
-
     constant = Constant(value, float_type)
     if op == "contains":
         return lambda element: _contains(element, constant)
@@ -102,10 +98,7 @@ def _contains(elements, constant):
 
 
 def plain(element):
-    """Turn a value of any dtype into a Python value; timestamps become `pandas.Timestamp`.
-
-    numpy floats stay as they are, because their width decides how a constant is rounded.
-    """
+    """Turn a value of any dtype into a Python value; timestamps become `pandas.Timestamp`."""
     if isinstance(element, (list, tuple, set, frozenset, np.ndarray)):
         return [plain(part) for part in element]
     if isinstance(element, (np.datetime64, dt.datetime)):

@@ -92,11 +92,7 @@ def q_values(p, m, correction, levels):
 
 
 def _step_up(p, m, factor=1):
-    """Return min over ranks j >= i of p_(j) * m * factor / j, at most 1, for the i-th smallest p.
-
-    The m - len(p) slices without a p-value come last with p = 1 and add only the cap at 1, since
-    `factor` is at least 1.
-    """
+    """Return min over ranks j >= i of p_(j) * m * factor / j, at most 1, for the i-th smallest p."""
     ascending = sorted(p.items(), key=lambda item: item[1])
     q = {}
     lowest = 1.0

@@ -30,7 +30,6 @@ COUNT = lattice.counter(MASKS)
 
 
 def cut(text):
-    """Return the slice that is written ``a0b1``."""
     return frozenset((text[i], int(text[i + 1])) for i in range(0, len(text), 2))
 
 
@@ -39,7 +38,6 @@ def cuts(text):
 
 
 def by_name(conjunction):
-    """Order the shorter predicates first."""
     return len(conjunction), sorted(conjunction)
 
 
@@ -148,7 +146,6 @@ def test_strategies_agree_with_enumeration(table, min_size, L):
     count = lattice.counter(masks)
     truth = lattice.all_slices(masks, L, min_size)
     assert truth == {one: n for one, n in lattice.all_slices(masks, L, 0).items() if n >= min_size}
-
     exhaustive = lattice.algorithm_1(list(masks), count, lambda _: set(), L, min_size)
     assert {one: n for one, n in exhaustive.visited.items() if n >= min_size} == truth
 
@@ -163,7 +160,6 @@ def test_strategies_agree_with_enumeration(table, min_size, L):
     assert unlimited.significant == pruned.significant
     # Under these rules the top-most significant slices are those of the whole lattice.
     assert lattice.topmost(pruned.significant) == lattice.topmost(chosen & set(truth))
-
     sizes = {name: count(frozenset([name])) for name in masks}
     for level in range(1, L + 1):
         large = sum(len(one) == level for one in truth)

@@ -36,7 +36,6 @@ SHIFT = {"label": "label", "old_prediction": "old", "replay_prediction": "new"}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Where temporary files go, of which none may stay."""
     place = tmp_path / "temporary"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -44,7 +43,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def told(report):
-    """The document without what tells runs apart."""
     return timeless(json.loads(report.changelist.to_json()))
 
 
@@ -213,17 +211,14 @@ def test_in_a_notebook(adult, monkeypatch):
     assert beam.pipeline.alter_label_if_ipython is before
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lable": "x"}, "unknown option 'lable'; did you mean 'label'"),
-        ({"label": 3}, "label: 3 is not text"),
-        ({"label": "incom"}, "'incom'"),
-        ({"data": "x"}, "the data is the first argument"),
-        ({"max_cross_size": "two"}, "max-cross-size"),
-        ({"resume": True}, "give it as output="),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"lable": "x"}, "unknown option 'lable'; did you mean 'label'"),
+    ({"label": 3}, "label: 3 is not text"),
+    ({"label": "incom"}, "'incom'"),
+    ({"data": "x"}, "the data is the first argument"),
+    ({"max_cross_size": "two"}, "max-cross-size"),
+    ({"resume": True}, "give it as output="),
+])  # fmt: skip
 def test_wrong_options(adult, options, message):
     with pytest.raises(InputError, match=re.escape(message)):
         search(adult, **{**OPTIONS, **options})

@@ -25,7 +25,6 @@ PAGE = (ROOT / "docs" / "develop.md").read_text("utf-8")
 
 
 def block(word, language="python"):
-    """The example that has a word in it."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     (found,) = [one for one in blocks if word in one]
     return str(found)
@@ -33,8 +32,6 @@ def block(word, language="python"):
 
 @pytest.fixture
 def module(monkeypatch):
-    """Makes a module of the source that stands on the page."""
-
     def made(name, source):
         new = ModuleType(name)
         monkeypatch.setitem(sys.modules, name, new)

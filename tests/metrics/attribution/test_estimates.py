@@ -27,6 +27,7 @@ from slicebeam.metrics.attribution.estimates import (
 from slicebeam.metrics.attribution.proposal import Proposal, proposal, simple_random_sample
 from slicebeam.metrics.errors import InputError
 from tests.attribution_populations import PROPOSALS, population, simulate
+from tests.conftest import slow
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -143,20 +144,17 @@ def test_every_sample_of_the_slice_is_as_likely():
     assert stats.chisquare(counts[~np.eye(5, dtype=bool)]).pvalue > 0.001
 
 
-@pytest.mark.parametrize(
-    ("similarity", "options", "message"),
-    [
-        ([[0.1, np.nan, 0.2]], {}, "example 1 to query 0 is nan"),
-        ([[0.1, 0.2], [0.3, -np.inf]], {}, "example 1 to query 1 is -inf"),
-        (np.zeros((1, 0)), {}, "its recall is 1"),
-        (np.zeros((0, 4)), {}, "at least one"),
-        (np.zeros((1, 2, 3)), {}, r"\(1, 2, 3\)"),
-        ([[0.1, 0.2]], {"exponent": -1.0}, "exponent = -1.0"),
-        ([[0.1, 0.2]], {"exponent": math.inf}, "exponent = inf"),
-        ([[0.1, 0.2]], {"uniform_share": 0.0}, "uniform share = 0.0"),
-        ([[0.1, 0.2]], {"uniform_share": 1.5}, "uniform share = 1.5"),
-    ],
-)
+@pytest.mark.parametrize(("similarity", "options", "message"), [
+    ([[0.1, np.nan, 0.2]], {}, "example 1 to query 0 is nan"),
+    ([[0.1, 0.2], [0.3, -np.inf]], {}, "example 1 to query 1 is -inf"),
+    (np.zeros((1, 0)), {}, "its recall is 1"),
+    (np.zeros((0, 4)), {}, "at least one"),
+    (np.zeros((1, 2, 3)), {}, r"\(1, 2, 3\)"),
+    ([[0.1, 0.2]], {"exponent": -1.0}, "exponent = -1.0"),
+    ([[0.1, 0.2]], {"exponent": math.inf}, "exponent = inf"),
+    ([[0.1, 0.2]], {"uniform_share": 0.0}, "uniform share = 0.0"),
+    ([[0.1, 0.2]], {"uniform_share": 1.5}, "uniform share = 1.5"),
+])  # fmt: skip
 def test_a_wrong_proposal_is_an_error_that_says_where(similarity, options, message):
     with pytest.raises(InputError, match=message):
         proposal(similarity, **{"exponent": 2.0, **options})
@@ -307,17 +305,14 @@ def enumerated_coverage(size, n):
     return (stats.hypergeom.pmf(x, size, marked, n) * holds).sum(axis=1)
 
 
-@pytest.mark.parametrize(
-    ("size", "n"),
-    [
-        *[(60, 50), (120, 50), (120, 100), (400, 50), (400, 100), (400, 300)],
-        *[
-            pytest.param(size, n, marks=pytest.mark.slow)
-            for size in (2000, 5000)
-            for n in (50, 59, 100, 150, 300)
-        ],
+@pytest.mark.parametrize(("size", "n"), [
+    *[(60, 50), (120, 50), (120, 100), (400, 50), (400, 100), (400, 300)],
+    *[
+        slow(size, n)
+        for size in (2000, 5000)
+        for n in (50, 59, 100, 150, 300)
     ],
-)
+])  # fmt: skip
 def test_jeffreys_covers_every_share_of_a_finite_population(size, n):
     coverage = enumerated_coverage(size, n)
     assert coverage.min() >= 0.915
@@ -501,27 +496,24 @@ def test_the_decision_is_that_of_the_bounds():
         decision(of((0, 1), (0, 1)), precision=0.7, recall=70)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: precision(labels("yn"), 1), "2 labels of a slice of 1"),
-        (lambda: precision(np.array([1, 0, 2], np.int8), 9), "label 2 is 2"),
-        (lambda: missed_share(draws("yn", 1.0, [0, 7]), 7), "example 7, but 0..6"),
-        (lambda: missed_share(draws("yn", 1.0, [0, -1]), 7), "example -1"),
-        (lambda: missed_share(draws("yn", 1.0), 0), "example 0, but"),
-        (lambda: draws("yny", 1.0, [3, 3, 4]), "example 3 outside the slice is labelled both 0"),
-        (lambda: draws("yn", [1.0, 0.1], least=0.2), "draw 1 has the weight 0.1"),
-        (lambda: draws("yn", [1.0, np.nan], least=0.2), "draw 1 has the weight nan"),
-        (lambda: draws("yn", 1.0, least=0.0), "least weight 0.0"),
-        (lambda: Draws.merged([draws("y", 1.0, [3]), draws("n", 1.0, [3])]), "example 3 outside"),
-        (lambda: Draws.merged([]), "no round"),
-        (lambda: jeffreys(1, 2, 3, 95), "confidence = 95"),
-        (lambda: fay_feuer(1, 2, 3, 1.0), "confidence = 1.0"),
-        (lambda: missed_share(NOTHING, 5, 0.0), "confidence = 0.0"),
-        (lambda: alignment(labels("y"), 4, NOTHING, 5, looks=0), "looks = 0"),
-        (lambda: alignment(labels("y"), 4, NOTHING, 5, confidence=2.0), "confidence = 2.0"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: precision(labels("yn"), 1), "2 labels of a slice of 1"),
+    (lambda: precision(np.array([1, 0, 2], np.int8), 9), "label 2 is 2"),
+    (lambda: missed_share(draws("yn", 1.0, [0, 7]), 7), "example 7, but 0..6"),
+    (lambda: missed_share(draws("yn", 1.0, [0, -1]), 7), "example -1"),
+    (lambda: missed_share(draws("yn", 1.0), 0), "example 0, but"),
+    (lambda: draws("yny", 1.0, [3, 3, 4]), "example 3 outside the slice is labelled both 0"),
+    (lambda: draws("yn", [1.0, 0.1], least=0.2), "draw 1 has the weight 0.1"),
+    (lambda: draws("yn", [1.0, np.nan], least=0.2), "draw 1 has the weight nan"),
+    (lambda: draws("yn", 1.0, least=0.0), "least weight 0.0"),
+    (lambda: Draws.merged([draws("y", 1.0, [3]), draws("n", 1.0, [3])]), "example 3 outside"),
+    (lambda: Draws.merged([]), "no round"),
+    (lambda: jeffreys(1, 2, 3, 95), "confidence = 95"),
+    (lambda: fay_feuer(1, 2, 3, 1.0), "confidence = 1.0"),
+    (lambda: missed_share(NOTHING, 5, 0.0), "confidence = 0.0"),
+    (lambda: alignment(labels("y"), 4, NOTHING, 5, looks=0), "looks = 0"),
+    (lambda: alignment(labels("y"), 4, NOTHING, 5, confidence=2.0), "confidence = 2.0"),
+])  # fmt: skip
 def test_wrong_input_is_an_error_with_its_value(call, message):
     with pytest.raises(InputError, match=message):
         call()
@@ -554,9 +546,7 @@ def check_coverage(size, share, missed, kind, count, runs, seed):
 
 
 @pytest.mark.parametrize("kind", PROPOSALS)
-@pytest.mark.parametrize(
-    ("missed", "count"), [(0.002, 100), pytest.param(0.05, 50, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("missed", "count"), [(0.002, 100), slow(0.05, 50)])
 def test_intervals_cover(kind, missed, count):
     found = check_coverage(400, 0.9, missed, kind, count, 250, 13)
     if missed == 0.002 and kind not in {"half hidden", "two queries"}:

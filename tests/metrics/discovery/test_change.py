@@ -20,7 +20,6 @@ from slicebeam.metrics.discovery.change import (
 from slicebeam.metrics.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
 KINDS = ("zero-one", "real", "offset", "constant")
 CONSTANT_SHARE = 0.1
 

@@ -27,7 +27,6 @@ from slicebeam.metrics.errors import InputError
 from tests.oracles import mixture_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
 HEADS = {"none": (), "zero-one": (2,), "three classes, real": (3, None), "real, real": (None, None)}
 
 
@@ -474,7 +473,6 @@ def test_components_for_which_no_point_is_left_die_soundly():
     assert (found.weights > 0).all()
     all_sound(found, z)
     all_sound(fit(z, [], found).mixture, z)
-
     far = Mixture(np.full(2, 0.5), np.array([[0.0] * 5, [1e4] * 5]), np.ones((2, 5)))
     z, losses = points(15, n=60)
     found = sums(far, z)

@@ -27,7 +27,6 @@ from slicebeam.metrics.discovery.phrases import (
 from slicebeam.metrics.discovery.typical import ROLES, TypicalExamples
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
 WORDS = ["the", "of", "movie", "film", "player", "battery", "good", "bad", "not", "plot"]
 
 
@@ -114,19 +113,16 @@ def test_the_best_phrases_have_the_highest_correlation_above_zero_and_do_not_rep
     assert [len(each) for each in first] == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("ranked", "kept"),
-    [
-        (["movie", "the movie", "movies", "bad movie", "plot"], ["movie", "plot"]),
-        (["bad movie", "movie", "funny movie", "bad"], ["bad movie", "funny movie"]),
-        (["story", "stories", "actresses", "actress"], ["story", "actresses"]),
-        (["car", "care", "class", "glass"], ["car", "care", "class", "glass"]),
-        (["Film's plot", "film", "films", "plot twist"], ["Film's plot", "plot twist"]),
-        (["the", "of the", "plot"], ["the", "plot"]),
-        (["star wars", "wars of the star", "!", "?"], ["star wars", "!", "?"]),
-        ([], []),
-    ],
-)
+@pytest.mark.parametrize(("ranked", "kept"), [
+    (["movie", "the movie", "movies", "bad movie", "plot"], ["movie", "plot"]),
+    (["bad movie", "movie", "funny movie", "bad"], ["bad movie", "funny movie"]),
+    (["story", "stories", "actresses", "actress"], ["story", "actresses"]),
+    (["car", "care", "class", "glass"], ["car", "care", "class", "glass"]),
+    (["Film's plot", "film", "films", "plot twist"], ["Film's plot", "plot twist"]),
+    (["the", "of the", "plot"], ["the", "plot"]),
+    (["star wars", "wars of the star", "!", "?"], ["star wars", "!", "?"]),
+    ([], []),
+])  # fmt: skip
 def test_a_phrase_whose_words_are_among_those_of_a_better_one_is_left_out(ranked, kept):
     assert [ranked[place] for place in distinct_best(ranked, 9)] == kept
     assert [ranked[place] for place in distinct_best(ranked, 1)] == kept[:1]

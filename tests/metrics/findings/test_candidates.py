@@ -6,6 +6,7 @@ from scipy.special import expit
 
 from slicebeam.metrics.findings.candidates import Changes
 from slicebeam.metrics.intervals.intervals import wilson
+from tests.conftest import slow
 from tests.encoded_table import EncodedTable
 
 Z = 1.959963984540054
@@ -88,17 +89,14 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize(
-    "design",
-    [
-        "always wrong",
-        *(
-            pytest.param(one, marks=pytest.mark.slow)
-            for one in list(RATES)
-            if one != "always wrong"
-        ),
-    ],
-)
+@pytest.mark.parametrize("design", [
+    "always wrong",
+    *(
+        slow(one)
+        for one in list(RATES)
+        if one != "always wrong"
+    ),
+])  # fmt: skip
 def test_intervals_of_rates_cover(design):
     share, inside, outside = RATES[design]
     rng, rows, runs, covered, width, differences = np.random.default_rng(5), 1000, 300, 0, [], []
@@ -154,7 +152,7 @@ def test_intervals_of_a_second_finding_cover():
     assert 0.92 <= covered / seconds <= 0.985
 
 
-@pytest.mark.parametrize("counts", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("counts", [True, slow(False)])
 def test_a_slice_that_did_not_change_is_no_finding_however_much_others_did(counts):
     rng, runs, of_planted, of_others = np.random.default_rng(8), 60, 0, 0
     cluster = np.repeat(np.arange(50), 100)

@@ -8,6 +8,7 @@ import pytest
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.intervals.intervals import wilson
 from slicebeam.metrics.significance import delta_method
+from tests.conftest import slow
 
 CASES = list(itertools.product((0.1, 0.3, 0.5), (0.05, 0.2), (0.05, 0.2)))
 
@@ -36,9 +37,7 @@ def coverage(ends, truth, counted):
     return float(inside[counted].mean()) if counted.mean() > 0.5 else 0.95
 
 
-@pytest.mark.parametrize(
-    "n", [20, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 50, 200, 2000))]
-)
+@pytest.mark.parametrize("n", [20, *(slow(n) for n in (30, 50, 200, 2000))])
 def test_coverage(n):
     rng = np.random.default_rng(n)
     for case in CASES:

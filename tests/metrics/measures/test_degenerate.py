@@ -141,15 +141,12 @@ def check_p(test, sums, totals):
     assert (reasons[np.isnan(delta)] != 0).all()
 
 
-@pytest.mark.parametrize(
-    ("test", "name", "comparison", "weighted"),
-    [
-        # What weights change is known of the metric's own test; the others take longer.
-        pytest.param(test, *one, marks=pytest.mark.slow if one[-1] and test != TESTS[0] else ())
-        for test in TESTS
-        for one in EVERY
-    ],
-)
+@pytest.mark.parametrize(("test", "name", "comparison", "weighted"), [
+    # What weights change is known of the metric's own test; the others take longer.
+    pytest.param(test, *one, marks=pytest.mark.slow if one[-1] and test != TESTS[0] else ())
+    for test in TESTS
+    for one in EVERY
+])  # fmt: skip
 @pytest.mark.slow
 def test_p_is_one_for_a_reason_or_proper(name, comparison, test, *, weighted):
     for kind, alternative in itertools.product(WORLDS, ALTERNATIVES):

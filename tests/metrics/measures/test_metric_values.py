@@ -172,10 +172,7 @@ class Examples:
         return np.concatenate([*parts, *terms[len(space.terms) :]], axis=1)
 
     def sums(self, space, members, times=None):
-        """Sums of slices (members [slices, rows]) and of all, [.., layers, columns].
-
-        ``times`` [replicates, rows] says how often a replicate draws each example.
-        """
+        """Sums of slices (members [slices, rows]) and of all, [.., layers, columns]."""
         matrix = self.matrix(space)
         drawn = np.ones((1, self.rows), np.int64)
         if times is not None:

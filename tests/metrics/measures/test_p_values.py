@@ -10,7 +10,7 @@ from scipy import stats
 
 from slicebeam.metrics.kinds import ALTERNATIVES
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance import outcome_codes, refinement
 from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.testing.slice_test import SliceTest
 from tests.metrics.measures.test_metric_values import CASES, Examples, by_sklearn, random_members
@@ -189,6 +189,75 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted):
     for worse, expected in ((True, [one, 1]), (False, [1, one])):
         p = own.p_refine(sums[:2], parents, totals, space, worse=worse)
         np.testing.assert_allclose(p, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted):
+    """The gradient by each example's weight is taken numerically."""
+    examples, parent = Examples.random(5, 300, weighted=weighted), np.arange(300) < 200
+    child = np.arange(300) < 60
+    weight = examples.weight if weighted else np.ones(300)
+
+    def gap(weights):
+        """F1 of the new model less that of the old."""
+        found = []
+        for old in (False, True):
+            marked, within = marks("f1", examples, old=old)
+            # 2·TP / (2·TP + FP + FN)
+            found.append(2 * weights @ marked / (weights @ marked + weights @ within))
+        return found[0] - found[1]
+
+    def slopes(held):
+        step = np.eye(300) * 1e-5
+        return (gap(weight * held + step) - gap(weight * held - step)) / 2e-5
+
+    own, above = slopes(child), slopes(parent)
+    terms = child * (own - above) ** 2 + (parent & ~child) * above**2
+    t = (gap(weight * child) - gap(weight * parent)) / (terms @ weight**2) ** 0.5
+    space, f1 = examples.space(["f1"], "baseline"), metric("f1")
+    sums, totals = examples.reduced(space, np.stack([child, parent]))
+    freedom = f1.effective_n(sums[:1], space)[0] - 1
+    for worse, expected in ((True, stats.t.cdf(t, freedom)), (False, stats.t.sf(t, freedom))):
+        p = f1.p_refine(sums[:1], sums[1:], totals, space, worse=worse)
+        assert p == pytest.approx(expected, rel=1e-3)
+
+
+def test_shares_against_the_parent_are_random_subsets_of_it():
+    examples, parent = Examples.random(5, 300), np.arange(300) < 200
+    child = np.arange(300) < 60
+    counts = []
+    (new, _), (old, _) = (marks("accuracy", examples, old=side) for side in (False, True))
+    for held in (child, parent):
+        counts += [held.sum(), (held & old & ~new).sum(), (held & new & ~old).sum()]
+    marked, within = marks("precision", examples)
+    N, K, n, x = (
+        int(some.sum())
+        for some in (parent & within, parent & marked, child & within, child & marked)
+    )
+    for name, comparison, expected in (
+        ("accuracy", "baseline", refinement.p_refine_paired(*counts)[0]),
+        ("precision", "overall", mid_p(stats.hypergeom(N, K, n), x, "precision", "worse")),
+    ):
+        space, own = examples.space([name], comparison), metric(name)
+        sums, totals = examples.reduced(space, np.stack([child, parent]))
+        p = own.p_refine(sums[:1], sums[1:], totals, space, worse=True)
+        assert p == pytest.approx(expected, rel=1e-9)
+    space = examples.space(["accuracy"], "baseline")
+    sums, _ = examples.reduced(space, np.stack([child, parent]))
+    change = new.astype(float) - old
+    varied = [change[child].var(), change[parent].var()]
+    np.testing.assert_allclose(metric("accuracy").change_variance(sums, space), varied)
+
+
+def test_only_means_that_change_by_a_constant_are_flipped():
+    """F1 moves from 0 to 1 and has no variance there; it is no mean whose signs could be flipped."""
+    examples, inside = Examples.random(3, 60, weighted=True), np.arange(60) < 20
+    label = np.where(inside, 1, examples.label)
+    examples = replace(examples, label=label, predicted=(label, np.where(inside, 0, label)))
+    for name, reason in (("f1", outcome_codes.UNVARYING), ("accuracy", 0)):
+        space = examples.space([name], "baseline")
+        sums, totals = examples.reduced(space, inside[None])
+        assert metric(name).test(sums, totals, space, "both").reasons.tolist() == [reason]
 
 
 def changed(change, weight=None):

@@ -10,7 +10,6 @@ from slicebeam.metrics.shift.strata import Sample, Strata
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
 FIELDS = (
     *("matrix", "variance", "unseen", "accuracy", "accuracy_variance"),
     *("loss", "loss_error", "loss_unseen"),

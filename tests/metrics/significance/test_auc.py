@@ -9,7 +9,6 @@ from slicebeam.metrics.intervals import auc_intervals
 from slicebeam.metrics.significance import auc
 
 pytestmark = pytest.mark.filterwarnings("error")
-
 BUCKETS = 256
 
 
@@ -191,17 +190,14 @@ def test_p_is_uniform_for_random_parts_of_a_parent():
     np.testing.assert_allclose(sides[0] + sides[1], 1.0)
 
 
-@pytest.mark.parametrize(
-    ("true_auc", "prevalence", "n", "ratio"),
-    [
-        (0.55, 0.4, 20, 1.0),
-        (0.75, 0.7, 20, 1.0),
-        (0.9, 0.1, 100, 1.0),
-        (0.98, 0.4, 50, 1.0),
-        (0.75, 0.1, 200, 1.5),
-        (0.9, 0.4, 1000, 0.6),
-    ],
-)
+@pytest.mark.parametrize(("true_auc", "prevalence", "n", "ratio"), [
+    (0.55, 0.4, 20, 1.0),
+    (0.75, 0.7, 20, 1.0),
+    (0.9, 0.1, 100, 1.0),
+    (0.98, 0.4, 50, 1.0),
+    (0.75, 0.1, 200, 1.5),
+    (0.9, 0.4, 1000, 0.6),
+])  # fmt: skip
 def test_coverage_of_the_value(true_auc, prevalence, n, ratio):
     rng = np.random.default_rng(10)
     p0, p1, truth = joint_cells(true_auc, ratio)

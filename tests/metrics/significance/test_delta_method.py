@@ -6,13 +6,12 @@ from scipy import optimize, stats
 
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance import count_tests, delta_method
+from tests.conftest import slow
 
 # Joint cells of (label, new prediction, old prediction): label is the highest bit.
 LABEL = np.arange(8) >> 2
 NEW = (np.arange(8) >> 1) & 1
 OLD = np.arange(8) & 1
-
-
 SPACE = statistic_space(["mcc"], "baseline")
 PLACE = (
     LABEL * SPACE.stride("positive")
@@ -32,10 +31,7 @@ def metric_of(name, cells, prediction):
 
 
 def equal_models(name, prevalence, recall, fall_out, flips):
-    """Return cell probabilities of two models with equal metric and unlike positive rates.
-
-    None where no share of found positives makes up for the other changes.
-    """
+    """Return cell probabilities of two models with equal metric and unlike positive rates."""
     lost, removed, added = flips
 
     def cells(won):
@@ -152,9 +148,7 @@ def test_equal_models_and_undefined_metrics_have_p_1(tail):
 
 
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize(
-    "n", [50, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 500)), 5000]
-)
+@pytest.mark.parametrize("n", [50, *(slow(n) for n in (100, 500)), 5000])
 def test_paired_false_positive_rate(name, n):
     possible = [law for law in LAWS if equal_models(name, *law) is not None]
     assert len(possible) >= 2

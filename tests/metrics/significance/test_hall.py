@@ -16,7 +16,6 @@ from slicebeam.metrics.significance.hall import (
 )
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
 TAILS = ("upper", "lower", "both")
 
 
@@ -64,10 +63,7 @@ def skewness_of(x):
 
 
 def random_slices(x, n, draws, rng):
-    """Moments of random slices of n of the values, and of their complements.
-
-    Values may be drawn twice: much faster, and the rates come out larger by n/N of them at most.
-    """
+    """Moments of random slices of n of the values, and of their complements."""
     total, squares, N = x.sum(), (x * x).sum(), len(x)
     mean, variance = np.empty(draws), np.empty(draws)
     for start in range(0, draws, 2000):
@@ -297,8 +293,6 @@ def test_scalars_and_tables_broadcast():
 DRAWS = 12_000
 # Three standard errors of a coverage of .93.
 BAR = 0.93 - 3 * np.sqrt(0.93 * 0.07 / DRAWS)
-
-
 POPULATIONS = {
     "log loss": log_losses,
     "rare outcome": lambda rng, size: (rng.random(size) < 0.1).astype(float),

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.significance import count_tests, outcome_codes, pearson_iii, permutation
+from tests.conftest import slow
 
 TOTALS = np.array([4000, 1000, 1500, 13500])
 
@@ -156,9 +157,7 @@ def rates(lower, upper):
     )
 
 
-@pytest.mark.parametrize(
-    "n", [50, *(pytest.param(n, marks=pytest.mark.slow) for n in (100, 500)), 5000]
-)
+@pytest.mark.parametrize("n", [50, *(slow(n) for n in (100, 500)), 5000])
 def test_false_positive_rate(n):
     TP, FP, FN, TN = TOTALS
     cells = draw(TOTALS, n, 40_000, n)

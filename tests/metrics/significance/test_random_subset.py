@@ -13,6 +13,7 @@ from slicebeam.metrics.significance.random_subset import (
     sum_p_value,
 )
 from slicebeam.metrics.significance.subset_law import SubsetLaw
+from tests.conftest import slow
 from tests.deviations import compressed
 from tests.random_subsets import all_sums, mid_p, saddle_point
 
@@ -98,16 +99,13 @@ def test_errors_have_the_hypergeometric_mid_p(n):
         np.testing.assert_allclose(found, expected, rtol=0.08 if n < 1000 else 2e-3)
 
 
-@pytest.mark.parametrize(
-    ("name", "n"),
-    [
-        ("bimodal", 20),
-        *(
-            pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("weighted", 25), ("bimodal", 60), ("heavy", 30))
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "n"), [
+    ("bimodal", 20),
+    *(
+        slow(*one)
+        for one in (("weighted", 25), ("bimodal", 60), ("heavy", 30))
+    ),
+])  # fmt: skip
 def test_tails_are_the_share_of_random_subsets(name, n):
     """A Monte Carlo oracle: of 400,000 random subsets, at .01 and .001, either side."""
     rng = np.random.default_rng(3)

@@ -6,6 +6,7 @@ from scipy import stats
 
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.testing.difference import difference
+from tests.conftest import slow
 
 Z = stats.norm.ppf(0.975)
 
@@ -17,19 +18,16 @@ def wilson(errors, n):
     return [share], [middle - half], [middle + half]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "low", "high"),
-    [
-        # Newcombe (1998), Statistics in Medicine 17:873, table II, method 10.
-        ((56, 70), (48, 80), 0.0524, 0.3339),
-        ((9, 10), (3, 10), 0.1705, 0.8090),
-        ((6, 7), (2, 7), 0.0582, 0.8062),
-        ((5, 56), (0, 29), -0.0381, 0.1926),
-        ((0, 10), (0, 20), -0.1611, 0.2775),
-        ((0, 10), (0, 10), -0.2775, 0.2775),
-        ((10, 10), (0, 20), 0.6791, 1.0000),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "low", "high"), [
+    # Newcombe (1998), Statistics in Medicine 17:873, table II, method 10.
+    ((56, 70), (48, 80), 0.0524, 0.3339),
+    ((9, 10), (3, 10), 0.1705, 0.8090),
+    ((6, 7), (2, 7), 0.0582, 0.8062),
+    ((5, 56), (0, 29), -0.0381, 0.1926),
+    ((0, 10), (0, 20), -0.1611, 0.2775),
+    ((0, 10), (0, 10), -0.2775, 0.2775),
+    ((10, 10), (0, 20), 0.6791, 1.0000),
+])  # fmt: skip
 def test_shares_give_newcombes_hybrid_score_interval(one, other, low, high):
     found = difference(wilson(*one), wilson(*other), 0.95)
     assert (found.low[0], found.high[0]) == pytest.approx((low, high), abs=5e-5)
@@ -101,15 +99,12 @@ def runs(n, rate, rng, draws):
     return delta, low, high
 
 
-@pytest.mark.parametrize(
-    ("n", "rate"),
-    [
-        pytest.param(50, 0.4, marks=pytest.mark.slow),
-        (3000, 0.25),
-        pytest.param(50, 0.1, marks=pytest.mark.slow),
-        pytest.param(300, 0.1, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize(("n", "rate"), [
+    slow(50, 0.4),
+    (3000, 0.25),
+    slow(50, 0.1),
+    slow(300, 0.1),
+])  # fmt: skip
 @pytest.mark.slow
 def test_error_rate_and_coverage_on_the_intervals_of_searches(n, rate):
     rng = np.random.default_rng(n)

@@ -12,17 +12,7 @@ from typing import Any
 
 @dataclass
 class Completions:
-    """The server, as tests see it.
-
-    Attributes
-    ----------
-    url : of ``/v1``
-    faults : the fault of each request in its order: a status, garbage, broken, error, hang or drop
-    answer : of all requests; None for a sentence of its own for each call
-    latency : seconds that an answer takes
-    requests : the path, the headers and the body of each
-    charged : how often each call, by its idempotency key, was charged
-    """
+    """The server, as tests see it."""
 
     url: str = ""
     faults: list[str] = field(default_factory=list)

@@ -84,7 +84,6 @@ def adapt(output, tree, *options):
 
 
 def inside(frame, one):
-    """Which rows satisfy the predicate of a slice."""
     member = pd.Series(data=True, index=frame.index)
     for part in one["definition"]["predicate"]["all"]:
         column, value = frame[part["field"]], part.get("value")
@@ -157,7 +156,6 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
     assert {HOSTILE[0], HOSTILE[2]} <= {test.input.rpartition(" ")[0] for test in tests}
     assert any(test.expectation for test in tests)
     assert len({test.id for test in tests}) == len(tests) == made["tests"]
-
     # A model that answers as recorded fails exactly the tests that the search saw it fail.
     answers = frame[frame["text"].notna()].set_index("text")["new"].to_dict()
     model = "def model(texts):\n    return [ANSWERS[one] for one in texts]\n"
@@ -212,13 +210,11 @@ def test_of_an_update_the_broken_ones_come_first_and_appending_makes_no_doubles(
     written = tree.read_bytes()
     assert own_row.strip() in written
     assert len(tests) == 1 + made.tests
-
     # What a person moved, or wrote in another way, is known as well.
     moved, rewritten = [test for test in tests.values() if test.topic != "/mine"][:2]
     mine = read_tree(str(tree)).change([moved.id], topic="/mine").remove([rewritten.id])
     write_tree(mine.add([replace(rewritten, id="own", label="off_topic")]), str(tree))
     written = tree.read_bytes()
-
     assert adapt(found / "two", tree, *options, "--json") == 0
     again = json.loads(capsys.readouterr().out)
     assert (again["tests"], sum(one["known"] for one in again["topics"])) == (0, made.tests)

@@ -99,7 +99,6 @@ def written(tmp_path, *tests):
 
 
 def remedy(message):
-    """Return the first option that an error proposes."""
     found = re.search(
         r"--classes ('[^']*'|[^ ,]\S*?)(?=,? or |\n|$)", message.replace(", or", " or")
     )

@@ -62,7 +62,6 @@ PASSING = [
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory):
-    """A folder with a tree, and what a run found on it."""
     folder = tmp_path_factory.mktemp("scored")
     (folder / "export_models.py").write_text(MODELS)
     sys.path.insert(0, str(folder))
@@ -82,7 +81,6 @@ def adapt_run(tree, output, *options):
 
 
 def training_rows():
-    """Sixty rows, of which three lack a label or a text."""
     rows = range(60)
     columns = {
         "id": np.arange(60) + 10**15,
@@ -288,7 +286,6 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def another_run(scored):
-    """The ChangeList of something else."""
     found = json.loads((scored / "out" / "changelist.json").read_text())
     path = scored / "other.json"
     path.write_text(json.dumps({**found, "adaptive": None}))

@@ -12,21 +12,29 @@ import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import api, cli
+from slicebeam.pipelines.adaptive import prompts
+from slicebeam.pipelines.adaptive.class_names import ClassNames
+from slicebeam.pipelines.adaptive.outputs import as_outputs
+from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
+from slicebeam.pipelines.adaptive.prompts import Completion, Prompt, PromptItem, build_prompts
 from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT
+from slicebeam.pipelines.adaptive.proposers.families import Context
 from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
+from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
 from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
+from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.show.suggestions import show_suggestions
+from slicebeam.transforms.storage.storage import storage_path
 
 TREE = Path(__file__).parents[3] / "examples" / "adaptive" / "hotel_tree.csv"
 CLASSES = ["neg", "pos"]
 
 
 def likes_good(texts):
-    """Probabilities of a model that knows one word."""
     positive = np.array([0.9 if "good" in text.lower() else 0.2 for text in texts])
     return np.stack([1 - positive, positive], axis=1)
 
@@ -35,7 +43,6 @@ likes_good.output_names = CLASSES
 
 
 def equal_pairs(texts):
-    """A model of pairs that are the same to the letter."""
     return ["yes" if first == second else "no" for first, second in texts]
 
 
@@ -212,3 +219,224 @@ def test_wrong_options(options, message, tree, monkeypatch):
 
 def test_the_help_names_all_proposers():
     assert (*offline_proposers(), ENDPOINT) == PROPOSERS
+
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "sentences"
+CLEAR = 1.0
+PROPOSALS, ROUNDS, SEEDS = 100, 3, 2
+GIVEN = ("negative", "neutral", "positive")
+
+
+class Model:
+    """Stands for a `TextModel`, and asks each text once."""
+
+    name, kind, is_paid = "model", "function", False
+
+    def __init__(self, predict):
+        self.predict, self.known = predict, dict[str, str]()
+
+    def outputs(self, texts):
+        new = [text for text in dict.fromkeys(texts) if text not in self.known]
+        if new:
+            self.known.update(zip(new, self.predict(new), strict=True))
+        return as_outputs([self.known[text] for text in texts], len(texts), self.name)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    table, ratings = (pq.read_table(EXAMPLE / f"{n}.parquet") for n in ("sentences", "ratings"))
+    assert table["id"].equals(ratings["id"])
+    rating = dict(zip(table["text"].to_pylist(), ratings["rating"].to_pylist(), strict=True))
+    order = np.random.default_rng(0).permutation(len(rating))
+    texts, ratings = list(rating), np.array(list(rating.values()))
+    return [texts[row] for row in order], ratings[order]
+
+
+def vader(_):
+    from vaderSentiment.vaderSentiment import SentimentIntensityAnalyzer
+
+    analyzer = SentimentIntensityAnalyzer()
+
+    def predict(texts):
+        scores = [analyzer.polarity_scores(text)["compound"] for text in texts]
+        return [GIVEN[1 + (score >= 0.05) - (score <= -0.05)] for score in scores]
+
+    return predict
+
+
+def regression(sentences):
+    """A classifier that is trained on the first half of the sentences."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    texts, ratings = sentences
+    labels = np.array(GIVEN)[1 + (ratings > 0.5) - (ratings < -0.5)]
+    words = TfidfVectorizer(ngram_range=(1, 2), min_df=2)
+    model = make_pipeline(words, LogisticRegression(C=4, max_iter=300))
+    half = len(texts) // 2
+    model.fit(texts[:half], labels[:half])
+    return lambda given: model.predict(given).tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [vader, regression])
+def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(make, sentences):
+    texts, ratings = sentences
+    half = len(texts) // 2
+    pool = texts[half:]
+    clear = {
+        text: "positive" if rating > 0 else "negative"
+        for text, rating in zip(pool, ratings[half:].tolist(), strict=True)
+        if abs(rating) >= CLEAR
+    }
+    model = Model(make(sentences))
+    how = {"has_pairs": False, "names": ClassNames({})}
+    target = ModelUnderTest(model, SharedBudget(None), storage_path("none"), print, **how)
+
+    def fails(one):
+        if not one.family.is_guess:
+            return one.fails
+        return one.test.output != clear.get(one.test.input, one.test.output)
+
+    pairs = zip(pool, target.answers(pool), strict=True)
+    wrong = [said != clear.get(text, said) for text, said in pairs]
+    random = 100 * float(np.mean(wrong))
+    found = np.zeros((SEEDS, ROUNDS))
+    last = []
+    for seed in range(SEEDS):
+        tree = TestTree.of_tests([])
+        for number in range(ROUNDS):
+            tests = list(tree.rows())
+            scores = target.score(tests).failures if tests else np.zeros(0)
+            context = Context(tree, scores, "", pool, GIVEN, seed=seed)
+            proposers = offline_proposers().values()
+            families = [family for one in proposers for family in one.families(context)]
+            suggestions = scored(draw(context, families, PROPOSALS), target.score)
+            assert len(suggestions) == PROPOSALS
+            accepted = [_judged(one, clear) for one in suggestions if fails(one)]
+            found[seed, number] = len(accepted)
+            tree = tree.add(accepted)
+            last += suggestions
+        inputs = tree.column("input").tolist()
+        assert len({text.casefold() for text in inputs}) == len(inputs)
+    assert random > 10
+    assert found[:, -1].mean() >= 3 * random
+    proposed = {one.proposer for one in yields(last)}
+    assert proposed == set(offline_proposers()) - {"tree"}
+
+
+def _judged(one, clear):
+    """A test as a person accepts it: of a guess with the answer that people gave."""
+    if not one.family.is_guess:
+        return one.test
+    return replace(one.test, expectation="should output", value=clear[one.test.input], labeler="")
+
+
+TEXTS = (
+    "I really wanted to like this, but I did not.",
+    "I thought this was great, but it was not",
+    "We were hopeful, but disappointed.",
+    "I expected so much, but got nothing good.",
+    "I expected to love this, but I did not.",
+    "I wanted to love this, but I did not.",
+    'They said "superb", it was not.',
+    "A fine hotel, they promised.",
+    "Not the best.",
+)
+TOPIC = "/Negation/Negated%20positive"
+
+
+def items(topic=TOPIC, outputs=("positive",)):
+    return [
+        PromptItem(str(number), topic, text, outputs[number % len(outputs)], number / 10)
+        for number, text in enumerate(TEXTS)
+    ]
+
+
+def test_what_all_items_share_is_left_out():
+    first, second = build_prompts(items(), TOPIC, 8, seed=3)
+    assert first.text == (
+        '"I thought this was great, but it was not"\n'
+        '"I expected to love this, but I did not."\n'
+        '"We were hopeful, but disappointed."\n'
+        '"They said "superb", it was not."\n'
+        '"I wanted to love this, but I did not."\n'
+        '"A fine hotel, they promised."\n'
+        '"Not the best."\n'
+        '"'
+    )
+    assert first.output == "positive"
+    assert second.text != first.text
+    turned = build_prompts(items()[::-1], TOPIC, 8, seed=3)
+    assert [one.text for one in turned] == [first.text, second.text]
+
+
+def test_outputs_and_topics_that_differ_are_shown():
+    mixed = items(outputs=("pos", "neg"))[:2]
+    assert prompts.prompt_of(mixed, TOPIC) == Prompt(
+        '"I really wanted to like this, but I did not." "pos"\n'
+        '"I thought this was great, but it was not" "neg"\n'
+        '"',
+        TOPIC,
+        None,
+        ("0", "1"),
+    )
+    assert prompts.prompt_of(mixed, "/Negation").text == (
+        "/Negation/Negated positive\n"
+        '"I really wanted to like this, but I did not." "pos"\n'
+        "/Negation/Negated positive\n"
+        '"I thought this was great, but it was not" "neg"\n'
+        "/Negation\n"
+        '"'
+    )
+
+
+def test_an_empty_topic_is_shown_the_tests_of_its_neighbours():
+    near, far = items("/Negation/Other")[:4], items("/Taxonomy")[4:]
+    (prompt,) = build_prompts([*near, *far], "/Negation/New", 1, seed=0)
+    topics = [line for line in prompt.text.split("\n") if line.startswith("/")]
+    # What is nearest to the topic stands last.
+    assert topics == ["/Taxonomy"] * 3 + ["/Negation/Other"] * 4 + ["/Negation/New"]
+    assert build_prompts([], "/Negation/New", 25, seed=0) == []
+
+
+def test_topics_are_suggested_in_the_same_way():
+    paths = ["/Negation", "/Negation/Negated%20positive", "/Negation/Double", "/Negation/Double"]
+    found = prompts.topic_items(["", *paths], np.array([0.0, 0.5, 0.25, 0.1, 0.1]))
+    assert [item.text for item in found] == ["Negation", "Negated positive", "Double"]
+    (prompt,) = build_prompts(found[1:], "/Negation", 1, seed=0)
+    assert prompt.text == '"Negated positive"\n"Double"\n"'
+    (prompt,) = build_prompts(found, "/Negation", 1, seed=0)
+    assert prompt.text == (
+        '\n"Negation"\n/Negation\n"Negated positive"\n/Negation\n"Double"\n/Negation\n"'
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "factor"),
+    [("/A/B", 1.0), ("/A/B/C", 1e-4), ("/A", 1e-18), ("/A/BC", 1e-24), ("/D", 1e-30)],
+)
+def test_nearer_topics_count_more(topic, factor):
+    assert prompts.membership(topic, "/A/B") == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("text", "output", "expected"), [
+    ('So bad."\n"And more', "pos", Completion("So bad.", "pos")),
+    ('"So bad."', "pos", Completion("So bad.", "pos")),
+    ('/A B\n"So bad."', "pos", Completion("So bad.", "pos")),
+    ('He said "no".', "pos", Completion('He said "no".', "pos")),
+    ('So bad." "neg"\n', None, Completion("So bad.", "neg")),
+    ("So bad.", None, None),
+    ('"\n', "pos", None),
+    ("", "pos", None),
+])  # fmt: skip
+def test_completions(text, output, expected):
+    assert prompts.completion_of(text, Prompt("", "/A%20B", output, ())) == expected
+
+
+def test_duplicates_are_dropped_and_texts_without_letters_are_unlike():
+    found = [Completion(text, "") for text in ("So  bad", "so bad", "Good", "known")]
+    assert [one.text for one in prompts.new_texts(found, ["Known"])] == ["So  bad", "Good"]
+    assert prompts.text_similarities(["", ""]).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert prompts.text_similarities(["bad room", "bad room"])[0, 1] == pytest.approx(1.0)

@@ -138,20 +138,16 @@ def test_the_same_slices_as_a_search(searched, again):
     assert {one["origin"]["method"] for one in found.document["slices"]} == {"imported"}
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"metric": ("auc", "log_loss", "recall"), "score": "score"},
-        # So that many slices are resampled.
-        {"group": "native-country", "metric": ("error_rate",), "alpha": 0.5, "correction": "none"},
-        {"weight": "fnlwgt", "metric": ("accuracy", "mean:hours-per-week")},
-        {"baseline_prediction": "prediction_old", "alternative": "both", "correction": "by"},
-        # Without ids, draws depend on an example's features, and a check reads fewer of them.
-        {"test": "paper", "example_id": "row_id"},
-        {"correction": "fwer-level", "metric": ("precision",)},
-    ],
-    ids=lambda more: "-".join(map(str, more)),
-)
+@pytest.mark.parametrize("more", [
+    {"metric": ("auc", "log_loss", "recall"), "score": "score"},
+    # So that many slices are resampled.
+    {"group": "native-country", "metric": ("error_rate",), "alpha": 0.5, "correction": "none"},
+    {"weight": "fnlwgt", "metric": ("accuracy", "mean:hours-per-week")},
+    {"baseline_prediction": "prediction_old", "alternative": "both", "correction": "by"},
+    # Without ids, draws depend on an example's features, and a check reads fewer of them.
+    {"test": "paper", "example_id": "row_id"},
+    {"correction": "fwer-level", "metric": ("precision",)},
+], ids=lambda more: "-".join(map(str, more)))  # fmt: skip
 @pytest.mark.slow
 def test_every_kind_of_test_agrees_with_a_search(more, tmp_path, adult_path):
     options = {**OPTIONS, **more, "data": adult_path}
@@ -321,18 +317,14 @@ def test_wrong_slices(case, tmp_path, adult_path, capsys):
     assert "DIR/s.yaml" in said
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"metric": ("auc", "log_loss", "brier", "mcc", "balanced_accuracy", "f1_macro")},
-        {"metric": ("precision", "recall", "f1", "fbeta:2", "fpr", "mse", "bias", "label_rate")},
-        {"metric": ("accuracy", "mean:age"), "weight": "fnlwgt"},
-        {"metric": ("log_loss", "f1"), "group": "native-country"},
-        {"metric": ("auc", "f1", "mcc", "log_loss", "accuracy"), "baseline_prediction": "prediction_old", "baseline_score": "score_old"},
-        {"metric": ("accuracy",), "test": "bootstrap-rows"},
-    ],
-    ids=lambda more: "-".join(map(str, more["metric"])),
-)  # fmt: skip
+@pytest.mark.parametrize("more", [
+    {"metric": ("auc", "log_loss", "brier", "mcc", "balanced_accuracy", "f1_macro")},
+    {"metric": ("precision", "recall", "f1", "fbeta:2", "fpr", "mse", "bias", "label_rate")},
+    {"metric": ("accuracy", "mean:age"), "weight": "fnlwgt"},
+    {"metric": ("log_loss", "f1"), "group": "native-country"},
+    {"metric": ("auc", "f1", "mcc", "log_loss", "accuracy"), "baseline_prediction": "prediction_old", "baseline_score": "score_old"},
+    {"metric": ("accuracy",), "test": "bootstrap-rows"},
+], ids=lambda more: "-".join(map(str, more["metric"])))  # fmt: skip
 @pytest.mark.slow
 def test_slices_with_few_or_no_examples_in_every_metric(more, tmp_path, adult_path):
     (tmp_path / "s.yaml").write_text("- age >= 200\n- row_id = 7\n- row_id < 5\n- sex = Male\n")

@@ -59,7 +59,6 @@ def search(data):
 
 
 def _named_file(folder):
-    """The name of the table that the folder's document names."""
     name = json.loads((folder / "changelist.json").read_text())["files"]["slices"]["name"]
     assert re.fullmatch(r"slices\.[0-9a-f]{12}\.parquet", name)
     return str(name)

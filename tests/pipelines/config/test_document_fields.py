@@ -37,7 +37,6 @@ VALUES = {
     *("features", "exclude_features", "weight", "group", "old_prediction", "difficulty"),
     *("replay_prediction", "budget", "by", "embedding", "text"),
 }
-
 # Fields of the document besides, by model. Paths that are read with the user's rights.
 OPENED = {("Dataset", "uri")}
 # Has to be confirmed, as the option has.
@@ -116,7 +115,6 @@ def parts_of(annotation):
 
 
 def texts_of(model):
-    """Fields that may hold any text."""
     return {
         name
         for name, field in model.model_fields.items()

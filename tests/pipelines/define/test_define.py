@@ -48,7 +48,6 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def out(original, tmp_path):
-    """A folder with the document alone, which tells of embeddings."""
     shutil.copy(original, tmp_path / "changelist.json")
     discovered(tmp_path / "changelist.json")
     return tmp_path

@@ -9,7 +9,6 @@ from slicebeam.pipelines.api import discover
 from tests.discovered import COLUMNS, planted_table
 
 pytestmark = pytest.mark.slow
-
 # As large as the published benchmark's sets: 10 planted slices of 100 points, 10 decoys.
 LARGE = {"rows": 5000, "dimensions": 64, "planted": 10, "size": 100, "background": 20}
 LARGE |= {"decoys": 10, "apart": 1.5}

@@ -7,8 +7,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.show.worst_slices import worst_slices
 from tests.conftest import slow
 from tests.discover_runs import discover, embeddings, examples, written
 from tests.running import refused
@@ -100,8 +103,8 @@ SCALED = embeddings(TABLE)
 
 @pytest.mark.parametrize(("dimensions", "scale"), [
     (2, 1e36),
-    pytest.param(128, 1e36, marks=pytest.mark.slow),
-    pytest.param(128, 1e19, marks=pytest.mark.slow),
+    slow(128, 1e36),
+    slow(128, 1e19),
 ])  # fmt: skip
 def test_large_vectors_fall_into_the_same_groups(dimensions, scale, tmp_path, recwarn):
     """Squares of these overflow single precision."""
@@ -136,7 +139,7 @@ def test_more_dimensions_than_examples(tmp_path):
     assert told["kept_variance"] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("order", ["ab", pytest.param("ba", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("order", ["ab", slow("ba")])
 @pytest.mark.slow
 def test_files_without_row_groups(order, tmp_path):
     whole = discover(tmp_path / "one", data=(written(tmp_path / "x.parquet", TABLE),), **OPTIONS)
@@ -186,7 +189,7 @@ def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
 
 @pytest.mark.parametrize("text", [
     "word " * 200_000 + "w" * 1_000_000,
-    *(pytest.param(text, marks=pytest.mark.slow) for text in ("", "!!!", "\x00 film")),
+    *(slow(text) for text in ("", "!!!", "\x00 film")),
 ], ids=["2 MB", "empty", "no words", "zero"])  # fmt: skip
 @pytest.mark.slow
 def test_one_text_of_another_kind(text, tmp_path):
@@ -203,8 +206,8 @@ def test_one_text_of_another_kind(text, tmp_path):
 
 @pytest.mark.parametrize("kind", [
     pa.dictionary(pa.int8(), pa.string()),
-    pytest.param(pa.large_string(), marks=pytest.mark.slow),
-    pytest.param(pa.string_view(), marks=pytest.mark.slow),
+    slow(pa.large_string()),
+    slow(pa.string_view()),
 ], ids=str)  # fmt: skip
 def test_text_of_any_type(kind, tmp_path):
     texts = [["a film that is good", "bad news", "the plot"][group] for group in GROUPS]
@@ -281,3 +284,162 @@ def test_an_endpoint_that_fails_half_way(server, status, code, resume, tmp_path,
     # Phrases are embedded too.
     assert set(texts) <= set(server.answered)
     assert set(server.answered.values()) == {1}
+
+
+TOLD = {"embedding": "z", "components": (5,), "loss_weight": 1.0, "seed": 4}
+
+
+def ran(folder, name, table, **options):
+    data = (written(folder / f"{name}.parquet", table),)
+    told = {"example_id": "id", **(LOSSES if "label" not in options else {}), **TOLD, **options}
+    return discover(folder / name, data=data, **told)
+
+
+def split_of(found):
+    of_id = found.membership.groupby("id")["split"]
+    assert (of_id.nunique() == 1).all()
+    return of_id.first().astype(str)
+
+
+def changed(table, column, values):
+    return table.set_column(table.schema.get_field_index(column), column, pa.array(values))
+
+
+@pytest.fixture(scope="module")
+def table():
+    return examples(2, n=600, apart=1.5)
+
+
+@pytest.fixture(scope="module")
+def found(table, tmp_path_factory):
+    return ran(tmp_path_factory.mktemp("split"), "out", table, features=("source",))
+
+
+def test_split_is_a_hash_of_the_id(table, found, tmp_path):
+    wanted = split_of(found)
+    share = (wanted == "discovery").mean()
+    # Of a binomial with n = 600.
+    assert stats.binomtest(round(share * 600), 600, 0.7).pvalue > 1e-3
+    rng = np.random.default_rng(0)
+    order = rng.permutation(table.num_rows)
+    shuffled = ran(tmp_path, "shuffled", table.take(pa.array(order)), chunk_rows=83)
+    # The rows that stay are in the part that they were in.
+    fewer = ran(tmp_path, "fewer", table.slice(100, 300), discovery_share=0.7)
+    for other in (shuffled, fewer):
+        split = split_of(other)
+        assert split.equals(wanted[split.index])
+    assert shuffled.membership["id"].tolist() == [
+        table.column("id")[number].as_py() for number in order
+    ]
+    seeded = split_of(ran(tmp_path, "seeded", table, seed=5))
+    # Another seed splits otherwise, and independently.
+    both = (wanted == "discovery") & (seeded[wanted.index] == "discovery")
+    assert 0.4 < both.mean() < 0.58
+
+
+@pytest.mark.slow
+def test_a_larger_share_only_adds_to_what_shapes(table, found, tmp_path):
+    less = split_of(ran(tmp_path, "less", table, discovery_share=0.4))
+    wanted = split_of(found)
+    shaping = set(less.index[less == "discovery"])
+    assert shaping < set(wanted.index[wanted == "discovery"])
+    assert 0.3 < len(shaping) / table.num_rows < 0.5
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["ids", "groups"])
+def test_what_goes_together_is_on_one_side(table, tmp_path, *, grouped):
+    group = table.column("author").to_numpy()
+    if grouped:
+        found = ran(tmp_path, "groups", table, group="author")
+        of_id = split_of(found)[table.column("id").to_pylist()].to_numpy()
+    else:
+        found = ran(tmp_path, "ids", changed(table, "id", group), example_id="id")
+        of_id = split_of(found)[group].to_numpy()
+        counts = found.membership.groupby("id").size()
+        assert counts.to_dict() == dict(zip(*np.unique(group, return_counts=True), strict=True))
+    sides = {one: set(of_id[group == one]) for one in np.unique(group)}
+    assert all(len(side) == 1 for side in sides.values())
+    number = sum(side == {"discovery"} for side in sides.values())
+    assert stats.binomtest(number, len(sides), 0.7).pvalue > 1e-3
+
+
+@pytest.mark.slow
+def test_without_ids_positions_decide(table, tmp_path):
+    one = ran(tmp_path, "one", table, example_id=None)
+    cut = ran(tmp_path, "cut", table, example_id=None, chunk_rows=71)
+    assert split_of(one).equals(split_of(cut))
+    assert one.membership["id"].tolist() == list(range(table.num_rows))
+
+
+def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
+    evaluated = (split_of(found)[table.column("id").to_pylist()] == "evaluation").to_numpy()
+    rng = np.random.default_rng(1)
+    other = table
+    for column in ("loss_new", "loss_old"):
+        values = table.column(column).to_numpy().copy()
+        values[evaluated] = rng.permutation(values[evaluated]) * 3 + 1
+        other = changed(other, column, values)
+    found_again = ran(tmp_path, "other", other, features=("source",))
+    assert found_again.mixture.keys() == found.mixture.keys()
+    for name, values in found.mixture.items():
+        np.testing.assert_array_equal(found_again.mixture[name], values)
+    assert found_again.membership.equals(found.membership)
+    fingerprint = found.document["discovery"]["mixture_fingerprint"]
+    assert found_again.document["discovery"]["mixture_fingerprint"] == fingerprint
+    assert not np.allclose(found_again.table["delta"], found.table["delta"], atol=0.01)
+    # Those of the others do shape it.
+    values = table.column("loss_new").to_numpy().copy()
+    values[~evaluated] = rng.permutation(values[~evaluated])
+    shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
+    means = "cluster@5/loss_means0"
+    assert not np.array_equal(shaped.mixture[means], found.mixture[means])
+
+
+@pytest.fixture(scope="module")
+def folding(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("folded")
+    data = (written(folder / "data.parquet", examples(8, n=2000, apart=2.0)),)
+    roles = {"label": "label", "prediction": "new", "embedding": "z"}
+    return discover(folder / "out", data=data, components=(8, 20), slices=4, **roles)
+
+
+@pytest.fixture(scope="module")
+def members(folding):
+    """The examples of each slice; each is in one slice of each mixture."""
+    return {key: set(own) for key, own in folding.membership.groupby("slice_id")["id"]}
+
+
+def test_slices_mostly_in_one_above_are_left_out(folding, members):
+    (shown,) = worst_slices(SearchChangeList.model_validate(folding.document))
+    kept = []
+    folded = 0
+    slices = [one["slice_id"] for one in folding.document["slices"]]
+    for one in slices:
+        if len(kept) == 12:
+            break
+        if any(len(members[one] & members[other]) > len(members[one]) / 2 for other in kept):
+            folded += 1
+        else:
+            kept.append(one)
+    assert [one.slice_id for one, _ in shown.rows] == kept
+    assert shown.folded == folded >= 3
+    assert shown.rest == len(slices) - len(kept) - folded
+
+
+def test_findings_do_not_repeat_examples(folding, members):
+    for side in ("worse", "better"):
+        findings = [one for one in folding.document["findings"] if one["direction"] == side]
+        held = [members[one["slice_id"]] for one in findings]
+        assert held
+        for number, own in enumerate(held):
+            shares = [len(own & other) / len(own) for other in held[:number]]
+            assert max(shares, default=0.0) <= 0.5
+
+
+def test_findings_are_described_before_the_others(folding):
+    """What tables begin with has examples, also where others changed more."""
+    slices = folding.document["slices"]
+    described = {one["slice_id"] for one in slices if one["folding"]["examples"]}
+    ranked = sorted(folding.document["findings"], key=lambda one: one["rank"])
+    assert described == {one["slice_id"] for one in ranked[:4]}
+    assert described != {one["slice_id"] for one in slices[:4]}

@@ -11,6 +11,7 @@ from slicebeam.metrics.discovery.mixture import CategoricalHead
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.transforms.discovery import mixture_passes
+from tests.conftest import slow
 from tests.discover_runs import discover, embeddings, examples, written
 from tests.running import names_of
 
@@ -71,7 +72,6 @@ def in_memory(table, shaping, options, K, *, dimensions=128):
 
 
 def assert_same(found, wanted, iterations, K):
-    """Check that a run published a mixture."""
     field, arrays = f"cluster@{K}", found.mixture
     for name in ("weights", "means", "variances"):
         np.testing.assert_allclose(arrays[f"{field}/{name}"], getattr(wanted, name), **CLOSE)
@@ -89,12 +89,12 @@ def assert_same(found, wanted, iterations, K):
 
 
 @pytest.mark.parametrize(("outcome", "loss_weight"), [
-    pytest.param(CLASSES, 10.0, id="classes, 10", marks=pytest.mark.slow),
+    slow(CLASSES, 10.0, id="classes, 10"),
     pytest.param(LOSSES, 1.0, id="losses, 1"),
-    pytest.param(CLASSES, 0.0, id="classes, 0", marks=pytest.mark.slow),
-    pytest.param(CLASSES, 1.0, id="classes, 1", marks=pytest.mark.slow),
-    pytest.param(LOSSES, 0.0, id="losses, 0", marks=pytest.mark.slow),
-    pytest.param(LOSSES, 10.0, id="losses, 10", marks=pytest.mark.slow),
+    slow(CLASSES, 0.0, id="classes, 0"),
+    slow(CLASSES, 1.0, id="classes, 1"),
+    slow(LOSSES, 0.0, id="losses, 0"),
+    slow(LOSSES, 10.0, id="losses, 10"),
 ])  # fmt: skip
 def test_passes_of_an_engine_are_em(tmp_path, small_groups, outcome, loss_weight):
     table = examples(4, n=300, apart=1.5)
@@ -152,7 +152,6 @@ def test_several_resolutions_and_principal_components_in_one_pass(tmp_path, smal
 
 
 def published(found):
-    """The files besides the document, by name."""
     return {
         path.name: path.read_bytes()
         for path in found.folder.iterdir()

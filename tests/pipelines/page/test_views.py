@@ -19,7 +19,6 @@ from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import FORMULA, HOSTILE, long_values, shift_result
 
 pytestmark = pytest.mark.browser
-
 # Of each view a result that has it; SLICE stands for the first finding's id.
 VIEWS = {
     "overall": ["", "#slices", "#slices?significant=no&inherited=yes", "#slice/SLICE", "#lattice/SLICE"],
@@ -51,7 +50,6 @@ def table(result):
 
 
 def says_more(rows):
-    """Return the rows that the view of slices begins with."""
     is_new = pc.is_in(rows["label"], pc.cast(["new", "refines"], "string"))
     return rows.filter(pc.or_(is_new, rows["finding"].is_valid()))
 

@@ -22,8 +22,6 @@ LEAST = {"url": "https://api.example.com/v1", "answer": "label"}
 
 @pytest.fixture
 def read(tmp_path):
-    """Read a file of the least that is needed and what is given."""
-
     def reader(environment=None, /, **given):
         path = tmp_path / "api.yaml"
         told = {key: one for key, one in {**LEAST, **given}.items() if one is not ...}

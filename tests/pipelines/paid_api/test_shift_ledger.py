@@ -16,7 +16,7 @@ from slicebeam.pipelines.paid_api.calls import Answer
 from slicebeam.pipelines.paid_api.ledger import Ledger
 from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import ObjectPath, storage_path
-from tests.conftest import google_first, own_stores
+from tests.conftest import google_first, own_stores, slow
 from tests.object_stores import ROOT, one_line
 from tests.storage_faults import Fault
 
@@ -43,11 +43,9 @@ with Ledger.open(Path(sys.argv[1]), {"api": "a" * 64, "data": "d"}) as ledger:
     print("open", len(ledger.answers), flush=True)
     asyncio.run(main(ledger))
 """
-
-
 # What storage matters for is known of one kind of object storage; the others take longer.
 each_storage = pytest.mark.parametrize(
-    "folder", ["local", "gcs_server", pytest.param("moto", marks=pytest.mark.slow)], indirect=True
+    "folder", ["local", "gcs_server", slow("moto")], indirect=True
 )
 
 
@@ -84,7 +82,6 @@ def lines(folder):
 
 @pytest.fixture(params=["local", "gcs_server", "moto"])
 def folder(request, tmp_path):
-    """A folder of each kind of storage."""
     if request.param == "local":
         yield tmp_path / "ledger"
         return
@@ -399,10 +396,7 @@ def test_a_closed_ledger_takes_nothing(tmp_path):
         ledger.sent_all(["a"])
 
 
-@pytest.mark.parametrize(
-    "heard",
-    [pytest.param(1, marks=pytest.mark.slow), 50, pytest.param(123, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("heard", [slow(1), 50, slow(123)])
 def test_what_was_told_to_be_durable_survives_a_kill(tmp_path, heard):
     command = [sys.executable, "-c", NOTES, str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)

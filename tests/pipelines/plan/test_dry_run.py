@@ -2,18 +2,34 @@
 
 import gzip
 import json
+import re
+import shlex
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.significance.count_tests import p_more_frequent
+from slicebeam.pipelines import api
+from slicebeam.pipelines.changelist.dataset import Domain
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.plan import data_sample
 from slicebeam.pipelines.plan.data_sample import read_sample
+from slicebeam.pipelines.prepare import shard_passes
+from slicebeam.pipelines.prepare.drift import drift_lines
+from slicebeam.pipelines.prepare.feature_hints import looks_like_output
+from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain
 from slicebeam.pipelines.run.engine import Engine
+from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
+from slicebeam.transforms.encode.frozen_domains import FrozenDomain
+from slicebeam.transforms.encode.predicates import Singleton
 from tests.conftest import slow
 from tests.running import refused, search
 
@@ -195,3 +211,389 @@ def test_a_check_too(data, tmp_path, capsys):
 def test_replicates_are_not_estimated_and_this_is_said(data, capsys):
     assert dry_run(capsys, data)["not_estimated"] == []
     assert len(dry_run(capsys, data, "--test=bootstrap-rows")["not_estimated"]) == 1
+
+
+def shape(kind, data_type, *conditions, **more):
+    singletons = [{"field": "x", "op": op, "value": value} for op, value in conditions]
+    return Domain.model_validate(
+        {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}
+        | {"error": 0.0, "closed": True}
+        | more
+    )
+
+
+NULL = ("is_null", None)
+GOOD = {
+    "bins": ("numeric", "double", ("<", 1), ("between", [1, 2.5]), ("==", 3.0), (">=", 4), NULL),
+    "infinite": ("numeric", "double", ("<", "-Infinity"), ("==", "Infinity")),
+    "one bin": ("numeric", "int64", (">=", 5)),
+    "days": ("numeric", "date32[day]", ("<", "2024-01-03"), (">=", "2024-01-03")),
+    "decimals": ("numeric", "decimal128(9, 2)", ("<", "1.50"), (">=", "10.00")),
+    "words": ("categorical", "string", ("==", "a"), ("==", "b"), ("not_in", ["a", "b"]), NULL),
+    "named later": ("categorical", "string", ("==", "a"), ("not_in", ["a", "b"]), NULL, ("==", "b")),
+    "integers once missing": ("categorical", "double", ("==", 1), ("==", 2), NULL),
+    "truth": ("categorical", "bool", ("==", False), ("==", True)),
+    "lists of integers once missing": ("list", "double", ("contains", 1), ("contains", 2), NULL),
+    "tags": ("list", "string", ("contains", "a"), ("contains", "b"), NULL),
+}  # fmt: skip
+BAD = {
+    "no type": (shape("numeric", "int65", ("<", 1)), "data_type 'int65' is not a type"),
+    "no digits": (shape("numeric", "decimal128(x)", ("<", "1")), "is not a type"),
+    "binary": (shape("categorical", "binary", ("==", "a")), "has no categorical domain"),
+    "bins of text": (shape("numeric", "string", ("<", "a")), "has no numeric domain"),
+    "words of numbers": (shape("categorical", "double", ("==", 1.5)), "has no categorical domain"),
+    "list of dates": (shape("list", "date32[day]", ("contains", "2024-01-01")), "has no list domain"),
+    "list of fractions": (shape("list", "double", ("contains", 1.5)), "has no list domain"),
+    "list of no integer": (shape("list", "double", NULL), "has no list domain"),
+    "nothing": (shape("numeric", "double"), "it has no predicate"),
+    "op": (shape("numeric", "double", ("not_in", [1])), "op 'not_in' is not one of a numeric domain"),
+    "text": (shape("numeric", "double", ("<", "1")), "predicate 1: '1' is not a value of a column"),
+    "truth as number": (shape("numeric", "double", ("<", True)), "True is not a value of a column"),
+    "truth as integer": (shape("categorical", "int64", ("==", True)), "True is not a value"),
+    "fraction": (shape("categorical", "int64", ("==", 1.5)), "1.5 is not a value of a column of int64"),
+    "null": (shape("categorical", "string", ("==", None)), "None is not a value of a column"),
+    "out of range": (shape("categorical", "int8", ("==", 300)), "do not fit a column of int8"),
+    "no day": (shape("numeric", "date32[day]", ("<", "2024-13-01")), "do not fit a column of date32"),
+    "pair": (shape("numeric", "double", ("between", [1])), "op 'between' needs [low, high]"),
+    "is_null of": (shape("numeric", "double", ("is_null", 1)), "op 'is_null' takes no value"),
+    "null first": (shape("numeric", "double", NULL, ("<", 1), (">=", 1)), "'is_null' is not the last"),
+    "null among bins": (shape("numeric", "double", ("<", 1), NULL, (">=", 1)), "'is_null' is not the last"),
+    "no bin": (shape("numeric", "double", NULL), "it has no bin"),
+    "half a range": (shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": 0.5}), "its low and high do not fit a numeric column"),
+    "range of words": (
+        shape("categorical", "string", ("==", "a"), seen={"missing": 0, "low": "a", "high": "b"}),
+        "its low and high do not fit a numeric column",
+    ),
+    "range of another type": (
+        shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": "a", "high": 1}),
+        "'a' is not a value of a column of double",
+    ),
+    "nulls": (shape("categorical", "string", ("==", "a"), NULL, NULL), "or occurs twice"),
+    "twice": (shape("categorical", "string", ("==", "a"), ("==", "a")), "have the same value"),
+    "other others": (shape("categorical", "string", ("==", "a"), ("not_in", ["b"])), "'not_in' does not list the values"),
+    "order": (shape("numeric", "double", ("between", [3, 4]), ("between", [1, 2])), "bin 1 is empty"),
+    "overlap": (shape("numeric", "double", ("<", 2), (">=", 1)), "bin 1 is empty, overlaps the next"),
+    "point in range": (shape("numeric", "double", ("==", 1), ("between", [1, 2])), "bin 1 is empty, overlaps the next one, or is out of order"),
+    "empty bin": (shape("numeric", "double", ("between", [2, 2])), "bin 1 is empty"),
+    "end in the middle": (shape("numeric", "double", (">=", 1), ("between", [2, 3])), "op '>=' is not at the right end of the bins"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_domains_that_a_run_writes(name):
+    kind, data_type, *conditions = GOOD[name]
+    given = shape(kind, data_type, *conditions)  # type: ignore[arg-type]
+    domain = checked_domain(given)
+    assert [(one.op, one.value) for one in domain.singletons] == conditions
+    assert (domain.name, domain.kind, domain.data_type) == ("x", kind, data_type)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_domains_that_no_run_writes(name):
+    given, message = BAD[name]
+    with pytest.raises(InputError, match=re.escape(message)):
+        checked_domain(given)
+
+
+def test_a_predicate_on_another_column():
+    given = shape("numeric", "double", ("<", 1), name="y")
+    with pytest.raises(InputError, match=r"predicate 1: it is a predicate on 'x'"):
+        checked_domain(given)
+
+
+NIGHTLY = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
+
+
+def night(folder, name, column):
+    """Write a night's data: every fifth prediction is wrong."""
+    label = np.arange(len(column)) % 2
+    prediction = np.where(np.arange(len(column)) % 5 == 0, 1 - label, label)
+    path = folder / f"{name}.parquet"
+    pq.write_table(pa.table({"x": column, "label": label, "prediction": prediction}), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("last", [pa.int64(), pa.float64()], ids=str)
+def test_lists_of_integers_that_were_doubles_for_a_night(tmp_path, last):
+    nan = float("nan")
+    nights = [
+        pa.array([[1, 2], [3], [2]] * 100, pa.list_(pa.int64())),
+        pa.array([[1.0, nan], [3.0], [2.0]] * 100, pa.list_(pa.float64())),
+        pa.array([[1, 2, 4], [3], [4]] * 100, pa.list_(last)),
+    ]
+    since = {}
+    for at, column in enumerate(nights):
+        data = (night(tmp_path, f"night {at}", column),)
+        found = search(tmp_path / f"out {at}", data=data, **NIGHTLY, **since)
+        since = {"since": str(tmp_path / f"out {at}" / "changelist.json")}
+        sizes = dict(zip(found.table["slice"], found.table["n"], strict=True))
+        values = {v for one in column.to_pylist() for v in one if v == v}
+        assert {f"x contains {value:g}" for value in values} <= set(sizes)
+        for value in values:
+            held = sum(value in one for one in column.to_pylist())
+            assert sizes[f"x contains {value:g}"] == held
+
+
+@pytest.mark.parametrize("option", ["since", "since_if_exists", "domains"])
+@pytest.mark.parametrize("dry", [False, True])
+def test_errors_name_the_option_that_was_given(tmp_path, capsys, option, dry):
+    first = night(tmp_path, "first", pa.array([1.5, 2.5, 4.0, 7.0] * 50))
+    second = night(tmp_path, "second", pa.array(["a", "b"] * 100))
+    search(tmp_path / "out", data=first, **NIGHTLY)
+    document = tmp_path / "out" / "changelist.json"
+    flag = "--" + option.replace("_", "-")
+    arguments = ["search", f"--data={second}", "--label=label", "--prediction=prediction"]
+    arguments += [f"--output={tmp_path}/new", f"{flag}={document}", *["--dry-run"] * dry]
+    said = refused(arguments, capsys, folder=tmp_path)
+    named = "--domains" if option == "domains" else "--since"
+    assert said == (
+        f"{named} DIR/out/changelist.json: column 'x' was double and is string now; cast it, or "
+        "leave it out with --exclude-features"
+    )
+
+
+@pytest.mark.parametrize("option", ["since", "domains"])
+def test_the_remedy_where_most_values_are_in_one_slice(tmp_path, option):
+    """What the line says to do is done, and cuts them."""
+    rng = np.random.default_rng(4)
+    first = night(tmp_path, "first", pa.array(rng.normal(size=1000)))
+    second = night(tmp_path, "second", pa.array(rng.normal(50, 1, size=1000)))
+    search(tmp_path / "out", data=first, **NIGHTLY)
+    given = {option: str(tmp_path / "out" / "changelist.json")}
+    found = search(tmp_path / "new", data=second, **NIGHTLY, **given)
+    (line,) = found.document["dataset"]["drift"]
+    instead = "" if option == "since" else " instead of --domains"
+    assert line.endswith(f"that is one slice, so bin the column again with --bins{instead}.")
+    assert len(found.table) == 1
+    if option == "domains":
+        given = {}
+    assert len(search(tmp_path / "cut", data=second, bins=10, **NIGHTLY, **given).table) == 10
+
+
+OPTIONS = {"label": "income", "prediction": "prediction", "score": "score"}
+OPTIONS |= {"features": ("age", "sex", "workclass"), "max_cross_size": 2, "chunk_rows": 1000}
+
+
+@pytest.mark.parametrize("options", [
+    {"metric": ("auc",)},
+    slow({"metric": ("log_loss", "accuracy"), "weight": "fnlwgt"}),
+], ids=["auc", "weighted loss"])  # fmt: skip
+@pytest.mark.slow
+def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, options):
+    given = {"data": (str(adult_path),), **OPTIONS, **options}
+    alone = search(tmp_path / "alone", **given)
+    passes = []
+    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+    inner = shard_passes.WriteParts
+
+    def noted(*arguments):
+        passes.append(arguments)
+        return inner(*arguments)
+
+    monkeypatch.setattr(shard_passes, "WriteParts", noted)
+    together = search(tmp_path / "together", runner_config="direct_multi", **given)
+    assert len(passes) >= 2
+    assert together.slices_bytes == alone.slices_bytes
+    assert together.timeless() == alone.timeless()
+
+
+@pytest.mark.parametrize(("examples", "before"), [(4000, 4000), (100, 5000), (10**6, 300)])
+@pytest.mark.parametrize("then", [0, 1, 40])
+def test_against_the_conditional_binomial(examples, before, then):
+    now = np.array([0, 1, 2, 20, 45, 90])
+    expected = [
+        stats.binomtest(k, k + then, examples / (examples + before), "greater").pvalue
+        if k + then
+        else 1.0
+        for k in now.tolist()
+    ]
+    assert p_more_frequent(now, examples, then, before) == pytest.approx(expected, rel=1e-9)
+
+
+def test_false_alarms_stay_below_the_level():
+    rng = np.random.default_rng(6)
+    now, then = rng.binomial(2000, 0.02, 20_000), rng.binomial(3000, 0.02, 20_000)
+    p = p_more_frequent(now, 2000, then, 3000)
+    for level in (0.05, 0.01, 0.001):
+        # Three standard errors above the level at the most.
+        assert (p <= level).mean() <= level + 3 * np.sqrt(level / p.size)
+    assert (p <= 0.05).mean() > 0.03
+
+
+def noted(now, examples=10**6):
+    """The lines about a column of a million examples that had 40,000 missing and 1,000 others."""
+    singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
+    then = FeatureDomain(
+        "x", "categorical", "string", singletons, seen=ColumnSummary(40_000, 1_000, 500)
+    )
+    frozen = {"x": FrozenDomain(then, 10**6)}
+    given = GivenDomains("DOC", 10**6, frozen, (), (), (), {}, None)
+    return drift_lines(given, [replace(then, seen=now)], examples, 20)
+
+
+def test_a_share_is_noted_where_it_grew_by_half_and_surely():
+    # At a million examples a quarter more is certain, and is what any two nights differ by.
+    assert float(p_more_frequent(50_000, 10**6, 40_000, 10**6)) < 1e-100
+    assert noted(ColumnSummary(50_000, 1_000, 500)) == ()
+    assert noted(ColumnSummary(59_000, 1_499, 500)) == ()
+    assert noted(ColumnSummary(60_000, 1_499, 500)) == ("x: 6.0% missing, 4.0% in DOC.",)
+    assert noted(ColumnSummary(20_000, 1_500, 500)) == (
+        "x: 0.15% have other values, 0.10% in DOC.",
+    )
+    # Of few examples, twice the share may be chance.
+    assert noted(ColumnSummary(80, 0, 0), 1000) == ("x: 8.0% missing, 4.0% in DOC.",)
+    assert noted(ColumnSummary(60, 0, 0), 1000) == ()
+    # Too few to be tested.
+    assert noted(ColumnSummary(19, 0, 0), 100) == ()
+
+
+AMONG = "that is one slice, so bin the column again with --top-values"
+
+
+@pytest.mark.parametrize(("other", "is_most"), [(500_000, False), (500_001, True)])
+def test_others_that_are_most_values(other, is_most):
+    line = "x: 50.0% have other values, 0.10% in DOC"
+    remedy = f"; {AMONG} instead of --domains" if is_most else ""
+    assert noted(ColumnSummary(0, other, 500)) == (f"{line}{remedy}.",)
+    # Missing values are no others.
+    (said,) = noted(ColumnSummary(40_000, other - 20_000, 500))
+    assert (AMONG in said) == is_most
+    assert (AMONG in noted(ColumnSummary(40_000, other - 20_001, 500))[0]) is False
+
+
+@pytest.mark.parametrize("option", ["--domains", "--since"])
+@pytest.mark.parametrize("side", ["below", "above"])
+def test_values_beyond_an_end_that_are_most(option, side):
+    singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
+    then = FeatureDomain(
+        "x", "numeric", "double", singletons, seen=ColumnSummary(0, low=-5, high=7)
+    )
+    frozen = {"x": FrozenDomain(then, 1000)}
+    given = GivenDomains("DOC", 1000, frozen, (), (), (), {}, None, option)
+    end = {"below": -5, "above": 7}[side]
+    instead = " instead of --domains" if option == "--domains" else ""
+    remedy = f"; that is one slice, so bin the column again with --bins{instead}"
+    for count, said in ((400, ""), (401, remedy)):
+        seen = replace(ColumnSummary(200, below=0, above=0), **{side: count})
+        line = f"x: 20.0% missing, none in DOC; 40.{count - 400}% {side} {end}, none in DOC{said}."
+        assert drift_lines(given, [replace(then, seen=seen)], 1000, 20) == (line,)
+
+
+def test_others_that_were_most_values_before_are_no_news():
+    singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
+    then = FeatureDomain("x", "categorical", "string", singletons, seen=ColumnSummary(0, 800, 5))
+    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None)
+    assert drift_lines(given, [replace(then, seen=ColumnSummary(0, 900, 5))], 1000, 20) == ()
+
+
+ROWS = 2000
+HINTED = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
+FLAGS = ["--label=label", "--prediction=prediction", "--max-cross-size=1"]
+
+
+def examples():
+    draw = np.random.default_rng(5)
+    label = (draw.random(ROWS) < 0.3).astype(int)
+    return pa.table(
+        {
+            "label": label,
+            "prediction": np.where(draw.random(ROWS) < 0.2, 1 - label, label),
+            "group": draw.choice(list("pqrs"), ROWS),
+            # The best honest feature: it leaves one in four of the errors.
+            "strong": np.where(draw.random(ROWS) < 0.08, 1 - label, label),
+            "amount": draw.normal(0, 1, ROWS),
+            "problem": draw.choice(list("xy"), ROWS),
+            "scoreOld, raw": draw.random(ROWS),
+            "outcome": np.where(draw.random(ROWS) < 0.02, "new", np.where(label, "sold", "kept")),
+            "margin": label + draw.normal(0, 0.05, ROWS),
+            "account": np.append(np.arange(ROWS - 10), np.arange(10)),
+            "user_id": draw.integers(0, ROWS, ROWS) + draw.permutation(ROWS),
+        }
+    )
+
+
+NOTED = {"scoreOld, raw": "output", "outcome": "label", "margin": "label"}
+NOTED |= {"account": "id", "user_id": "id"}
+LOOK_LIKE_OUTPUTS = """
+    score SCORE_OLD model-score baselineScore2 modelscore y_pred prob P(PROBA) class_probability
+    predictions predicted_class scores pred_1 y_hat logits
+"""
+LOOK_OTHERWISE = """
+    problem probation predecessor predator scotland improbable predicate spread hat capital.gain
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [(name, True) for name in LOOK_LIKE_OUTPUTS.split()]
+    + [(name, False) for name in LOOK_OTHERWISE.split()],
+)
+def test_names_of_outputs(name, looks):
+    assert looks_like_output(name) is looks
+
+
+def test_columns_of_each_kind_are_noted_and_stay_features():
+    dataset = api.search(examples(), **HINTED).changelist.dataset
+    assert {hint.name: hint.looks_like for hint in dataset.hints} == NOTED
+    assert set(NOTED) < {domain.name for domain in dataset.domains}
+    table = examples().to_pandas()
+    reasons = {hint.name: hint.reason for hint in dataset.hints}
+    distinct = table["account"].nunique()
+    assert reasons["account"] == f"{distinct:,} distinct values in {ROWS:,}"
+    # Each value of the outcome predicts its own most frequent class.
+    most = table.groupby("outcome")["label"].agg(lambda own: own.value_counts().max()).sum()
+    constant = table["label"].value_counts(normalize=True).max()
+    assert reasons["outcome"] == (
+        f"predicts {most / ROWS:.1%} of the labels; {constant:.1%} are the most frequent one"
+    )
+
+
+def test_the_flag_of_the_line_leaves_them_out(tmp_path, capsys):
+    pq.write_table(examples(), tmp_path / "data.parquet")
+    command = ["search", f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out", *FLAGS]
+    assert run(command) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    (line,) = [f"--exclude-features={rest}" for rest in text.split("--exclude-features=")[1:]]
+    assert "a model's output (scoreOld, raw); the label (outcome: predicts" in line
+    flag = shlex.split(line[: line.index(" leaves out")])
+    assert run([*command, *flag]) == 0
+    assert "--exclude-features" not in capsys.readouterr().out
+    document = json.loads((tmp_path / "out" / "changelist.json").read_text())
+    assert document["dataset"]["hints"] == []
+    domains = {one["name"] for one in document["dataset"]["domains"]}
+    assert domains == {*examples().column_names} - {*NOTED, "label", "prediction"}
+
+
+def test_json_and_the_log_have_them(tmp_path, capsys):
+    pq.write_table(examples(), tmp_path / "data.parquet")
+    command = ["search", f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out", *FLAGS]
+    assert run([*command, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["hints"]) == set(NOTED)
+    assert run([*command, "--log-format=json"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    (line,) = [one["text"] for one in events if one["event"] == "warning"]
+    assert line.startswith("--exclude-features=")
+
+
+@pytest.mark.slow
+def test_order_and_chunks_of_the_examples_do_not_matter(tmp_path):
+    sections = []
+    for order in (np.arange(ROWS), np.lexsort([examples()["label"].to_numpy()])):
+        pq.write_table(examples().take(order), tmp_path / "data.parquet", row_group_size=150)
+        for chunk_rows in (150, 10_000):
+            report = api.search(tmp_path / "data.parquet", chunk_rows=chunk_rows, **HINTED)
+            sections.append(report.changelist.dataset.model_copy(update={"uri": (), "name": ""}))
+    assert all(one == sections[0] for one in sections)
+
+
+def test_nothing_is_said_of_columns_that_the_user_named():
+    found = api.search(examples(), features=["group", "outcome", "user_id"], **HINTED)
+    assert found.changelist.dataset.hints == ()
+
+
+def test_where_nothing_would_be_left_no_flag_is_given(capsys):
+    table = examples().select(["label", "prediction", "scoreOld, raw"])
+    api.search(table, **HINTED).show()
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "All features look like a model's output (scoreOld, raw)." in printed
+    assert "--exclude-features" not in printed

@@ -85,7 +85,6 @@ DRIVEN = {
 
 
 def timeless(content):
-    """The document without times, hashes of them, and the output."""
     del content["created_at"], content["provenance"]["run"]["content"]
     content["provenance"]["config"].pop("output", None)
     for one in content.get("search", {}).get("iterations", ()):
@@ -224,8 +223,6 @@ def test_a_discovery_and_its_check_take_up_the_job_of_each_stage(name, tmp_path,
 
 
 ROLES = {"label": "label", "old_prediction": "old", "budget": "100"}
-
-
 MODEL = """
 from pathlib import Path
 from apache_beam.ml.inference.base import ModelHandler

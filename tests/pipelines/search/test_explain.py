@@ -3,12 +3,20 @@
 import json
 import re
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from slicebeam.metrics.findings import inside
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.prepare import shard_passes
+from slicebeam.pipelines.search import findings
+from tests.planted import planted_triple
 from tests.random_subsets import saddle_point
-from tests.running import read
+from tests.running import read, search
 
 # What is printed of p and q has six digits.
 PRINTED = 1e-5
@@ -195,13 +203,10 @@ def test_the_order_of_the_predicates_does_not_matter(explained):
     assert lines[0].startswith("sex = Male & relationship = Husband (n = ")
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        (("--min-slice-size=6000",), "it has fewer than 6,000 examples"),
-        (("--strategy=iterative", "--min-slice-size=6000"), "it has fewer than 6,000 examples, or --strategy iterative did not visit it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("flags", "why"), [
+    (("--min-slice-size=6000",), "it has fewer than 6,000 examples"),
+    (("--strategy=iterative", "--min-slice-size=6000"), "it has fewer than 6,000 examples, or --strategy iterative did not visit it"),
+])  # fmt: skip
 def test_a_slice_that_is_not_tested_is_a_note(tmp_path, adult_path, capsys, flags, why):
     name = "sex = Female & relationship = Wife"
     assert run(arguments(adult_path, tmp_path, *flags, f"--explain={name}")) == 0
@@ -240,3 +245,257 @@ def test_the_document_agrees(explained, flags):
         inputs = change["inputs"]
         assert inputs
         assert {key: of[key] for key in inputs} == pytest.approx(inputs, rel=1e-8)
+
+
+PRUNE = "--prune-significant"
+NAMES = ("a", "b", "c", "d")
+OPTIONS = {"label": "label", "prediction": "pred", "max_cross_size": 3}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    rng = np.random.default_rng(7)
+    frame = pd.DataFrame({name: rng.choice([*"uvwxyz"], 3000) for name in NAMES})
+    label = rng.integers(0, 2, 3000)
+    bad = (frame["a"] == "u") | (frame["b"] == "v")
+    frame["label"], wrong = label, rng.random(3000) < np.where(bad, 0.5, 0.1)
+    frame["pred"] = np.where(wrong, 1 - label, label)
+    path = tmp_path_factory.mktemp("data") / "data.parquet"
+    frame.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("strategy", ["iterative", "priority"])
+def test_slices_that_were_not_visited_are_counted_by_a_bound(data, tmp_path, strategy):
+    options = OPTIONS | {"strategy": strategy}
+    if strategy == "priority":
+        options |= {"iterations": 2, "max_candidates": 60}
+    else:
+        options |= {"prune_significant": True}
+    testing = search(tmp_path / "out", data=data, **options).document["testing"]
+    batch = search(tmp_path / "batch", data=data, **OPTIONS).document["testing"]
+    family, tested = testing["family_size"], sum(testing["tested_per_level"])
+    there_are = sum(batch["tested_per_level"])
+    assert tested < there_are <= family
+    assert testing["corrected_for"].endswith(
+        f"The correction counts {family:,} slices: {tested:,} that were tested and, with p = 1, at most "
+        f"{family - tested:,} that were not visited (an upper bound)."
+    )
+    assert batch["family_size"] == there_are
+    assert "upper bound" not in batch["corrected_for"]
+
+
+def test_explain_says_so_too(data, tmp_path, capsys):
+    arguments = ["search", f"--data={data}", "--label=label", "--prediction=pred"]
+    arguments.append("--explain=a = u")
+    for strategy, bound in ((["--strategy=iterative", PRUNE], "at most "), ([], "")):
+        assert run([*arguments, f"--output={tmp_path / 'out'}", *strategy]) == 0
+        said = re.search(r"q: fdr-level; (.*?)\d+ slices of level 1", capsys.readouterr().out)
+        assert said[1] == bound
+
+
+FEATURES = ("age", "education", "marital-status", "occupation", "relationship", "capital-gain")
+ADULT = {"label": "income", "prediction": "prediction", "features": FEATURES}
+BOTH_MODELS = {
+    "score": "score",
+    "baseline_prediction": "prediction_old",
+    "baseline_score": "score_old",
+}
+KINDS = {
+    "accuracy": ADULT | {"metric": ("accuracy", "recall")},
+    "weighted loss of two models": ADULT
+    | BOTH_MODELS
+    | {"metric": ("log_loss", "accuracy"), "weight": "fnlwgt", "alternative": "both"},
+    "groups": ADULT | {"group": "fnlwgt", "replicates": 50},
+}
+
+
+def of(found):
+    document = found.document
+    return {name: document[name] for name in ("findings", "finding_models")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_held_with_codes_in_tables_row_by_row_and_by_workers(
+    kind, adult_path, tmp_path, monkeypatch
+):
+    options = KINDS[kind] | {"data": (str(adult_path),), "max_cross_size": 2}
+    expected = search(tmp_path / "held", **options)
+    assert len(expected.document["findings"]) >= 5
+    with monkeypatch.context() as patched:
+        patched.setattr(findings, "PAIR_BYTES", 1 << 40)
+        patched.setattr(inside, "_LEAST_IN_PLANE", 50)
+        found = search(tmp_path / "codes", **options)
+        assert of(found) == of(expected)
+        assert found.slices_bytes == expected.slices_bytes
+    monkeypatch.setattr(findings, "MOST_HELD", 0)
+    for name, least, held, more in (
+        ("tables", 1, 1 << 18, {}),
+        ("few planes and small batches", 500, 1000, {"chunk_rows": 3000}),
+        ("row by row", 1 << 40, 1 << 18, {}),
+        ("workers", 4000, 1 << 18, {"runner_config": "direct_multi"}),
+    ):
+        monkeypatch.setattr(inside, "_LEAST_IN_PLANE", least)
+        monkeypatch.setattr(inside, "_MOST_HELD", held)
+        if name == "workers":
+            monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+        found = search(tmp_path / name.replace(" ", "-"), **options, **more)
+        assert of(found) == of(expected), name
+        assert found.slices_bytes == expected.slices_bytes, name
+
+
+def test_a_stopped_choice_goes_on(adult_path, tmp_path, monkeypatch):
+    """What was counted for the first findings is read back, not counted again."""
+    options = KINDS["accuracy"] | {"data": (str(adult_path),), "max_cross_size": 2}
+    monkeypatch.setattr(findings, "MOST_HELD", 0)
+    expected = search(tmp_path / "undisturbed", **options)
+    counted = []
+    count = inside.InsideCounter.count
+
+    class Killed(BaseException):
+        """The process is gone."""
+
+    def noting(counter, blocks, finding, earlier):
+        if len(counted) == 4:
+            raise Killed
+        counted.append(finding)
+        return count(counter, blocks, finding, earlier)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(inside.InsideCounter, "count", noting)
+        with pytest.raises(Killed):
+            search(tmp_path / "out", **options)
+    again = []
+
+    def noting_again(counter, blocks, finding, earlier):
+        again.append(finding)
+        return count(counter, blocks, finding, earlier)
+
+    monkeypatch.setattr(inside.InsideCounter, "count", noting_again)
+    found = search(tmp_path / "out", resume=True, **options)
+    assert of(found) == of(expected)
+    assert found.slices_bytes == expected.slices_bytes
+    assert len(counted) == 4
+    assert len(counted) + len(again) == len(expected.document["findings"])
+
+
+def test_lists_of_values(tmp_path):
+    """An example may be in several slices of one column."""
+    rng = np.random.default_rng(1)
+    rows = 3000
+    tags = [sorted(set(rng.choice(["red", "green", "blue", "gray"], 2))) for _ in range(rows)]
+    red, blue = (np.array([name in one for one in tags]) for name in ("red", "blue"))
+    size = rng.integers(0, 3, rows)
+    wrong = rng.random(rows) < 0.05 + 0.3 * red + 0.4 * (blue & (size == 2))
+    table = pa.table(
+        {
+            "tags": pa.array(tags, pa.list_(pa.string())),
+            "size": pa.array(size).cast(pa.string()),
+            "label": np.zeros(rows, int),
+            "prediction": wrong.astype(int),
+        }
+    )
+    pq.write_table(table, tmp_path / "data.parquet")
+    found = search(
+        tmp_path / "out", data=tmp_path / "data.parquet", label="label", prediction="prediction"
+    )
+    names = {one["slice_id"]: one["name"] for one in found.document["slices"]}
+    first, second = found.document["findings"][:2]
+    assert set(names[first["slice_id"]].split(" & ")) == {"tags contains blue", "size = 2"}
+    assert names[second["slice_id"]] == "tags contains red"
+    held = blue & (size == 2)
+    rates = wrong[held].mean(), wrong[~held].mean()
+    assert first["n"] == held.sum()
+    assert second["n"] == red.sum()
+    assert second["expected"] == pytest.approx(1 - np.where(held, *rates)[red].mean(), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_permuted_errors_have_no_findings(adult, tmp_path):
+    """Where nothing is to be found, at least nine of ten runs find nothing."""
+    with_findings = 0
+    for seed in range(10):
+        frame = adult.drop(columns=["fnlwgt", "row_id", "score", "score_old", "prediction_old"])
+        mixed = np.random.default_rng(seed).permutation(len(frame))
+        frame["income"] = adult["income"].to_numpy()[mixed]
+        frame["prediction"] = adult["prediction"].to_numpy()[mixed]
+        frame.to_parquet(tmp_path / "data.parquet")
+        roles = {"label": "income", "prediction": "prediction"}
+        found = search(tmp_path / f"out-{seed}", data=tmp_path / "data.parquet", **roles)
+        with_findings += bool(found.document["findings"])
+    assert with_findings <= 1
+
+
+@pytest.mark.slow
+def test_planted_slices_are_recovered(tmp_path):
+    """Of five planted slices those that are significant are findings, and next to nothing else is."""
+    recovered = significant = found_in_all = unrelated = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        rows, features, values = 20_000, 14, 5
+        codes = rng.integers(0, values, (rows, features))
+        planted = []
+        rate = np.full(rows, 0.08)
+        for size in (1, 1, 2, 2, 3):
+            some = rng.choice(features, size, replace=False)
+            wanted = {int(one): int(rng.integers(values)) for one in some}
+            inside_planted = np.all([codes[:, f] == v for f, v in wanted.items()], axis=0)
+            rate[inside_planted] += {1: 0.08, 2: 0.15, 3: 0.35}[size]
+            planted.append({f"x{f} = v{v}" for f, v in wanted.items()})
+        frame = pd.DataFrame({f"x{f}": [f"v{v}" for v in codes[:, f]] for f in range(features)})
+        frame["label"] = 0
+        frame["prediction"] = (rng.random(rows) < rate).astype(int)
+        frame.to_parquet(tmp_path / "data.parquet")
+        roles = {"label": "label", "prediction": "prediction"}
+        found = search(tmp_path / f"out-{seed}", data=tmp_path / "data.parquet", **roles)
+        assert sum(found.document["testing"]["tested_per_level"]) > 20_000
+        names = {one["slice_id"]: one["name"] for one in found.document["slices"]}
+        findings_ = [set(names[one["slice_id"]].split(" & ")) for one in found.document["findings"]]
+        called = found.table[found.table.significant]
+        marginal = [set(text.split(" & ")) for text in called.slice]
+        significant += sum(one in marginal for one in planted)
+        recovered += sum(one in findings_ for one in planted)
+        found_in_all += len(findings_)
+        unrelated += sum(not any(one & other for other in planted) for one in findings_)
+    assert significant >= 18
+    assert recovered >= significant
+    assert unrelated <= 0.05 * found_in_all
+
+
+ROLES = {"label": "label", "prediction": "prediction"}
+
+
+def place(planted, folder, **options):
+    """Return the rank of the planted slice among the findings, and the strategy."""
+    pq.write_table(pa.table(planted.columns), folder / "data.parquet")
+    found = search(folder / "out", data=folder / "data.parquet", **ROLES, **options)
+    return planted.place(found.document), found.document["search"]["strategy"]
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return planted_triple(3, 40_000, 24)
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    ({"strategy": "priority", "max_candidates": 1000}, 1),
+    ({"strategy": "priority", "max_candidates": 1000, "prune_significant": True}, None),
+    ({"strategy": "iterative", "features": "planted"}, 1),
+    ({"strategy": "iterative", "features": "planted", "prune_significant": True}, None),
+])  # fmt: skip
+def test_the_slice_takes_the_place_of_its_parents(planted, tmp_path, options, expected):
+    if options.get("features"):
+        options = options | {"features": tuple(field for field, _, _ in planted.conditions)}
+    assert place(planted, tmp_path, **options)[0] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "worse_values", "most"), [(11, 0, 3), (12, 0, 3), (0, 6, 9)])
+def test_the_default_search_of_a_wide_table(tmp_path, seed, worse_values, most):
+    """Nor do the children of values that are worse fill the queue."""
+    planted = planted_triple(seed, 150_000, 100, worse_values=worse_values)
+    rank, strategy = place(planted, tmp_path)
+    assert strategy == "priority"
+    assert rank is not None
+    assert rank <= most

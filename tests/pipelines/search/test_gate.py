@@ -78,7 +78,6 @@ CHANGES = {
 
 
 def of_two_models(one):
-    """A change over all examples as that between two models."""
     if one is None:
         return None
     estimate = _Named({"value": 0.5})
@@ -395,15 +394,12 @@ def test_slices_that_are_all_too_small(tmp_path, capsys):
     assert "FAIL: nothing could be tested: no slice has at least 4,000 examples" in said
 
 
-@pytest.mark.parametrize(
-    ("kind", "flags"),
-    [
-        ("right", ()),
-        ("the same model", ("--baseline-prediction=old",)),
-        ("the same model", ("--baseline-prediction=old", "--test=bootstrap-rows")),
-        ("the same model", ("--baseline-prediction=old", "--metric=recall,mse,f1")),
-    ],
-)
+@pytest.mark.parametrize(("kind", "flags"), [
+    ("right", ()),
+    ("the same model", ("--baseline-prediction=old",)),
+    ("the same model", ("--baseline-prediction=old", "--test=bootstrap-rows")),
+    ("the same model", ("--baseline-prediction=old", "--metric=recall,mse,f1")),
+])  # fmt: skip
 def test_what_surely_is_not_worse_is_no_blindness(kind, flags, tmp_path):
     """A perfect model has no worse slice, and a model that is the old one has changed nowhere."""
     frame = night(1.0 if kind == "right" else 0.8)
@@ -540,14 +536,11 @@ def two_models(fallen):
 BASELINE = ("--baseline-prediction=old", "--features=f", "--top-values=1000")
 # The command, the table, further flags, and the exit code with --fail-on worse.
 SAID = {
-    "nothing worse": ("search", "night", (), 0),
     "a slice is worse": ("search", "recalls", ("--metric=accuracy,recall",), 1),
-    "worse over all examples of two models": ("search", "fallen", BASELINE, 1),
     "two models that are as good": ("search", "level", BASELINE, 0),
     "worse over all examples in a check": ("check", "fallen", BASELINE, 1),
     "worse over all examples in a discovery": ("discover", "fallen", (*BASELINE, "--embedding=e", "--components=2"), 1),
     "worse since then": ("search", "since", (), 1),
-    "untested": ("search", "night", ("--min-slice-size=4000",), 2),
     "a metric untested": ("search", "none", ("--metric=accuracy,precision",), 2),
     "from a file": ("run", "fallen", (), 1),
 }  # fmt: skip

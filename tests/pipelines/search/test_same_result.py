@@ -1,21 +1,23 @@
-"""The result is the same however the work was cut, spread, ordered or interrupted."""
+"""The result is the same however the work was cut, spread or ordered."""
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
+import re
+from itertools import product
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.config.search import search_config
+from slicebeam.metrics.kinds import CORRECTIONS
+from slicebeam.pipelines.attribution.state import folder_name
+from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from tests.running import read, search
+from tests.conftest import slow
+from tests.running import names_of, search
 
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 OPTIONS = {"label": "income", "prediction": "prediction", "features": tuple(FEATURES.split(","))}
@@ -28,8 +30,6 @@ WAYS = {
     "baseline": {"baseline_prediction": "prediction_old", "alternative": "both"},
     "paper": {"test": "paper", "example_id": "row_id", "max_cross_size": 2},
 }
-
-
 # Some in the default run, all in the longer one.
 EVERY_WAY = pytest.mark.parametrize(
     "way", [pytest.param(way, marks=() if way == "baseline" else pytest.mark.slow) for way in WAYS]
@@ -97,102 +97,6 @@ def test_shards_dealt_to_workers_are_summed(tmp_path, adult_path, plain, monkeyp
     _same(found, plain("batch"))
     assert found.document["search"]["iterations"][0]["shuffled_bytes"] > 0
     assert plain("batch").document["search"]["iterations"][0]["shuffled_bytes"] == 0
-
-
-def _command(data, output, way, *more):
-    flags = [f"--data={data}", f"--output={output}"]
-    for key, value in (OPTIONS | WAYS[way]).items():
-        text = ",".join(value) if isinstance(value, tuple) else value
-        flags.append(f"--{key.replace('_', '-')}={text}")
-    # Small blocks, so that there is much to be interrupted.
-    flags += ["--chunk-rows=3000", "--memory-budget=16MB", "--quiet"]
-    return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
-
-
-def _kill_when(command, condition):
-    """Kill a run, with no chance to tidy up, once a condition holds; False if it ended before."""
-    process = subprocess.Popen(command)
-    while process.poll() is None:
-        if condition():
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            return True
-        time.sleep(0.002)
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "moment"),
-    [
-        ("batch", "shards/000000-000002.arrow"),
-        ("wide", "iteration-1/000001.arrow"),
-        ("iterative", "shards.json"),
-        ("priority", "iteration-2/plan"),
-        ("priority", "iteration-3.json"),
-    ],
-)
-def test_killed_and_resumed(tmp_path, adult_path, plain, way, moment):
-    output = tmp_path / "out"
-    seen = output / "_work" / "stages" / moment
-    killed = _kill_when(_command(adult_path, output, way), seen.exists)
-    assert killed, f"the run ended before {moment}"
-    assert not (output / "changelist.json").exists()
-    subprocess.run(_command(adult_path, output, way, "--resume"), check=True)
-    _same(read(output), plain(way))
-    assert not (output / "_work").exists()
-
-
-@pytest.mark.slow
-def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monkeypatch):
-    from slicebeam.pipelines.search import slice_counter
-
-    wanted = plain("wide")
-    output = tmp_path / "out"
-    parts = output / "_work" / "stages" / "iteration-1"
-    last = parts / "000003.arrow"
-    assert _kill_when(_command(adult_path, output, "wide"), last.exists)
-    finished = {int(path.stem) for path in parts.glob("0*.arrow")}
-    counted = set()
-    real = slice_counter.work_items
-
-    def spy(blocks, *more):
-        counted.update(blocks)
-        return real(blocks, *more)
-
-    monkeypatch.setattr(slice_counter, "work_items", spy)
-    cut = {"chunk_rows": 3000, "memory_budget": "16MB"}
-    options = {"data": (str(adult_path),), **OPTIONS, **WAYS["wide"], **cut}
-    _same(search(output, resume=True, **options), wanted)
-    assert len(finished) > 3
-    assert not finished & counted
-    assert counted
-
-
-@pytest.mark.slow
-def test_killed_again_and_again(tmp_path, adult_path, plain):
-    random, way = np.random.default_rng(7), "iterative"
-    output = tmp_path / "out"
-    resume = []
-    for _ in range(12):
-        end = time.monotonic() + random.uniform(1.0, 4.0)
-        command = _command(adult_path, output, way, *resume)
-        if not _kill_when(command, lambda end=end: time.monotonic() > end):
-            break
-        resume = ["--resume"]
-    else:
-        subprocess.run(_command(adult_path, output, way, *resume), check=True)
-    _same(read(output), plain(way))
-
-
-@pytest.mark.slow
-def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path, adult_path):
-    output = tmp_path / "out"
-    subprocess.run(_command(adult_path, output, "iterative"), check=True)
-    before = {path.name: path.read_bytes() for path in output.iterdir()}
-    marker = output / "_work" / "stages" / "iteration-1" / "plan"
-    assert _kill_when(_command(adult_path, output, "batch"), marker.exists)
-    assert {p.name: p.read_bytes() for p in output.iterdir() if p.is_file()} == before
 
 
 def test_resume_refuses_another_run(tmp_path, adult_path):
@@ -283,3 +187,147 @@ def test_domains_of_an_earlier_run(tmp_path, adult_path, plain):
     shapes = json.loads(earlier.read_text())["dataset"]["domains"]
     singletons = [one["singletons"] for one in found.document["dataset"]["domains"]]
     assert singletons == [one["singletons"] for one in shapes]
+
+
+ROWS = 1500
+NAMES = (
+    *("../../../../zz", "/abs", "x" * 300, "a\x01b\n", ".", "..", "CON", "🐟", "case", "Case"),
+    *("x:y", "x-y", "x/y"),
+)
+
+
+def high(place, seed):
+    return NAMES[(place + seed) % len(NAMES)]
+
+
+def written(path, seed):
+    random = np.random.default_rng(seed)
+    columns = {"group": random.integers(0, 200, ROWS).astype(str)}
+    some = random.choice(NAMES, ROWS)
+    columns["../feature"] = some
+    columns["/feature"] = random.choice(NAMES, ROWS)
+    for place, name in enumerate(NAMES):
+        # Each has findings of its own, in other places of each table.
+        columns[name] = random.normal(0, 1, ROWS) + 2.0 * (some == high(place, seed))
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def searched(output, data):
+    options = {
+        "metric": tuple(f"mean:{name}" for name in NAMES),
+        "group": "group",
+        "replicates": 100,
+    }
+    options |= {"features": ("../feature", "/feature"), "alternative": "worse"}
+    return search(output, data=data, max_cross_size=1, **options)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder so deep that what climbs out of an output is below it."""
+    place = tmp_path_factory.mktemp("hostile") / "b" / "c" / "d" / "e"
+    place.mkdir(parents=True)
+    return place
+
+
+@pytest.fixture(scope="module")
+def runs(place):
+    """Two runs with other data, one after the other, in the same output."""
+    first, second = (written(place / f"{'🐟 é' * 20}{seed}.parquet", seed) for seed in (0, 1))
+    return searched(place / "out", first), searched(place / "out", second)
+
+
+def test_nothing_is_left_beside_the_result(place, runs):
+    *_, last = runs
+    root = place.parents[3]
+    files = {one for one in root.rglob("*") if one.is_file() and one.parent != place}
+    assert files == {place / "out" / name for name in names_of(last.document)}
+    assert not list(root.rglob("zz*"))
+
+
+def test_each_run_finds_what_is_in_its_own_data(runs):
+    for seed, found in enumerate(runs):
+        first = {
+            one["metric"]: one["slice_id"] for one in found.document["findings"] if one["rank"] == 1
+        }
+        conditions = {
+            one["slice_id"]: one["definition"]["predicate"]["all"]
+            for one in found.document["slices"]
+        }
+        assert {name: conditions[slice_id] for name, slice_id in first.items()} == {
+            f"mean:{name}": [{"field": "../feature", "op": "==", "value": high(place, seed)}]
+            for place, name in enumerate(NAMES)
+        }
+
+
+@pytest.mark.parametrize("name", [one for one in (*NAMES, "", "a_b") if one not in ("x-y", "case")])
+def test_a_stage_is_never_named_by_the_data(name, tmp_path):
+    work = WorkFolder(tmp_path)
+    for use in (work.path_of, work.folder, work.kept_folder, work.done, work.empty):
+        with pytest.raises(ValueError, match="is not named by words and numbers"):
+            use(f"findings-{name}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_of_two_slices_are_in_two_folders():
+    ids = (*NAMES, "x_y", "0123456789abcdef", "fedcba9876543210")
+    folders = [folder_name(one, "a text") for one in ids]
+    assert len({one.casefold() for one in folders}) == len(ids)
+    assert all(re.fullmatch(r"[0-9a-f]{10,16}-[0-9a-f]{10}", one) for one in folders)
+    # Labels that are there already are not lost.
+    assert folders[-1].startswith("fedcba9876543210-")
+
+
+MANY = 4000
+SAVING = {"label": "label", "prediction": "pred", "positive_class": "1", "alternative": "both"}
+SAVING |= {"metric": ("accuracy", "recall"), "max_cross_size": 2, "min_slice_size": 2}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    rng = np.random.default_rng(11)
+    frame = pd.DataFrame({name: rng.choice([*"stuvwxyz"], MANY) for name in "abcd"})
+    # Slices so small that nothing could make them significant.
+    frame["e"] = rng.integers(0, 60, MANY).astype(str)
+    label = rng.integers(0, 2, MANY)
+    rate = (
+        0.15
+        + 0.2 * (frame["a"] == "u")
+        + 0.05 * (frame["b"] == "v")
+        + 0.3 * ((frame["c"] == "x") & (frame["d"] == "y"))
+    )
+    frame["label"] = label
+    frame["pred"] = np.where(rng.random(MANY) < rate, 1 - label, label)
+    path = tmp_path_factory.mktemp("data") / "data.parquet"
+    frame.to_parquet(path)
+    return path
+
+
+def said(found):
+    """The document without what must differ: which rows the table has."""
+    document = found.timeless()
+    del document["files"], document["changelist_id"]
+    del document["provenance"]["config"]["save_slices"]
+    del document["search"]["saved_slices"], document["search"]["slices_fingerprint"]
+    return document
+
+
+@pytest.mark.parametrize(("correction", "strategy"), [
+    one if "fdr-level" in one or one == ("none", "batch") else slow(*one)
+    for one in product(CORRECTIONS, STRATEGIES)
+])  # fmt: skip
+def test_the_document_is_the_same(data, tmp_path, correction, strategy):
+    options = SAVING | {"correction": correction, "strategy": strategy, "data": (str(data),)}
+    if strategy == "priority":
+        options |= {"iterations": 3, "max_candidates": 150}
+    whole, part = (
+        search(tmp_path / name, save_slices=name, **options) for name in ("tested", "significant")
+    )
+    assert said(part) == said(whole)
+    assert 1 < len(whole.document["slices"]) < len(whole.table)
+    rows = whole.table
+    called = rows.groupby("slice_id")["significant"].transform("any")
+    kept = rows[called | (rows["cross_size"] == 1)]
+    assert part.table.equals(kept.reset_index(drop=True))
+    assert len(kept) < len(rows)

@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slicebeam.pipelines.api import check, search
+from slicebeam.pipelines import api
 
 ROWS = 1000
 
 
-def examples(labels, counts, wrong):
-    """So many examples of each class; the model is wrong on the last ones."""
+def of_sizes(labels, counts, wrong):
+    """So many of_sizes of each class; the model is wrong on the last ones."""
     label = np.repeat(np.array(labels), counts)
     prediction = label.copy()
     prediction[ROWS - wrong :] = labels[0]
@@ -25,13 +25,13 @@ def examples(labels, counts, wrong):
 def lines(table, **options):
     """The warnings that name a better metric, or say why there is none."""
     options = {"label": "label", "prediction": "prediction", "max_cross_size": 1, **options}
-    warnings = search(table, **options).changelist.testing.warnings
+    warnings = api.search(table, **options).changelist.testing.warnings
     return [one for one in warnings if "always predicting" in one or "Every label" in one]
 
 
 @pytest.mark.parametrize(("rare", "is_noted"), [(100, True), (101, False)])
 def test_from_nine_tenths_of_one_class(rare, is_noted):
-    table = examples([0, 1], [ROWS - rare, rare], wrong=30)
+    table = of_sizes([0, 1], [ROWS - rare, rare], wrong=30)
     found = lines(table)
     assert bool(found) is is_noted
     if is_noted:
@@ -39,7 +39,7 @@ def test_from_nine_tenths_of_one_class(rare, is_noted):
         share = table["label"].value_counts(normalize=True).max()
         expected = (
             f"Accuracy ({right:.1%}) is mostly about one class: 0 is the label of {share:.1%} of the "
-            f"examples, and always predicting it has {share:.1%}. --metric balanced_accuracy weighs "
+            f"of_sizes, and always predicting it has {share:.1%}. --metric balanced_accuracy weighs "
             "both classes alike, --metric recall is about class 1 alone."
         )
         assert found == [expected]
@@ -47,7 +47,7 @@ def test_from_nine_tenths_of_one_class(rare, is_noted):
 
 @pytest.mark.parametrize(("wrong", "is_noted"), [(400, True), (399, False)])
 def test_no_better_than_the_most_frequent_class(wrong, is_noted):
-    table = examples([0, 1], [600, 400], wrong)
+    table = of_sizes([0, 1], [600, 400], wrong)
     assert bool(lines(table)) is is_noted
     if is_noted:
         (line,) = lines(table, metric="error_rate")
@@ -56,39 +56,36 @@ def test_no_better_than_the_most_frequent_class(wrong, is_noted):
 
 @pytest.mark.slow
 def test_several_classes():
-    table = examples(["a", "b", "c"], [500, 300, 200], wrong=500)
+    table = of_sizes(["a", "b", "c"], [500, 300, 200], wrong=500)
     (line,) = lines(table)
     assert line == (
         "Accuracy (50.0%) is no better than always predicting 'a' (50.0%). --metric recall_macro weighs "
         "all classes alike, --metric recall --positive-class c is about class 'c' alone."
     )
-    assert lines(examples(["a", "b", "c"], [500, 300, 200], wrong=100)) == []
-    assert len(lines(examples(["a", "b", "c"], [920, 60, 20], wrong=10))) == 1
+    assert lines(of_sizes(["a", "b", "c"], [500, 300, 200], wrong=100)) == []
+    assert len(lines(of_sizes(["a", "b", "c"], [920, 60, 20], wrong=10))) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("labels", "extra"),
-    [
-        ([0, 1], {}),
-        ([1, 0], {}),
-        (["ok", "it's bad"], {}),
-        ([1.0, 2.0], {}),
-        ([False, True], {}),
-        (["a", "b", "c"], {}),
-        ([0, 1], {"score": "prediction", "prediction": None}),
-        ([1, 0], {"score": "prediction", "prediction": None}),
-    ],
-)
+@pytest.mark.parametrize(("labels", "extra"), [
+    ([0, 1], {}),
+    ([1, 0], {}),
+    (["ok", "it's bad"], {}),
+    ([1.0, 2.0], {}),
+    ([False, True], {}),
+    (["a", "b", "c"], {}),
+    ([0, 1], {"score": "prediction", "prediction": None}),
+    ([1, 0], {"score": "prediction", "prediction": None}),
+])  # fmt: skip
 def test_what_is_proposed_runs_and_says_more(labels, extra):
     rest = [40, 10] if len(labels) > 2 else [50]
-    table = examples(labels, [950, *rest], wrong=ROWS)
+    table = of_sizes(labels, [950, *rest], wrong=ROWS)
     (line,) = lines(table, **extra)
     for part in line.split(". ", 1)[1].split("--metric ")[1:]:
         words = shlex.split(part.partition(" weighs")[0].partition(" is about")[0])
         more = {"positive_class": words[2]} if len(words) > 1 else {}
         options = {"label": "label", "prediction": "prediction", "max_cross_size": 1, **extra}
-        report = search(table, metric=words[0], **more, **options)
+        report = api.search(table, metric=words[0], **more, **options)
         # The model predicts the most frequent class only.
         value = report.changelist.global_[0].after.value
         assert value == pytest.approx(
@@ -97,28 +94,25 @@ def test_what_is_proposed_runs_and_says_more(labels, extra):
         assert [one for one in report.changelist.testing.warnings if "always" in one] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("metric", one) for one in ("recall", "label_rate", ["accuracy", "balanced_accuracy"])),
-        *(("metric", "mean:weight"), ("weight", "weight"), ("baseline_prediction", "old")),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [
+    *(("metric", one) for one in ("recall", "label_rate", ["accuracy", "balanced_accuracy"])),
+    *(("metric", "mean:weight"), ("weight", "weight"), ("baseline_prediction", "old")),
+])  # fmt: skip
 def test_nothing_is_said_where_it_does_not_matter(name, value):
-    table = examples([0, 1], [950, 50], wrong=10)
+    table = of_sizes([0, 1], [950, 50], wrong=10)
     table = table.assign(weight=1.0, old=np.where(np.arange(ROWS) % 9, table["label"], 1))
     assert lines(table, features=["group"], **{name: value}) == []
     assert lines(table, features=["group"]) != []
 
 
 def test_one_class_only():
-    table = examples([0, 1], [ROWS, 0], wrong=0).assign(prediction=np.arange(ROWS) % 5 % 2)
+    table = of_sizes([0, 1], [ROWS, 0], wrong=0).assign(prediction=np.arange(ROWS) % 5 % 2)
     assert lines(table) == ["Every label is 0: accuracy says nothing about any other class."]
 
 
 def test_a_check_notes_it_too(tmp_path):
-    table = examples([0, 1], [950, 50], wrong=10)
+    table = of_sizes([0, 1], [950, 50], wrong=10)
     (tmp_path / "slices.yaml").write_text("- group = 1\n")
     options = {"label": "label", "prediction": "prediction"}
-    found = check(table, slices=str(tmp_path / "slices.yaml"), **options)
+    found = api.check(table, slices=str(tmp_path / "slices.yaml"), **options)
     assert any("mostly about one class" in one for one in found.changelist.testing.warnings)

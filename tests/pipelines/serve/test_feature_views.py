@@ -29,7 +29,6 @@ def show(page, view, ready):
 
 
 def tab_to(page, name):
-    """Press Tab until what has this name has the focus."""
     for _ in range(60):
         page.keyboard.press("Tab")
         focused = page.evaluate(

@@ -23,7 +23,6 @@ def searched(tmp_path_factory):
 
 @pytest.fixture
 def result(searched, tmp_path):
-    """Return a copy, which edits change."""
     return Path(shutil.copytree(searched, tmp_path / "out"))
 
 

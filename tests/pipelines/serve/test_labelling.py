@@ -34,7 +34,6 @@ ANNA, BO = "anna-browser", "bo-browser"
 
 
 def kept(folder):
-    """Return the labels in the file, of an item the last."""
     lines = (labels_folder(folder) / "labels.jsonl").read_text().splitlines()
     return {record["item"]: record["label"] for record in map(json.loads, lines)}
 

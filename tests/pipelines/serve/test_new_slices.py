@@ -22,7 +22,6 @@ def discovered(tmp_path_factory):
 
 @pytest.fixture
 def result(discovered, tmp_path):
-    """Return a copy, which edits change."""
     return Path(shutil.copytree(discovered.folder, tmp_path / "out"))
 
 
@@ -77,21 +76,18 @@ def test_a_slice_of_an_attribute(discovered, result):
     assert one["size"]["n"] == 120 - 1
 
 
-@pytest.mark.parametrize(
-    ("given", "status", "said"),
-    [
-        ({}, 422, "a slice needs one of where, text, and marked rows"),
-        ({"text": "a", "where": "topic = food"}, 422, "a slice needs one of where, text, and marked rows"),
-        ({"text": " "}, 422, "text: String should have at least 1 character"),
-        ({"text": "soup", "threshold": 2}, 422, "threshold"),
-        ({"text": "soup", "threshold": 1}, 400, "give a lower threshold"),
-        ({"where": "topics = food"}, 400, "did you mean 'topic'"),
-        ({"no": [1]}, 400, "no example is marked yes; mark at least one"),
-        ({"yes": [1], "no": [1]}, 400, "row 1 is marked both yes and no; keep one of the marks"),
-        ({"yes": [1, 360]}, 400, "row 360 is not in the data, which has 360"),
-        ({"yes": [-1]}, 422, "yes.0"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "status", "said"), [
+    ({}, 422, "a slice needs one of where, text, and marked rows"),
+    ({"text": "a", "where": "topic = food"}, 422, "a slice needs one of where, text, and marked rows"),
+    ({"text": " "}, 422, "text: String should have at least 1 character"),
+    ({"text": "soup", "threshold": 2}, 422, "threshold"),
+    ({"text": "soup", "threshold": 1}, 400, "give a lower threshold"),
+    ({"where": "topics = food"}, 400, "did you mean 'topic'"),
+    ({"no": [1]}, 400, "no example is marked yes; mark at least one"),
+    ({"yes": [1], "no": [1]}, 400, "row 1 is marked both yes and no; keep one of the marks"),
+    ({"yes": [1, 360]}, 400, "row 360 is not in the data, which has 360"),
+    ({"yes": [-1]}, 422, "yes.0"),
+])  # fmt: skip
 def test_wrong_slices_are_refused_in_a_sentence(result, given, status, said):
     page = served_page(result)
     answer = asks(page, status)("edits/define", revision=0, name="", **given)["error"]

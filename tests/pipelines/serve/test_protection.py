@@ -193,10 +193,7 @@ PUBLIC = {"/", "/served.js", "/page.css", "/served.css", "/runs/a b/", "/runs/ru
 
 @pytest.fixture(scope="module")
 def full():
-    """A server of a folder with every route of an output, none of which may be reached, and their paths.
-
-    The features are opened without an output: what is served stands nowhere, and is only routed to.
-    """
+    """A server of a folder with every route of an output, none of which may be reached, and their paths."""
     reached = []
     runs = SimpleNamespace(listing=lambda: reached.append("listing"), names=lambda: ["run", "a b"])
     session = PageSession(PORT)
@@ -210,7 +207,6 @@ def full():
 
 
 def _paths_of_features():
-    """The paths of all features, as their modules write them."""
     written = [
         node.args[0].value
         for feature in FEATURES
@@ -248,8 +244,6 @@ def asked(app, raw, method, path=None, **more):
 
 # A loop for all: ten thousand would take longer than what they ask.
 _LOOP = asyncio.new_event_loop()
-
-
 PIECES = [
     "%0a", "%0d", "%00", "%09", "%20", "%2f", "%2F", "%5c", "%5C", "%2e", "%2E%2E", "%25", "%3f",
     "//", "/./", "/../", "/", "\\", ".", "..", ";", ";a=b", "?", "#", "&", "@", ":", "%", "%zz",
@@ -355,7 +349,6 @@ def test_other_kinds_of_connections_are_closed(full):
 
 
 def heads(port, host):
-    """Return requests without a token, as far as their headers."""
     base = f"http://127.0.0.1:{port}"
     targets = [
         "/api/page", "/api//page%0a", "//api/page", f"{base}/api/page", f"{base}/", "/api/page#",

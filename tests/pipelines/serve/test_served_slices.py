@@ -237,7 +237,6 @@ def test_the_index_is_built_once_and_appears_whole(result, tmp_path, monkeypatch
     again = opened(result, state)
     assert [one.name for one in state.iterdir()] == [again.path.name]
     again.path.unlink()
-
     # What can't be built leaves nothing; the next start tries again.
     monkeypatch.setattr(SliceIndex, "_build", lambda _, task: Path(task.index).write_bytes(b"") / 0)
     with pytest.raises(BuildingError, match="division by zero"):
@@ -252,7 +251,6 @@ def test_another_table_has_another_index_or_is_refused(result, tmp_path):
     table = copy / document["files"]["slices"]["name"]
 
     def adopt():
-        """Let the document be about the table as it is."""
         digest = f"sha256:{hashlib.sha256(table.read_bytes()).hexdigest()}"
         document["search"]["slices_fingerprint"] = digest
         document["files"]["slices"] |= {"sha256": digest, "size": table.stat().st_size}

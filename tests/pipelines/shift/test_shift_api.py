@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from slicebeam.pipelines.cli import run
-from tests.conftest import google_first
+from tests.conftest import google_first, slow
 from tests.paid_bench import KEY, NO_PLAN, PaidBench, bench_fixture
 from tests.running import refused
 
@@ -56,7 +56,6 @@ class Bench(PaidBench):
         return self.shifted(f"--api={self.file(**changes)}", *flags, output=output, ids=ids)
 
     def replayed(self, *flags):
-        """Return what is found in the recorded answers."""
         return self.shifted("--replay-prediction=new", *flags, output="replay")
 
     def refused(self, *flags, capsys, code=2, file=None, ids=True, **changes):
@@ -70,7 +69,6 @@ class Bench(PaidBench):
 
 
 def planned(frame):
-    """Let the API answer as the pool has recorded."""
     frame = frame_of() if frame is None else frame
     return frame, {"answers": dict(zip(frame["text"], frame["new"], strict=True))}
 
@@ -97,8 +95,6 @@ def undated(document):
 
 
 FAULTS = {"429": 0.05, "500": 0.05, "503": 0.03, "drop-before": 0.04, "drop-after": 0.04}
-
-
 METHODS = [
     "--method=plus --budget=150",
     "--method=masa --budget=150",
@@ -204,7 +200,7 @@ def test_lost_calls_are_made_up_for_where_an_estimate_needs_them(bench):
     assert document["shift"]["cost"]["calls"] < 60
 
 
-@pytest.mark.parametrize("method", ["plus", "masa", "proportional"])
+@pytest.mark.parametrize("method", [slow("plus"), "masa", slow("proportional")])
 def test_a_budget_is_spent_where_lost_calls_use_a_stratum_up(bench, method):
     frame = frame_of()
     # Of the class c, three in four are lost: with them, more are asked for than there are.
@@ -216,17 +212,6 @@ def test_a_budget_is_spent_where_lost_calls_use_a_stratum_up(bench, method):
     assert shift["cost"]["spent"] == len(found.api.charged) == 330
     assert shift["cost"]["calls"] < 330
     assert shift["stopped"] == "budget"
-
-
-@pytest.mark.slow
-def test_money_is_never_exceeded_with_many_calls_in_flight(bench):
-    found = bench(faults=FAULTS, latency=(0.05, 0.1))
-    document = found.bought("--budget=0.05USD", price=0.00025, concurrency=64, retries=20)
-    cost = document["shift"]["cost"]
-    assert (cost["calls"], cost["spent"], cost["currency"]) == (200, 0.05, "USD")
-    assert document["shift"]["stopped"] == "budget"
-    found.paid_once(200)
-    assert found.api.stats["most_in_flight"] == 64
 
 
 @pytest.mark.slow
@@ -319,42 +304,6 @@ def test_rows_may_be_appended_where_items_have_an_id(bench):
     assert unpaid(document) == unpaid(found.replayed("--budget=80"))
 
 
-@pytest.mark.slow
-def test_two_runs_at_once_on_one_ledger(bench, commands, capsys):
-    found = bench(latency=(0.05, 0.1))
-    flags = ("--budget=300", f"--ledger={found.folder / 'paid'}")
-    first = found.start(commands, found.arguments(f"--api={found.file()}", *flags))
-    found.wait_for(20, first)
-    said = found.refused(*flags, f"--output={found.folder / 'second'}", capsys=capsys, code=3)
-    assert "another run " in said
-    assert "is using DIR/paid; wait for it, or choose another --ledger" in said
-    assert first.ended().code == 0
-    found.paid_once(300)
-
-
-@pytest.mark.parametrize("wrong", ["answer", "labels"])
-@pytest.mark.slow
-def test_what_is_mended_reads_the_paid_answers_again(bench, capsys, wrong):
-    frame = frame_of()
-    names = {"a": "ALPHA", "b": "BETA", "c": "GAMMA"}
-    found = bench(frame, answers=dict(zip(frame["text"], frame["new"].map(names), strict=True)))
-    labels = {name: label for label, name in names.items()}
-    mended = {"labels": {**labels, "UNKNOWN": None}}
-    given = {"answer": "result.lable"} if wrong == "answer" else {"labels": ...}
-    said = found.refused("--budget=100", capsys=capsys, **{**mended, **given})
-    assert said.startswith("DIR/api.yaml: none of the first 20 answers is a class (")
-    assert ("nothing at" if wrong == "answer" else "none of them is a class of the pool") in said
-    assert "correct 'answer'" in said
-    assert len(found.api.charged) == 20
-    # All are bought, and have no class as long as the file is wrong.
-    document = found.bought("--budget=100", **{**mended, **given, "stop_after": 0})
-    assert document["shift"]["cost"]["no_result"] == 100
-    assert len(found.api.charged) == 100
-    document = found.bought("--budget=100", **mended)
-    assert len(found.api.charged) == 100
-    assert unpaid(document) == unpaid(found.replayed("--budget=100"))
-
-
 @google_first
 @pytest.mark.slow
 def test_output_and_ledger_in_object_storage(bench, bucket):
@@ -378,8 +327,6 @@ SECRETIVE = {
     "json": {"id": "{id}", "text": "{text}", "token": "${JSON_KEY}"},
     "params": {"key": "${PARAM_KEY}"},
 }
-
-
 # What each fault ends in; the log as JSON says of the others what it says of these.
 ENDS = [
     ("401-mirror", 2, "HTTP 401: "),

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.pipelines.cli import run
+from tests.conftest import slow
 from tests.shift_runs import (
     METHODS,
     REPLAYED,
@@ -28,7 +29,6 @@ NAMES = ["", ' "é"\n,=', "null"]
 
 @cache
 def worlds():
-    """Pools of which something is degenerate."""
     random = np.random.default_rng(5)
     some = made(90, churn=0.2)
     row, label, old, new = (some.index, some["label"], some["old"], some["new"])
@@ -69,10 +69,6 @@ def worlds():
     }
 
 
-def slow(*values):
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 # Much like worlds that run by default.
 ALIKE = {
     *("never predicted again", "two confidences", "no confidence", "always right", "one class"),
@@ -90,7 +86,6 @@ def everything(turn, step):
 
 
 def numbers(part):
-    """All numbers of a document."""
     if isinstance(part, dict):
         part = list(part.values())
     if isinstance(part, list):
@@ -101,7 +96,6 @@ def numbers(part):
 
 
 def check_shares(told):
-    """Hold matrices against what shares and their intervals are."""
     names = ("shift", "old_matrix", "new_matrix", "shift_lo", "shift_hi")
     shift_of, old, new, low, high = (np.array(told[name]) for name in names)
     rows = old.sum(axis=1, keepdims=True)
@@ -120,7 +114,6 @@ def check_shares(told):
 
 
 def check_sound(found):
-    """Hold a document against what any document must be."""
     assert all(math.isfinite(one) for one in numbers(found))
     told = found["shift"]
     for one in [found["global"][0], *(each["changes"][0] for each in found["slices"])]:

@@ -76,12 +76,10 @@ def pool_of(columns, source, **options):
 
 
 def plain_class(value):
-    """A class as the pool has it."""
     return int(value) if isinstance(value, (bool, np.bool_)) else value
 
 
 def check(pool, frame, columns, *, bins=3, signed=False, most=20):
-    """Compare a pool with what pandas says."""
     roles = {"y": columns.label, "o": columns.old_prediction, "r": columns.recorded}
     roles = {short: name for short, name in roles.items() if name}
     classes = {short: frame[name].map(plain_class) for short, name in roles.items()}
@@ -92,7 +90,6 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
     code = {name: place for place, name in enumerate(pool.classes)}
     label = classes["y"].map(code).to_numpy()
     assert pool.labels.tolist() == sorted(set(label))
-
     bin_ = np.zeros(len(frame), int)
     if columns.difficulty:
         value = frame[columns.difficulty].to_numpy(float)
@@ -104,13 +101,11 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         bin_ = np.array([-1 if np.isnan(v) else int((edges <= v).sum()) for v in value])
     else:
         assert pool.edges.size == 0
-
     strata = sorted(set(zip(label, bin_, strict=True)))
     shown = zip(pool.labels[pool.stratum_row], pool.stratum_bin, strict=True)
     assert list(shown) == strata
     stratum = np.array([strata.index(one) for one in zip(label, bin_, strict=True)])
     assert pool.sizes.tolist() == np.bincount(stratum).tolist()
-
     old = classes["o"].map(code).to_numpy() if "o" in roles else None
     if old is None:
         assert pool.old is None
@@ -119,7 +114,6 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         wanted = np.zeros((len(strata), len(code)), int)
         np.add.at(wanted, (stratum, old), 1)
         assert pool.old.tolist() == wanted.tolist()
-
     if columns.example_id:
         array = pa.array(frame[columns.example_id])
         array = array.cast(pa.string()) if pa.types.is_large_string(array.type) else array

@@ -222,16 +222,13 @@ def test_wrong_configurations_are_a_line(text, message, tmp_path, capsys):
 
 
 @NEEDS_TFMA
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("label", "sex", "--label sex contradicts income"),
-        ("metric", ("recall",), "--metric recall contradicts auc"),
-        ("prediction", "prediction", "contradicts prediction_key 'score'"),
-        ("min_slice_size", 5, "--min-slice-size 5 contradicts 50"),
-        ("slices", "s.yaml", "both give the slices to check"),
-    ],
-)
+@pytest.mark.parametrize(("option", "value", "message"), [
+    ("label", "sex", "--label sex contradicts income"),
+    ("metric", ("recall",), "--metric recall contradicts auc"),
+    ("prediction", "prediction", "contradicts prediction_key 'score'"),
+    ("min_slice_size", 5, "--min-slice-size 5 contradicts 50"),
+    ("slices", "s.yaml", "both give the slices to check"),
+])  # fmt: skip
 def test_contradictions_are_a_line(option, value, message, tmp_path):
     text = f"""{MODEL} metrics_specs {{ metrics {{ class_name: "AUC" }} }}
     options {{ min_slice_size {{ value: 50 }} }}"""

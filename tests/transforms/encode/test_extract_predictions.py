@@ -1,16 +1,22 @@
 """What is measured of each example: losses, errors, predicted classes; and what is refused."""
 
+import importlib.util
 import json
+import re
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import log_loss
 
 from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import metric, needs_of
+from slicebeam.pipelines.cli import run
+from slicebeam.transforms.encode import models
 from slicebeam.transforms.encode.extract_predictions import (
     Outcome,
     Predictor,
@@ -19,6 +25,8 @@ from slicebeam.transforms.encode.extract_predictions import (
     sum_labels,
 )
 from slicebeam.transforms.encode.sources import Chunk
+from tests import python_models
+from tests.conftest import ADULT
 
 
 def chunk(**columns):
@@ -99,7 +107,6 @@ def test_errors_are_predictions_minus_labels():
 
 
 def summed(labels, codes, radix, cuts):
-    """Count in shards, whose facts are JSON."""
     parts = zip(np.split(np.array(labels), cuts), np.split(codes, cuts), strict=True)
     shards = [count_labels(pa.array(own.tolist()), [code], [radix]) for own, code in parts]
     return sum_labels(json.loads(json.dumps(shards)), [radix])
@@ -146,3 +153,213 @@ def test_without_classes_there_are_no_counts():
     assert count_labels(None, [], []) is None
     assert count_labels(numbers, [], []) is None
     assert sum_labels([None], []) is None
+
+
+@pytest.fixture(scope="module")
+def frame():
+    found = pd.read_parquet(ADULT).head(600).reset_index(drop=True)
+    found = found.rename(columns={"hours-per-week": "hours"})
+    found["label"] = found["income"].astype(np.int64)
+    found["wage"] = found["hours"] * 1.1
+    return found[["age", "hours", "sex", "race", "label", "wage"]]
+
+
+def searched(frame, folder, name, *options, features="age,hours,sex"):
+    """Return what a search reports, of all examples and of every slice."""
+    frame.to_parquet(folder / "data.parquet")
+    out = folder / name
+    arguments = ["search", "--data", str(folder / "data.parquet"), "--features", features, *options]
+    arguments += ["--max-cross-size", "1"] * (features == "age,hours,sex")
+    arguments += [] if "--label" in options else ["--label", "label"]
+    assert run([*arguments, "--output", str(out), "--quiet"]) == 0
+    table = pq.read_table(out / "slices.parquet").to_pylist()
+    assert len(table) > 10
+    return json.loads((out / "changelist.json").read_text())["global"], table
+
+
+SLOW = pytest.mark.slow
+TORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs the extra [text]"
+)
+
+
+@pytest.mark.parametrize(("names", "column", "options"), [
+    (("handler",), "--score", ("--metric", "accuracy,auc,mse", "--threshold", "0.4")),
+    (("hours",), "--prediction", ("--label", "wage", "--metric", "mae")),
+    pytest.param(("predicted_class", "probability"), "--prediction", ("--metric", "f1"), marks=SLOW),
+    pytest.param(("of_each_class",), "--prediction", ("--metric", "accuracy"), marks=SLOW),
+    pytest.param(("torch_model",), "--score", ("--metric", "auc"), marks=[TORCH, SLOW]),
+])  # fmt: skip
+def test_a_function_predicts_as_it_does_alone(names, column, options, frame, tmp_path):
+    for name in names:
+        function = getattr(python_models, name)
+        made = function if name not in ("loaded", "handler", "torch_model") else None
+        made = made or (function() if name == "torch_model" else python_models.probability)
+        given = made(frame)
+        found = np.asarray(given.detach() if name == "torch_model" else given)
+        if found.ndim == 2:
+            found = found.argmax(axis=1)
+        elif "f1" in options and name == "probability":
+            found = (found >= 0.5) * 1
+        own = frame.assign(found=found)
+        expected = searched(own, tmp_path, f"{name} column", column, "found", *options)
+        model = ("--model", f"tests.python_models:{name}")
+        assert searched(frame, tmp_path, name, *model, *options) == expected, name
+
+
+@SLOW
+def test_two_models_and_a_check(frame, tmp_path):
+    own = frame.assign(
+        new=python_models.probability(frame), old=python_models.old_probability(frame)
+    )
+    (tmp_path / "slices.json").write_text(
+        '[{"all": [{"field": "sex", "op": "==", "value": "Male"}]}]'
+    )
+    own.to_parquet(tmp_path / "data.parquet")
+    models = "tests.python_models:probability", "tests.python_models:old_probability"
+    found = []
+    for options in (
+        ("--score", "new", "--baseline-score", "old"),
+        ("--model", models[0], "--baseline-model", models[1]),
+    ):
+        arguments = ["check", "--data", str(tmp_path / "data.parquet"), "--label", "label"]
+        arguments += [*options, "--metric", "log_loss", "--slices", str(tmp_path / "slices.json")]
+        out = tmp_path / options[0]
+        assert run([*arguments, "--output", str(out), "--quiet"]) == 0
+        document = json.loads((out / "changelist.json").read_text())
+        found.append((document["global"], [one["changes"] for one in document["slices"]]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("name", "wants", "message"), [
+    ("none", "class", "has no attribute 'none'; write module:function"),
+    ("NOT_CALLABLE", "class", "is a int; name a function"),
+    ("too_few", "class", "gives an array of shape (599,) for 600 examples"),
+    ("failing", "number", "failed on the columns age, hours, sex: no such"),
+    ("hours", "class", "gives 39.5, which is no probability"),
+    ("predicted_class", "score", "gives classes (int64) and no probabilities"),
+    ("of_each_class", "number", "gives 3 numbers a row, not one"),
+    ("of_each_class", "above", "knows the classes 0, 1, 2, and --threshold 0.3 tells 1 from one"),
+    ("words", "output", "gives text"),
+])  # fmt: skip
+def test_what_a_function_cannot_do_is_a_line(name, wants, message, frame):
+    path, table = f"tests.python_models:{name}", pa.Table.from_pandas(frame)
+    given = (table, ["age", "hours", "sex"], path)
+    with pytest.raises(OptionError, match=re.escape(message)):
+        {
+            "class": lambda model: models.predict(model, *given),
+            "score": lambda model: models.predict_scores(model, *given, 1),
+            "number": lambda model: models.predict_numbers(model, *given),
+            "above": lambda model: models.predict_above(model, *given, 1, 0.3),
+            "output": lambda model: models.predict_outputs(model, *given, 1),
+        }[wants](models.load_model(path))
+
+
+def test_a_module_that_is_not_there(frame, tmp_path, capsys):
+    frame.to_parquet(tmp_path / "data.parquet")
+    arguments = ["search", "--data", str(tmp_path / "data.parquet"), "--label", "label"]
+    arguments += ["--output", str(tmp_path / "out"), "--model", "tests.no_such:f"]
+    assert run(arguments) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("slicebeam: --model tests.no_such:f: No module named 'tests.no_such'")
+    model = models.load_model("tests.python_models:loaded")
+    pd.testing.assert_series_equal(
+        pd.Series(model.predict(frame)), pd.Series((python_models.probability(frame) >= 0.5) * 1)
+    )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, frame):
+    import tensorflow as tf
+    from tensorflow_model_analysis.utils.keras_lib import tf_keras as keras
+
+    # Before the layers, which draw their first weights.
+    keras.utils.set_random_seed(3)
+    age, hours = keras.Input((1,), name="age"), keras.Input((1,), name="hours")
+    sex = keras.Input((1,), name="sex", dtype="string")
+    coded = keras.layers.StringLookup(vocabulary=["Male", "Female"], output_mode="one_hot")(sex)
+    joined = keras.layers.Concatenate()([age / 50.0, hours / 40.0, coded])
+    output = keras.layers.Dense(1, "sigmoid")(keras.layers.Dense(4, "relu")(joined))
+    model = keras.Model([age, hours, sex], output)
+    model.compile("adam", "binary_crossentropy")
+    columns = {name: tf.constant(frame[name].to_numpy()[:, None]) for name in ("age", "hours")}
+    columns = {name: tf.cast(values, tf.float32) for name, values in columns.items()}
+    columns["sex"] = tf.constant(frame["sex"].astype(str).to_numpy()[:, None])
+    model.fit(columns, frame["label"].to_numpy(), epochs=2, verbose=0)
+    path = str(tmp_path_factory.mktemp("models") / "saved")
+    model.save(path, save_format="tf")
+    return path, model.predict(columns, verbose=0).ravel()
+
+
+def onnx_model(path, classes):
+    """Write a model with one input [rows, 2]: a linear function, and its sigmoid or softmax."""
+    from onnx import TensorProto, helper
+
+    weights = np.array([[1, -1, 0.1], [-1, 1, 0.2]], np.float32)[:, :classes] / 30
+    last = helper.make_node("Sigmoid" if classes == 1 else "Softmax", ["z"], ["probabilities"])
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["z"]), last],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 2])],
+        [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", classes])],
+        [helper.make_tensor("w", TensorProto.FLOAT, weights.shape, weights.ravel())],
+    )
+    opset = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    return str(path)
+
+
+@pytest.mark.tfma
+def test_a_saved_model(frame, saved, tmp_path):
+    path, scores = saved
+    with_scores = frame.assign(score=scores.astype(np.float64))
+    options = ["--exclude-features", "score", "--positive-class", "1", "--metric", "accuracy,auc"]
+    options += ["--min-slice-size", "5"]
+    features = "age,hours,sex,race"
+    ours, columns = (
+        searched(with_scores, tmp_path, given[0], *given, *options, features=features)
+        for given in (("--model", path), ("--score", "score"))
+    )
+    assert ours == columns
+    assert 0 < ours[0][0]["after"]["value"] < 1
+
+
+@pytest.mark.tfma
+@pytest.mark.parametrize("classes", [1, 3])
+def test_an_onnx_model(classes, frame, tmp_path):
+    import onnxruntime
+
+    path = onnx_model(tmp_path / "model.onnx", classes)
+    given = frame[["age", "hours"]].to_numpy(np.float32)
+    found = onnxruntime.InferenceSession(path).run(None, {"x": given})[0]
+    predicted = (found[:, 0] >= 0.5) * 1 if classes == 1 else found.argmax(axis=1)
+    assert len(set(predicted.tolist())) > 1
+    own = frame.assign(predicted=predicted.astype(np.int64))
+    options = ["--exclude-features", "predicted", "--min-slice-size", "5"]
+    ours, columns = (
+        searched(own, tmp_path, given[0], *given, *options, features="age,hours")
+        for given in (("--model", path), ("--prediction", "predicted"))
+    )
+    assert ours == columns
+    table = pa.Table.from_pandas(frame[["age", "hours"]])
+    model = models.load_model(path)
+    assert models.predict(model, table, ["age", "hours"], path).to_pylist() == predicted.tolist()
+    one = models.predict_scores(model, table, ["age", "hours"], path, 1).to_numpy()
+    np.testing.assert_allclose(one, found[:, 0 if classes == 1 else 1], rtol=1e-6)
+
+
+@pytest.mark.tfma
+def test_what_a_model_cannot_do_is_a_line(frame, tmp_path, capsys):
+    frame.to_parquet(tmp_path / "data.parquet")
+    path = onnx_model(tmp_path / "model.onnx", 1)
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    begin = ["search", "--data", str(tmp_path / "data.parquet"), "--label", "label"]
+    begin += ["--output", str(tmp_path / "out")]
+    for options, message in (
+        ((path, "age,hours,race"), "takes 2 columns, not 3; name them with --features"),
+        ((str(tmp_path / "broken.onnx"), "age,hours"), "broken.onnx cannot be loaded"),
+        ((str(tmp_path / "none.onnx"), "age,hours"), "no such file"),
+    ):
+        assert run([*begin, "--model", options[0], "--features", options[1]]) == 2
+        assert message in capsys.readouterr().err

@@ -409,7 +409,6 @@ def test_scores(tmp_path, label, positive):
 
 @st.composite
 def tables(draw):
-    """A small table of one to four columns of any type."""
     rows = draw(st.integers(1, 12))
     some = st.sampled_from
     numbers = st.floats(width=32)

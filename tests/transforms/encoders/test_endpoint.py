@@ -39,11 +39,7 @@ def _answer(texts):
 
 @dataclass
 class Server:
-    """What the server does, and what it saw.
-
-    The first calls get what is planned instead of an answer: a status, headers and body, or how the
-    connection ends; later ones what the rule has for their texts.
-    """
+    """What the server does, and what it saw."""
 
     plan: list[Any] = field(default_factory=list)
     rule: Any = lambda _: None

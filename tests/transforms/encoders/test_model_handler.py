@@ -82,7 +82,6 @@ class Unloadable(Letters):
 
 number = 3
 """
-
 TEXTS = ["banana", "kiwi", "", "banana", "cherry", "aubergine", "fig"]
 COUNTS = [[text.count(vowel) for vowel in "aeiou"] for text in TEXTS]
 

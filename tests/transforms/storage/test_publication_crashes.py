@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import signal
-import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
-from tests.conftest import google_first
+from tests.conftest import slow
 from tests.publications import (
     MIXTURE,
     MemoryStore,
@@ -26,12 +24,10 @@ from tests.publications import (
     publish_set,
     seen,
 )
-from tests.storage_faults import OBJECTS, Fault
 
 OLD, NEW, OTHER = Written("old"), Written("new"), Written("other")
 # Of a shift, which has a document and nothing else.
 ALONE = Written("alone", table=False, further=())
-
 BEGINNINGS = {
     "nothing there": (None, lambda _: None),
     "a set": (OLD.name, lambda folder: publish_set(folder, OLD)),
@@ -110,9 +106,7 @@ def dies_at_step(number, monkeypatch, folder, new):
     "begin",
     [pytest.param(one, marks=() if one == "a set" else pytest.mark.slow) for one in BEGINNINGS],
 )
-@pytest.mark.parametrize(
-    "new", [NEW, pytest.param(ALONE, marks=pytest.mark.slow)], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("new", [NEW, slow(ALONE)], ids=lambda one: one.name)
 def test_it_dies_at_any_step(tmp_path, monkeypatch, begin, new):
     there, make = BEGINNINGS[begin]
     outcomes = []
@@ -127,78 +121,6 @@ def test_it_dies_at_any_step(tmp_path, monkeypatch, begin, new):
         shutil.rmtree(folder)
     assert_one_or_the_other(outcomes, there, new, 6, 3)
     assert_published(folder, new, *others)
-
-
-CHANGING = [
-    "openat",
-    "write",
-    "fsync",
-    "chmod",
-    "rename",
-    "renameat2",
-    "link",
-    "linkat",
-    "unlink",
-    "unlinkat",
-    "flock",
-]
-
-
-def dies_at_call(folder, call, number):
-    """Publish in a process that is killed as it makes a system call for the n-th time."""
-    go, may = os.pipe()
-    process = os.fork()
-    if not process:
-        code = 1
-        try:
-            os.read(go, 1)
-            publish_set(folder, NEW)
-            code = 0
-        finally:
-            os._exit(code)
-    tracer = subprocess.Popen(
-        [
-            *("strace", "-f", "-p", str(process), "-e", f"trace=?{call}"),
-            *("-e", f"inject=?{call}:signal=KILL:when={number}"),
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert tracer.stderr is not None
-    attached = tracer.stderr.readline()
-    os.write(may, b".")
-    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    tracer.communicate()
-    for end in (go, may):
-        os.close(end)
-    if "attached" not in attached:
-        pytest.skip(f"strace may not trace here: {attached.strip()}")
-    assert code in (0, -signal.SIGKILL)
-    return code != 0
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@begins
-def test_it_is_killed_at_any_system_call(tmp_path, begin):
-    there, make = BEGINNINGS[begin]
-    killed = {}
-    for call in CHANGING:
-        for number in range(1, 60):
-            folder = tmp_path / f"{call}-{number}"
-            folder.mkdir()
-            make(folder)
-            if not dies_at_call(folder, call, number):
-                break
-            killed.setdefault(call, []).append(seen(folder))
-            assert publish_set(folder, NEW) == []
-            assert_published(folder, NEW)
-            shutil.rmtree(folder)
-    outcomes = {one for found in killed.values() for one in found}
-    assert outcomes == {there, NEW.name}
-    for call in ("openat", "fsync", "rename", "flock"):
-        assert len(killed[call]) >= 2, killed
-    assert sum(map(len, killed.values())) > 30
 
 
 @pytest.fixture(params=["gs", "s3"])
@@ -223,40 +145,6 @@ def test_it_dies_at_any_request(memory, begin, new):
         outcomes.append(seen(folder))
         put_right(folder, begin, new, number)
     assert_one_or_the_other(outcomes, there, new, 2, 2)
-
-
-@google_first
-@pytest.mark.slow
-@pytest.mark.usefixtures("short_waits")
-def test_storage_fails_from_some_request_on(bucket, proxy, monkeypatch):
-    """The same with a server: what fails for good is an error in a line, and leaves one whole set."""
-    from slicebeam.metrics.errors import EngineError
-
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
-    outcomes = []
-    for number in range(40):
-        folder = ObjectPath(f"{bucket.uri}/{number}")
-        publish_set(folder, OLD)
-        fault = proxy.add(
-            Fault("status", status=503, path=OBJECTS[bucket.store.scheme], skip=number)
-        )
-        said = ""
-        try:
-            left = publish_set(folder, NEW)
-        except EngineError as error:
-            said, left = str(error), []
-        is_struck = fault.struck > 0
-        proxy.heal()
-        if not is_struck:
-            break
-        outcomes.append(seen(folder))
-        # What can't be tidied up is no error, but is said.
-        assert said or left
-        assert all(re.search(rf"{folder}", line) for line in [said or left[0], *left])
-        assert len(said.splitlines()) <= 1
-        assert publish_set(folder, NEW) == []
-        assert_published(folder, NEW)
-    assert_one_or_the_other(outcomes, OLD.name, NEW, 3, 0)
 
 
 def test_what_can_not_be_removed_is_said_and_removed_the_next_time(tmp_path, monkeypatch):

@@ -12,29 +12,20 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
-from tests.conftest import own_stores
+from tests.conftest import slow
 from tests.publications import MemoryStore, Written, assert_published, publish_set, seen
 
 OLD, ONE, TWO = Written("old"), Written("one"), Written("two")
 # It differs from the first in the document only.
 ALIKE = Written("alike", same_files_as="one")
 ALONE = Written("alone", table=False, further=())
-
-updates = pytest.mark.parametrize(
-    "there", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "update"]
-)
+updates = pytest.mark.parametrize("there", [slow(False), True], ids=["new", "update"])
 # Of how many steps of the second run each is tried.
-thoroughly = pytest.mark.parametrize("every", [11, pytest.param(4, marks=pytest.mark.slow)])
+thoroughly = pytest.mark.parametrize("every", [11, slow(4)])
 
 
 class Publisher(threading.Thread):
-    """Publishes in a thread of its own, which may be held at any of its steps.
-
-    Attributes
-    ----------
-    steps : what it did so far
-    error : how it failed
-    """
+    """Publishes in a thread of its own, which may be held at any of its steps."""
 
     def __init__(self, folder, written, before):
         super().__init__(daemon=True)
@@ -69,14 +60,12 @@ class Publisher(threading.Thread):
             self._changed.wait_for(lambda: len(self.steps) > number or self._may > number, seconds)
 
     def finish(self):
-        """Let it do the rest."""
         self.go_to(1 << 29)
         self.join(30)
         assert not self.is_alive()
 
 
 def stepping(what):
-    """Tell the publisher of this thread, if it is one's, of a step."""
     thread = threading.current_thread()
     if isinstance(thread, Publisher):
         thread.step(what)
@@ -103,13 +92,7 @@ def memory(request, monkeypatch):
 
 
 def raced(folder, sets, at, until, seconds=30):
-    """Let one do some steps, the other some, the one the rest, and the other the rest.
-
-    Returns
-    -------
-    tuple
-        The publishers, and whether the one had so many steps to do
-    """
+    """Let each do some steps, then the rest; return them, and whether the first had so many to do."""
     before = version_of(folder / CHANGELIST)
     publishers = [Publisher(folder, one, before) for one in sets]
     first, second = publishers
@@ -125,9 +108,9 @@ def raced(folder, sets, at, until, seconds=30):
 
 @pytest.mark.parametrize("sets", [
     (ONE, TWO),
-    pytest.param((ONE, ALIKE), marks=pytest.mark.slow),
-    pytest.param((ALONE, TWO), marks=pytest.mark.slow),
-    pytest.param((ONE, ALONE), marks=pytest.mark.slow),
+    slow((ONE, ALIKE)),
+    slow((ALONE, TWO)),
+    slow((ONE, ALONE)),
 ], ids=lambda sets: "-".join(one.name for one in sets))  # fmt: skip
 @updates
 @thoroughly
@@ -177,22 +160,6 @@ def test_a_run_meets_one_that_began_after_it_had_published(memory, there, every)
 
 def _now(folder):
     return version_of(folder / CHANGELIST)
-
-
-@own_stores
-@pytest.mark.slow
-def test_two_runs_meet_at_a_server(bucket, monkeypatch):
-    store = ObjectPath(f"{bucket.uri}/out").store
-    for name in ("facts", "read", "write", "delete"):
-        monkeypatch.setattr(store, name, _stepping_first(getattr(store, name), name))
-    for at in range(60):
-        folder = ObjectPath(f"{bucket.uri}/{at}")
-        publish_set(folder, OLD)
-        publishers, was_held = raced(folder, (ONE, TWO), at, 1000)
-        one_won(folder, publishers)
-        if not was_held:
-            break
-    assert at > 8
 
 
 def _stepping_first(function, name):
