@@ -1,8 +1,8 @@
 """What an engine refuses before a job is sent, how its processes end, and what its errors say."""
 
 import json
-import os
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -24,8 +24,8 @@ from slicebeam.runner_configs.artifacts import jar_version
 from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess
-from slicebeam.runner_configs.options import PrismOptions
 from slicebeam.runner_configs.job_log import logged_to
+from slicebeam.runner_configs.options import PrismOptions
 from slicebeam.runner_configs.portable import free_port
 from slicebeam.runner_configs.reported_errors import for_user
 from tests.conftest import slow
