@@ -1,4 +1,4 @@
-"""Findings of whole runs, against models that scikit-learn and numpy fit to the rows themselves."""
+"""Findings of whole runs, and within findings, against models fitted to the rows themselves."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""How single examples changed between two models: inconsistency, improved and degraded, against pandas."""
+"""How examples changed between two models, and weights, against pandas."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""The whole search on real data, held against oracles that share no code with it."""
+"""The whole search on real data against independent oracles: tests, corrections and publication."""
 
 import hashlib
 import itertools

@@ -1,4 +1,4 @@
-"""What goes wrong on real engines is told in a line, leaves nothing behind, and can be resumed."""
+"""Real engines: the result is the same, and what goes wrong is told in a line and can be resumed."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What an engine refuses before a job is sent, how its processes end, and what its errors say."""
+"""What an engine refuses before a job is sent, how its processes end, and what errors and logs say."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Plans: every slice exactly once, within the memory, and never a different result."""
+"""Plans: every slice once, within the memory, and never a different result; membership."""
 
 from itertools import combinations
 

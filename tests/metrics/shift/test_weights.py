@@ -1,4 +1,4 @@
-"""Weights of the cells: allocation, estimate and bound against item-by-item sums with pandas."""
+"""Weights of the cells against sums item by item, and when a run of calls may stop."""
 
 import math
 from dataclasses import replace

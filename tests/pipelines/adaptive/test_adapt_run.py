@@ -1,4 +1,4 @@
-"""``slicebeam adapt run`` and ``import-checklist``: topics against pandas and scipy."""
+"""``adapt run``, its gates, and ``import-checklist``: topics against pandas and scipy."""
 
 import json
 import pickle

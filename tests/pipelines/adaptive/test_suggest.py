@@ -1,4 +1,4 @@
-"""``slicebeam adapt suggest`` from the command line to the file: what is asked, written and said."""
+"""``slicebeam adapt suggest``: its prompts, and what is asked, written and said."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The commands as a user gives them, from the items to the revision."""
+"""The commands as a user gives them, from the items, in sheets of any program, to the revision."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Edits: what each does, and that undoing all of them gives the slices of the beginning."""
+"""Edits and their undoing, what is checked of findings, and revisions by several writers."""
 
 import copy
 import hashlib

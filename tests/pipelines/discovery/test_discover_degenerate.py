@@ -1,4 +1,4 @@
-"""Odd data that a discovery may be given: what it finds is what a direct computation finds."""
+"""Odd data of a discovery, how examples are split, and how slices are folded, by direct computation."""
 
 import json
 
@@ -439,7 +439,7 @@ def test_findings_do_not_repeat_examples(folding, members):
 def test_findings_are_described_before_the_others(folding):
     """What tables begin with has examples, also where others changed more."""
     slices = folding.document["slices"]
-    described = {one["slice_id"] for one in slices if one["folding"]["examples"]}
+    described = {one["slice_id"] for one in slices if one["found"]["examples"]}
     ranked = sorted(folding.document["findings"], key=lambda one: one["rank"])
     assert described == {one["slice_id"] for one in ranked[:4]}
     assert described != {one["slice_id"] for one in slices[:4]}

@@ -13,7 +13,8 @@ from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.cli import run
 from tests.conftest import google_first
 from tests.discover_runs import embeddings, examples
-from tests.discovered import OF_BUCKET, discovery, planted_file
+from tests.discovered import COLUMNS as OF_BUCKET
+from tests.discovered import discovery, planted_file
 from tests.refusals import refusing, slow_where
 from tests.running import names_of, own_file, refused
 

@@ -1,4 +1,4 @@
-"""A dry run: which jobs, with which options, at what cost; and nothing is touched."""
+"""A dry run touches nothing; domains, drift and hints of an earlier run."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""One run at a time has a work folder, and none is kept out by a run that is gone."""
+"""The work folder: its lock, what is found in it, and where processes look for modules."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What ``--explain`` prints is enough to repeat a p-value by hand."""
+"""What ``--explain`` prints repeats a p-value by hand; how many findings planted slices give."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The result is the same however the work was cut, spread or ordered."""
+"""The result is the same however the work was cut, whatever is saved, and whatever names are."""
 
 import json
 import os

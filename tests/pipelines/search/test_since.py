@@ -1,4 +1,4 @@
-"""``--since``: what the document says of two runs, against the tables of both."""
+"""``--since``: what the document says of two runs, and of hand-made slices, against both tables."""
 
 import datetime as dt
 import hashlib

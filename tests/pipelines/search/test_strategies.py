@@ -1,4 +1,4 @@
-"""The strategies against plain transcriptions of the paper's algorithms, on random data."""
+"""The strategies against transcriptions of the paper's algorithms, and what their batches cost."""
 
 import json
 from functools import cache

@@ -1,4 +1,4 @@
-"""The parts of the pool's passes: bins of a difficulty, and candidates of a stratum."""
+"""The parts of the pool's passes, and what an assessment makes of answers."""
 
 import re
 

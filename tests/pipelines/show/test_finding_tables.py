@@ -1,4 +1,4 @@
-"""What a reader sees of findings: a line each, whatever the width of the terminal."""
+"""What a reader sees of findings, whatever the width of the terminal, and of events in a log."""
 
 import datetime as dt
 import hashlib

@@ -1,4 +1,4 @@
-"""Numbers, plots and verdicts are those of TFMA's own evaluator on the same examples and slices."""
+"""Numbers, plots, verdicts and exports are those of TFMA's own evaluator on the same slices."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Conditions of given slices: which examples they hold of, against pandas; and their text."""
+"""Conditions and definitions of given slices: which examples they hold of, against pandas; their text."""
 
 import datetime as dt
 import decimal

@@ -1,4 +1,4 @@
-"""Feature domains: how columns are cut, beyond the exact limit too, and the code of every value."""
+"""Feature domains: how columns are cut, the code of every value, and where values come from."""
 
 import datetime as dt
 import decimal

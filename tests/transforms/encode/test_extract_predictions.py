@@ -1,4 +1,4 @@
-"""What is measured of each example: losses, errors, predicted classes; and what is refused."""
+"""What is measured of each example, by columns or models; and what is refused."""
 
 import importlib.util
 import json

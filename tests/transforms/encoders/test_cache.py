@@ -1,4 +1,4 @@
-"""What was embedded is kept: by several processes at once, and never taken for what it is not."""
+"""What encoders embed, and that it is kept and never taken for what it is not."""
 
 import importlib.util
 import io

@@ -1,4 +1,4 @@
-"""Keys do not travel over http, but within this machine or where the user insists."""
+"""Keys do not travel over http, but where the user insists; how calls are made."""
 
 import pickle
 from datetime import datetime, timedelta, timezone

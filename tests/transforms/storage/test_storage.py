@@ -1,4 +1,4 @@
-"""Files in folders and in object storage behave alike."""
+"""Files in folders and in object storage behave alike; work files are checked."""
 
 import os
 import pickle
