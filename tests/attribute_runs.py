@@ -132,6 +132,12 @@ def labels_folder(folder):
     return found
 
 
+def labels_file(folder):
+    """Return the path of the labels of the one text."""
+    [path] = (folder / "attribution").glob("words-*")
+    return path / "labels.jsonl"
+
+
 def fill(sheet, answer, change=lambda rows: rows, *, encoding="utf-8-sig", **dialect):
     """Fill a CSV as a spreadsheet does: read, answer, write in a dialect of its own."""
     text = sheet.read_bytes().decode("utf-8-sig")

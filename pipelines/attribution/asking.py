@@ -12,7 +12,7 @@ from slicebeam.pipelines.attribution.sheets import rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
 
@@ -61,7 +61,7 @@ class TerminalLabeler:
     def __init__(self, read: Callable[[str], str], say: Callable[[str], None]) -> None:
         self._read, self._say = read, say
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
         """Ask about each item until all are labelled or the person quits."""
         rows = rows_of(population, items)
         self._say(f"Is this true of the item: {printable(store.text)}\n")
@@ -74,7 +74,7 @@ class TerminalLabeler:
                 return
             at += step
 
-    def _answer(self, item: Id, store: LabelStore, *, is_first: bool) -> int | None:
+    def _answer(self, item: Id, store: Labels, *, is_first: bool) -> int | None:
         """Keep an answer, and return by how many items to continue; None to end."""
         before = store.known.get(item)
         was = "" if before is None else f" (was {WORDS[before.label]})"

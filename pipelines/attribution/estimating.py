@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.attribution.estimates import Alignment, Decision, Interval
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn, State
     from slicebeam.pipelines.changelist.discovered import Id
@@ -58,7 +58,7 @@ class Evidence:
         return digest.hexdigest()[:16]
 
 
-def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evidence:
+def gather(state: State, store: Labels, population: SlicePopulation) -> Evidence:
     """Return the labels of the drawn items.
 
     Of each phase of a round the draws up to the first one without a label count. However many these
@@ -116,7 +116,7 @@ def _draws(population: SlicePopulation, one: Drawn, labels: NDArray[np.int8], nu
 
 def _round(
     state: State,
-    store: LabelStore,
+    store: Labels,
     one: Drawn,
     phase: Literal["train", "precision", "recall"],
     items: Sequence[Id],

@@ -22,7 +22,7 @@ from slicebeam.transforms.storage.storage import beneath, storage_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.paid_api.calls import Answer
@@ -36,7 +36,7 @@ _MOST_SHOWN = 5
 class Labeler(Protocol):
     """The source of labels: whether words are true of items."""
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
         """Put a label of each item into the store; fewer where the user stopped it."""
 
 
@@ -52,7 +52,7 @@ class RecordedLabels:
     def __init__(self, column: str, positive: Sequence[str]) -> None:
         self.column, self.positive = column, tuple(positive)
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
         """Look up the labels; unrecorded ones are unsure.
 
         Raises
@@ -134,7 +134,7 @@ class LanguageModel:
         self._folder = storage_path(ledger, "--ledger") if ledger else beneath(labels_dir, name)
         self._name, self._note = f"llm {storage_path(path).name}", note
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
         """Buy an answer for each item; paid answers are always stored.
 
         Raises
@@ -167,7 +167,7 @@ class LanguageModel:
         keys: Mapping[str, Id],
         answers: Mapping[str, Answer],
         lost: Mapping[str, int],
-        store: LabelStore,
+        store: Labels,
     ) -> None:
         """Store the answers; a paid call that was lost has none."""
         labels = {item: UNSURE for key, item in keys.items() if key in lost}

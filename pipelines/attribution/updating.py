@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import State
 
@@ -44,7 +44,7 @@ class Updated:
     labels: int
 
 
-def train(population: SlicePopulation, state: State, store: LabelStore, encoder: str) -> Updated:
+def train(population: SlicePopulation, state: State, store: Labels, encoder: str) -> Updated:
     """Return the slice that the labels of the train rounds make of the old one.
 
     A logistic regression on the embeddings, with the labels as targets where there are any and the

@@ -119,13 +119,13 @@ def test_a_sample_to_train_by(commands):
 def test_another_folder_of_labels(commands, tmp_path):
     other = tmp_path / "my labels"
     said = commands("sample", "--budget", "20", "--labels-dir", str(other)).output
-    [folder] = other.iterdir()
+    [folder], [words] = other.glob(f"{SLICE}-*"), other.glob("words-*")
     assert f"--labels-dir '{other}'" in said
     fill(folder / "round-001.csv", truthful(commands.people))
     commands("estimate", "--labels-dir", str(other))
     told = attribution_in(commands.folder / "changelist.r1.json")
     # Never the path of a machine.
-    assert told["labels_uri"] == f"my labels/{folder.name}/labels.jsonl"
+    assert told["labels_uri"] == f"my labels/{words.name}/labels.jsonl"
 
 
 @pytest.mark.parametrize(("options", "words"), [

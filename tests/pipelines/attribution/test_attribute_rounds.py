@@ -14,13 +14,14 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution import labels as labels_module
 from slicebeam.pipelines.attribution import session as session_module
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
-from slicebeam.pipelines.attribution.rounds import Finished, Stopped, estimate, run_rounds
-from slicebeam.pipelines.attribution.sheets import paths
+from slicebeam.pipelines.attribution.session import Finished, Stopped, estimate, run_rounds
+from slicebeam.pipelines.attribution.sheets import sheet_of
 from tests.attribute_runs import (
     TEXT,
     asked_in,
     attribution_in,
     fill,
+    labels_file,
     labels_folder,
     opened,
     population,
@@ -210,7 +211,7 @@ def test_nothing_is_asked_twice(tmp_path):
         again.label(second.open_items, other, second.store)
         found = second.evidence.digest
     assert not set(again.asked) & set(labeler.asked)
-    # What was taken over stays, whatever becomes of the other folder.
+    # The labels are of the words, whatever becomes of the other folder.
     shutil.rmtree(session.folder)
     with session_module.session(*same) as second:
         assert second.evidence.digest == found
@@ -224,7 +225,7 @@ def test_a_label_that_was_taken_away_is_asked_again(tmp_path):
         session.draw(30)
         TRUTH.label(session.open_items, people, session.store)
         first = session.state.rounds[0].asked[3]
-    path = labels_folder(tmp_path) / "labels.jsonl"
+    path = labels_file(tmp_path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(one for one in lines if json.loads(one)["item"] != first))
     with opened(tmp_path, people) as session:
@@ -331,7 +332,7 @@ def test_two_processes_don_t_mix_their_labels(tmp_path):
     people = population()
     with opened(tmp_path, people):
         refused(EngineError, "--labels-dir", tmp_path, people)
-        # Other words of the same slice are nobody's business.
+        # Other words of the same slice are another file.
         with opened(tmp_path, people, text="it is about music"):
             pass
 
@@ -360,10 +361,11 @@ def test_a_damaged_record_is_told(tmp_path):
         session.sample(40)
         TRUTH.label(session.open_items[:3], people, session.store)
     folder = labels_folder(tmp_path)
-    lines = (folder / "labels.jsonl").read_text().splitlines(keepends=True)
-    (folder / "labels.jsonl").write_text(lines[0] + '{"item": 1\n')
+    path = labels_file(tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + '{"item": 1\n')
     refused(EngineError, r"labels\.jsonl, line 2 is damaged", tmp_path, people)
-    (folder / "labels.jsonl").write_text("")
+    path.write_text("")
     (folder / "state.json").write_text("{}")
     refused(EngineError, r"state\.json is damaged", tmp_path, people)
 
@@ -377,7 +379,7 @@ def test_labels_are_kept_as_lines_of_json(tmp_path):
         assert session.store.add({items[0]: UNSURE}, "you") == 0
         assert session.store.add({items[0]: 1}, "you") == 1
     # Of an item the last line counts.
-    first, last = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
+    first, last = labels_file(tmp_path).read_text().splitlines()
     assert json.loads(first)["label"] == "unsure"
     told = json.loads(last)
     assert told.pop("at")
@@ -390,14 +392,14 @@ def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path):
         session.draw(20)
         items = session.open_items
         session.store.add({items[0]: UNSURE}, "me")
-    path = labels_folder(tmp_path) / "labels.jsonl"
+    path = labels_file(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:30])
     with opened(tmp_path, people) as session:
         assert set(session.store.known) == {items[0]}
         session.store.add({items[1]: 1}, "me")
     assert [json.loads(line)["item"] for line in path.read_text().splitlines()] == [*items[:2]]
-    # A label that is taken back leaves no trace, or the one before.
+    # A label that is taken back is one more line, of none or of the one before.
     with opened(tmp_path, people) as session:
         before = session.store.known[items[0]]
         session.store.add({items[0]: 0}, "you")
@@ -405,6 +407,8 @@ def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path):
         session.store.take_back(items[0], before)
     with opened(tmp_path, people) as session:
         assert session.store.known == {items[0]: before}
+    labels = [json.loads(line)["label"] for line in path.read_text().splitlines()]
+    assert labels == ["unsure", "yes", "no", None, "unsure"]
 
 
 def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
@@ -416,7 +420,7 @@ def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
     attribution = told["slices"][0]["attribution"]
     assert attribution["state"] == "rejected"
     assert attribution["queries"] == [TEXT]
-    assert attribution["labels_uri"].startswith("attribution/3f2a9c01-")
+    assert attribution["labels_uri"].startswith("attribution/words-")
     phases = [(one["phase"], one["round"], one["labeler"]) for one in attribution["rounds"]]
     assert phases == [("precision", 1, "column truth"), ("recall", 1, "column truth")]
     [edit] = told["edits"]
@@ -433,7 +437,7 @@ def test_nothing_to_estimate_is_told(tmp_path):
         session.sample(20)
         with pytest.raises(InputError, match=r"there are no labels yet.*round-001\.csv"):
             estimate(session)
-        assert paths(session.folder, 1)[0].is_file()
+        assert sheet_of(session.folder, 1).is_file()
 
 
 @pytest.mark.parametrize(("plan", "options", "words"), [

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slicebeam.metrics.attribution.estimates import YES
-from slicebeam.pipelines.attribution.sheets import read_sheets
+from slicebeam.pipelines.attribution.sheets import read_sheet
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
 from tests.attribute_runs import InMemory, fill, opened
 
@@ -66,5 +66,5 @@ def test_ids_headers_and_texts_of_strangers(tmp_path):
                 for delimiter in SEPARATORS:
                     assert not any(one.startswith(SIGNS) for one in cells(cell, delimiter) if one)
         fill(sampled.sheet, lambda row: "yes")
-        labels = read_sheets(session.folder, sampled.drawn)
+        labels = read_sheet(session.folder, sampled.drawn)
     assert labels == dict.fromkeys(sampled.drawn.asked, YES)
