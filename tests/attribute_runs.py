@@ -77,6 +77,13 @@ class InMemory:
     def defined(self, name, definition, member):
         return a_slice("c1a55", name, int(member.sum()), member.size, definition.model_dump())
 
+    @property
+    def data(self):
+        return self
+
+    def members_of(self, definition):
+        return self.member
+
     def truth_of(self, item):
         return bool(self.truth[self.ids.index(item).as_py()])
 

@@ -110,7 +110,7 @@ def _no_draws() -> Draws:
 def _draws(population: SlicePopulation, one: Drawn, labels: NDArray[np.int8], number: int) -> Draws:
     # Positions among the examples outside the slice.
     rank = np.cumsum(~population.member) - 1
-    item = rank[positions_of(population, one.recall[:number])].astype(np.int64)
+    item = rank[positions_of(population.data.ids, one.recall[:number])].astype(np.int64)
     return Draws(item, np.array(one.weights[:number]), labels[:number], one.least_weight or 1.0)
 
 

@@ -60,10 +60,10 @@ class RecordedLabels:
         InputError
             There is no such column, or it holds something else than labels.
         """
-        column = population.column(self.column)
+        column = population.data.column(self.column)
         if self.positive:
             self._check_positive(column)
-        values = python_values(column.take(pa.array(positions_of(population, items))))
+        values = python_values(column.take(pa.array(positions_of(population.data.ids, items))))
         labels = dict(zip(items, map(self._label, values), strict=True))
         store.add(labels, f"column {self.column}")
 

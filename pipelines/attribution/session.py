@@ -342,7 +342,7 @@ class Session:
         definitions = [other.definition for other in self.document.slices]
         if updated is not None and updated.definition not in definitions:
             name = f"{self.plan.text} (classifier)"
-            proposed = self.population.defined(name, updated.definition, updated.member)
+            proposed = self.population.data.defined(name, updated.definition, updated.member)
         if proposed is None and self.slice.attribution == assessed.attribution:
             return Finished(assessed, self.slice, None)
         # Imported here, where it is used, since reading documents is not cheap.

@@ -39,7 +39,7 @@ def rows_of(population: SlicePopulation, items: Sequence[Id]) -> list[dict[str, 
     """Return the fields that show items, one mapping for each."""
     if not items:
         return []
-    rows = python_rows(population.rows(positions_of(population, items)))
+    rows = python_rows(population.data.rows(positions_of(population.data.ids, items)))
     return [
         {"item": item}
         | {f"data.{name}" if name in _COLUMNS else name: value for name, value in row.items()}

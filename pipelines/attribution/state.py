@@ -121,7 +121,7 @@ def slice_fingerprint(population: SlicePopulation) -> str:
     """Return a hash of the examples and of those in the slice, independent of their order."""
     digest = hashlib.sha256()
     for part in (population.member, ~population.member):
-        hashes = np.sort(population.hashes[part])
+        hashes = np.sort(population.data.hashes[part])
         digest.update(np.int64(hashes.size).tobytes())
         digest.update(hashes.astype("<u8").tobytes())
     return f"sha256:{digest.hexdigest()}"

@@ -108,7 +108,7 @@ def _plan(config: AttributionConfig) -> Plan:
 def _opened(
     config: AttributionConfig, plan: Plan, *, begins: bool = False, rounds: int | None = None
 ) -> Iterator[Session]:
-    from slicebeam.pipelines.define.examples import open_population
+    from slicebeam.pipelines.define.document_data import open_population
 
     uri = base_of(config.changelist)
     place = LabelPaths.of(uri, config.labels_dir)

@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
 
-# What an earlier run says of how files are read, besides their columns.
-_HOW_READ = ("format", "column_names", "skip_rows", "delimiter")
+
+# What an earlier run says of how its files are read.
+_HOW_READ = ("format", "column_names", "skip_rows", "delimiter", "memory_budget", "chunk_rows")
+
+
+def how_read(document: SearchChangeList) -> dict[str, Any]:
+    """Return the options of a document's run that say how its files are read."""
+    earlier = document.provenance.config
+    return {name: earlier[name] for name in _HOW_READ if name in earlier}
 
 
 def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> PredicateDefinition:
@@ -81,9 +88,13 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
-    how_read = {name: earlier[name] for name in _HOW_READ if name in earlier}
     with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
-        options = {**how_read, "data": files, "output": folder, "changelist": changelist_uri}
+        options = {
+            **how_read(document),
+            "data": files,
+            "output": folder,
+            "changelist": changelist_uri,
+        }
         config = check_config(options)
         with start_engine("direct", ()) as engine:
             work = WorkFolder(Path(folder) / "work")

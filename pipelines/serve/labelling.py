@@ -13,10 +13,12 @@ from pydantic import Field
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError, SlicebeamError
 from slicebeam.pipelines.attribution.estimating import assess
+from slicebeam.pipelines.attribution.population import SlicePopulation
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, check_plan, estimate, session
 from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import folder_name, read_state
 from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.serve.answers import Given, RefusedError, labeler_name, reads, takes
 from slicebeam.pipelines.serve.editing import WRITING
 
@@ -100,17 +102,16 @@ class Labelling:
                 raise
 
     def _opened(self, given: _Begin, plan: Plan) -> Session:
-        # Imported here, since it imports Beam.
-        from slicebeam.pipelines.define.examples import open_population
-
         self.close()
-        latest, config = self.served.latest(), self.served.config
-        examples, document, labelled = open_population(
-            latest.uri, given.slice_id, data=config.data or None, confirmed=config.confirmed
-        )
+        data, latest = self.served.opened.of(self.served), self.served.latest()
+        document = latest.document
+        if not isinstance(document, SearchChangeList):
+            raise RefusedError("the document has no slices any more", 409)
+        labelled = find_slice(document, given.slice_id)
+        population = SlicePopulation(data, data.members_of(labelled.definition))
         place, begins = LabelPaths.of(latest.uri, None), given.budget is not None
         self._session = self._open.enter_context(
-            session(examples, document, labelled, plan, place, begins=begins)
+            session(population, document, labelled, plan, place, begins=begins)
         )
         return self._session
 
@@ -187,8 +188,9 @@ class Labelling:
         """Return the slices and texts for which items were drawn."""
         folder = LabelPaths.of(self.served.latest().uri, None).labels_dir
         # In a bucket each folder would be a request.
-        is_local = isinstance(folder, Path) and folder.is_dir()
-        paths = sorted(folder.iterdir(), key=str)[:_LISTED] if is_local else []
+        paths: list[Path] = []
+        if isinstance(folder, Path) and folder.is_dir():
+            paths = sorted(folder.iterdir())[:_LISTED]
         now, listed = self._session, []
         for path in paths:
             with suppress(SlicebeamError):

@@ -23,7 +23,7 @@ from tests.attribute_runs import (
     truthful,
 )
 
-POPULATION = "slicebeam.pipelines.define.examples"
+POPULATION = "slicebeam.pipelines.define.document_data"
 
 
 class Commands:

@@ -13,11 +13,10 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution.session import estimate
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.serve import ServeConfig
-from slicebeam.pipelines.define import examples
 from slicebeam.pipelines.serve import editing, labelling
 from slicebeam.pipelines.serve.answers import HANDLERS
 from slicebeam.pipelines.serve.labelling import Labelling, _Label, _OfSession
-from slicebeam.pipelines.serve.served import ServedOutput
+from slicebeam.pipelines.serve.served import OpenedData, ServedOutput
 from tests.attribute_runs import (
     SLICE,
     TEXT,
@@ -123,12 +122,7 @@ def client(tmp_path, monkeypatch):
     people = population()
     path = published(tmp_path, people)
 
-    def open_one(uri, slice_name, **_):
-        document = read_search(uri, "")
-        assert slice_name == document.slices[0].slice_id
-        return people, document, document.slices[0]
-
-    monkeypatch.setattr(examples, "open_population", open_one)
+    monkeypatch.setattr(OpenedData, "of", lambda *_: people)
     config = ServeConfig(changelist=str(path.parent))
     served = ServedOutput.open(str(path.parent), config)
     routes = Mount("/api", routes=[*labelling.routes(served), *editing.routes(served)])
