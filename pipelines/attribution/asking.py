@@ -22,13 +22,7 @@ LABELER = "terminal"
 
 
 def terminal_labeler() -> TerminalLabeler:
-    """Return the labeler that asks in the terminal.
-
-    Raises
-    ------
-    InputError
-        Standard input is none.
-    """
+    """Return the labeler that asks in the terminal."""
     if not sys.stdin.isatty():
         raise InputError(
             "without --labels or --llm, you label by hand, but standard input is not a terminal; "

@@ -101,11 +101,6 @@ def draw_training(
 
     Half of them are of the slice, at random, and half of the others, by the proposal. Parameters as
     of `draw_round`.
-
-    Raises
-    ------
-    InputError
-        All such items are labelled.
     """
     inside, outside = np.flatnonzero(population.member), np.flatnonzero(~population.member)
     seed, number = state.sampling_seed + 1, len(state.rounds)

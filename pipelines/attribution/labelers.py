@@ -53,13 +53,7 @@ class RecordedLabels:
         self.column, self.positive = column, tuple(positive)
 
     def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
-        """Look up the labels; unrecorded ones are unsure.
-
-        Raises
-        ------
-        InputError
-            There is no such column, or it holds something else than labels.
-        """
+        """Look up the labels; unrecorded ones are unsure."""
         column = population.data.column(self.column)
         if self.positive:
             self._check_positive(column)
@@ -135,15 +129,7 @@ class LanguageModel:
         self._name, self._note = f"llm {storage_path(path).name}", note
 
     def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
-        """Buy an answer for each item; paid answers are always stored.
-
-        Raises
-        ------
-        InputError
-            The API refuses the requests, or an item lacks what the prompt needs.
-        EngineError
-            An item got no answer despite all retries, or the ledger can't be written.
-        """
+        """Buy an answer for each item; paid answers are always stored."""
         api = self.api
         rows = rows_of(population, items)
         keys = {f"{item} {text_hash(store.text)}": item for item in items}

@@ -114,16 +114,7 @@ def session(
     begins: bool = False,
     default_looks: int = 1,
 ) -> Iterator[Session]:
-    """Open the labels of a text, and what was drawn of a slice, for this process alone.
-
-    Raises
-    ------
-    InputError
-        The slice is empty, there is no round where one is needed, or the plan or the examples are
-        others than those of the first round.
-    EngineError
-        Another process has them, they are damaged, or storage fails.
-    """
+    """Open the labels of a text, and what was drawn of a slice, for this process alone."""
     if not population.member.any():
         raise InputError(
             f"slice {labelled.slice_id} has no example in this data, so there is nothing to label; "

@@ -75,13 +75,7 @@ def _cell(value: Any) -> Any:
 
 
 def read_sheet(folder: StoragePath, drawn: Drawn) -> dict[Id, int]:
-    """Return the labels that the sheet of a round holds; none where it was removed.
-
-    Raises
-    ------
-    InputError
-        A label is none, items were changed, removed, added or repeated, or the file can't be read.
-    """
+    """Return the labels that the sheet of a round holds; none where it was removed."""
     path = sheet_of(folder, drawn.number)
     try:
         content = path.read_bytes()

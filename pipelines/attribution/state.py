@@ -153,13 +153,7 @@ def write_state(folder: StoragePath, state: State) -> None:
 
 
 def check_same(state: State, population: SlicePopulation) -> None:
-    """Refuse draws that were made of other examples.
-
-    Raises
-    ------
-    InputError
-        The slice, or what is outside it, has other examples now.
-    """
+    """Refuse draws that were made of other examples."""
     if state.slice_fingerprint != slice_fingerprint(population):
         now = int(population.member.sum())
         raise InputError(

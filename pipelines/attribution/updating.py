@@ -53,12 +53,6 @@ def train(population: SlicePopulation, state: State, store: Labels, encoder: str
     Parameters
     ----------
     encoder : fingerprint of what made the embeddings
-
-    Raises
-    ------
-    InputError
-        There is no label to train by, scikit-learn is missing, or all examples or none would be in
-        the slice.
     """
     items = [item for one in state.rounds for item in one.train]
     codes = store.codes(items)

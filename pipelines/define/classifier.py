@@ -44,12 +44,6 @@ def classifier(
     uri : CSV file of the columns ``id`` and ``label``, which is yes or no; one that is unsure, or has
         no label, is passed over
     encoder : fingerprint of what made the embeddings
-
-    Raises
-    ------
-    InputError
-        The file is no such CSV, an id is not in the data or labelled both ways, there is not at
-        least one of each label, or scikit-learn is not installed.
     """
     return classifier_of(read_labels(uri, data.ids), data, encoder)
 

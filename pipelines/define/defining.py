@@ -35,13 +35,6 @@ def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revis
     ----------
     config : the document, what defines the slice, and where it is counted
     on_start : called with the upcoming payment
-
-    Raises
-    ------
-    InputError
-        The document, the definition or the data is wrong, or the slice has no examples.
-    EngineError
-        The engine, the API or the storage failed.
     """
     counting = Counting.of(config)
     base = EditSession.read(config.changelist)
@@ -66,11 +59,6 @@ def defined_by_marks(
     """Return the slice of examples that a person marked, by their rows in the data.
 
     Without any that are marked *no*, it is those marked *yes*; else what a classifier takes for them.
-
-    Raises
-    ------
-    InputError
-        A row is not in the data, has both marks, or the document lacks ids or embeddings.
     """
     if not yes:
         raise OptionError("no example is marked yes; mark at least one")

@@ -62,13 +62,6 @@ def measured(
         left out where slices are about components
     changelist_uri : of the document, beside which the model of a discovery is
     confirmed : the entries of the document that the user confirms
-
-    Raises
-    ------
-    InputError
-        The data or a definition is wrong, or the user has to confirm a model or an encoder.
-    EngineError
-        The engine, the storage or what embeds texts failed.
     """
     known = PublishedDiscovery(changelist_uri, document, confirmed)
     wanted = _wanted(known, definitions)
@@ -92,13 +85,7 @@ def coverage_of(
     runner_option: tuple[str, ...] = (),
     confirmed: Confirmed = NOTHING,
 ) -> tuple[SliceCoverage, ...]:
-    """Return how much the slices of a document explain together; see `measured`.
-
-    Raises
-    ------
-    InputError
-        Also where examples would have to be embedded by anything that takes long, or is paid.
-    """
+    """Return how much the slices of a document explain together; see `measured`."""
     if not document.slices or document.dataset.weight_field is not None:
         return ()
     known = PublishedDiscovery(changelist_uri, document, confirmed)

@@ -111,13 +111,7 @@ class EditSession:
         return counting.data or self.document.dataset.uri
 
     def counted(self, wanted: Sequence[DefinedSlice], counting: Counting) -> list[Slice]:
-        """Return new slices with their sizes and changes.
-
-        Raises
-        ------
-        InputError
-            A slice is defined like one of the document, or has no examples; the data is wrong.
-        """
+        """Return new slices with their sizes and changes."""
         from slicebeam.pipelines.define.measuring import measured
 
         known = {one.slice_id: one.name for one in self.document.slices}

@@ -39,11 +39,6 @@ def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> Predi
     Parameters
     ----------
     text : such as ``age in [37, 41) & sex = Female``
-
-    Raises
-    ------
-    InputError
-        It is not a predicate, or does not fit the columns.
     """
     try:
         conditions = parse_predicate(text, columns)

@@ -51,11 +51,6 @@ def text_filter(
     ----------
     encoder : fingerprint of what made the embeddings
     threshold : least cosine similarity; None for `default_threshold`
-
-    Raises
-    ------
-    InputError
-        The text is empty, the threshold is not a cosine, or no example reaches it.
     """
     if not query.strip():
         raise OptionError(

@@ -211,13 +211,7 @@ def check_phrases(uri: str) -> None:
 
 
 def given_phrases(uri: str) -> list[str]:
-    """Return the phrases of a file, each once.
-
-    Raises
-    ------
-    InputError
-        There is no such file, or no phrase in it, or it is not a text.
-    """
+    """Return the phrases of a file, each once."""
     path = storage_path(uri, "--phrases")
     try:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]

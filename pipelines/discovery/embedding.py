@@ -180,13 +180,7 @@ def embed(
 
 
 def embedded_files(paths: Sequence[StoragePath], embedding: Embedding) -> EmbeddedFiles:
-    """Return the contents of the files of embeddings.
-
-    Raises
-    ------
-    InputError
-        Embeddings of two files differ in length.
-    """
+    """Return the contents of the files of embeddings."""
     facts = read_all_facts(paths)
     lengths = {fact["dimensions"]: fact for fact in facts if fact["rows"]}
     if len(lengths) > 1:

@@ -64,13 +64,7 @@ class PublishedDiscovery:
 
     @property
     def discovery(self) -> Discovery:
-        """How slices were discovered.
-
-        Raises
-        ------
-        InputError
-            The document is of a search or check of columns.
-        """
+        """How slices were discovered."""
         if self.document.discovery is None:
             raise InputError(
                 f"{self.uri} is not the document of a discovery, so the encoder is unknown; name "
@@ -104,11 +98,6 @@ class PublishedDiscovery:
         Parameters
         ----------
         folder : for an encoder that was fitted, which is sent to workers by its path
-
-        Raises
-        ------
-        InputError
-            What embeds texts is another one than then, or the user has to confirm it first.
         """
         refuse_unconfirmed(
             self.uri, {"encoder": self.fields.encoder}, {"encoder": self.confirmed.encoder}

@@ -43,13 +43,7 @@ class RefusedError(Exception):
 
 
 def labeler_name(written: str) -> str:
-    """Return the name that goes with a label: as it was written in the browser, or ``browser``.
-
-    Raises
-    ------
-    RefusedError
-        It holds what can't be printed.
-    """
+    """Return the name that goes with a label: as it was written in the browser, or ``browser``."""
     name = " ".join(written.split())
     if not name.isprintable():
         raise RefusedError("your name has characters that can't be printed; write it again", 422)

@@ -105,13 +105,6 @@ def fingerprint_again(
     ----------
     files : of the data
     confirmed : the entries of the document that the user confirms
-
-    Raises
-    ------
-    InputError
-        The data is not of this kind, or a model of the document is not confirmed.
-    EngineError
-        The engine or the storage failed.
     """
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder

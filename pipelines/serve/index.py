@@ -129,13 +129,7 @@ class SliceIndex:
         return {"state": "building", "seconds": round(time.monotonic() - self._began, 1)}
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection for one query; it reads the index and nothing else.
-
-        Raises
-        ------
-        BuildingError
-            The index is not ready.
-        """
+        """Return a connection for one query; it reads the index and nothing else."""
         self._check()
         if self._connection is None:
             raise BuildingError("The index of all tested slices is being built.")

@@ -55,13 +55,7 @@ class Task:
 
 
 def build(task: Task) -> None:
-    """Write an index.
-
-    Raises
-    ------
-    InputError
-        The table is not the document's, or is of an earlier version.
-    """
+    """Write an index."""
     began = time.monotonic()
     with Path(task.table).open("rb") as stream:
         if f"sha256:{sha256_of(stream)}" != task.fingerprint:

@@ -73,15 +73,7 @@ class TestJudging:
         self._notes: list[str] = []
 
     def desk(self) -> TestDesk:
-        """Return the desk.
-
-        Raises
-        ------
-        RefusedError
-            No tree was named.
-        InputError
-            The tree or the model is wrong.
-        """
+        """Return the desk."""
         config = self._served.config
         if config.tree is None or config.tree_model is None:
             raise RefusedError(

@@ -69,13 +69,6 @@ class OwnData:
         Parameters
         ----------
         name : as the browser has it, which says the format; it is no part of any path
-
-        Raises
-        ------
-        RefusedError
-            A check runs, or another file is being sent.
-        InputError
-            The name does not tell the format.
         """
         shown = _shown_name(name)
         try:
@@ -127,13 +120,7 @@ class OwnData:
         return JSONResponse({"file": _shown_name(name), "bytes": size})
 
     def start(self, given: _Start) -> dict[str, Any]:
-        """Start the check of a file.
-
-        Raises
-        ------
-        RefusedError
-            One runs, there is no such file, or the document has no slices.
-        """
+        """Start the check of a file."""
         now, config = self.served.latest(), self.served.config
         if not isinstance(now.document, SearchChangeList):
             raise RefusedError("the document of a shift has no slices to check", 404)

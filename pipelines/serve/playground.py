@@ -100,13 +100,7 @@ class Playground:
         }
 
     def answer(self, given: _Input) -> dict[str, Any]:
-        """Return what the models predict for an input, and the slices that it falls in.
-
-        Raises
-        ------
-        RefusedError
-            A value is none of its column's type.
-        """
+        """Return what the models predict for an input, and the slices that it falls in."""
         with self._lock:
             schema, columns = self._opened().source.schema, self._columns()
             for name in given.values:

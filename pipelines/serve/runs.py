@@ -58,13 +58,7 @@ class Runs:
 
     @classmethod
     def within(cls, uri: str) -> Runs | None:
-        """Return the outputs in a folder; None where the path is an output itself.
-
-        Raises
-        ------
-        InputError
-            The folder holds no output.
-        """
+        """Return the outputs in a folder; None where the path is an output itself."""
         path = storage_path(uri, NAMED)
         if not path.is_dir() or (path / CHANGELIST).is_file():
             return None

@@ -85,15 +85,7 @@ class ServedOutput:
 
     @classmethod
     def open(cls, uri: str, config: ServeConfig) -> ServedOutput:
-        """Return the output in a folder, or that a document belongs to.
-
-        Raises
-        ------
-        InputError
-            There is no document, or none that this version reads.
-        EngineError
-            Storage failed.
-        """
+        """Return the output in a folder, or that a document belongs to."""
         path = storage_path(uri, NAMED)
         is_folder = path.is_dir()
         folder = path if is_folder else path.parent
@@ -131,11 +123,6 @@ def state_folder(folder: StoragePath) -> Path:
     """Return the folder for what the server keeps of an output, in the user's cache.
 
     It is not in the output, which may come from a stranger, with links to the user's files in it.
-
-    Raises
-    ------
-    InputError
-        It can't be written, or is not the user's.
     """
     named = str(folder.resolve()) if isinstance(folder, Path) else str(folder)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()

@@ -45,11 +45,6 @@ def only_server(state: Path) -> Iterator[Callable[[str], None]]:
     Parameters
     ----------
     state : folder of what the server keeps
-
-    Raises
-    ------
-    RunningError
-        There is one.
     """
     file = os.open(state / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -80,11 +75,6 @@ def bound_socket(port: int) -> socket.socket:
     Parameters
     ----------
     port : 0 for a free one
-
-    Raises
-    ------
-    OptionError
-        Another program has the port, or the user may not have it.
     """
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -77,13 +77,7 @@ class SliceExamples:
         self._checker = DataChecker(self.served)
 
     def page(self, given: _Page) -> dict[str, Any]:
-        """Return a page of the examples of a slice, and how many there are of each role.
-
-        Raises
-        ------
-        RefusedError
-            The data is not what the document is about, or there is no such slice.
-        """
+        """Return a page of the examples of a slice, and how many there are of each role."""
         with self._lock:
             data, checked = self._open()
             members = self._of_slice(data, given)

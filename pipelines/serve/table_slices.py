@@ -39,11 +39,6 @@ def table_slice(uri: str, document: SearchChangeList, slice_id: str) -> TableSli
     Parameters
     ----------
     uri : of the document
-
-    Raises
-    ------
-    RefusedError
-        There is no table, or no such slice in it, or no predicate describes it.
     """
     absent = RefusedError(f"slice {slice_id} is neither in the document nor in its table", 404)
     with opened_table(uri, document) as stream:

@@ -38,11 +38,6 @@ class Turns:
         Parameters
         ----------
         asker : whose earlier query is interrupted; empty for nobody's
-
-        Raises
-        ------
-        RefusedError
-            A later query of the same asker superseded this one, or there is no index.
         """
         number = next(self._numbers)
         if asker:
