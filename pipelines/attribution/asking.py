@@ -45,12 +45,7 @@ def terminal_labeler() -> TerminalLabeler:
 
 
 class TerminalLabeler:
-    """A person who reads an item and presses a key.
-
-    Parameters
-    ----------
-    read : returns a line; EOFError at the end of the input
-    """
+    """A person who reads an item and presses a key."""
 
     def __init__(self, read: Callable[[str], str], say: Callable[[str], None]) -> None:
         self._read, self._say = read, say

@@ -153,13 +153,7 @@ class Assessed:
 
 
 def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
-    """Return the estimates and the decision.
-
-    Parameters
-    ----------
-    state : including this look
-    labels_uri : where the labels are, as the document states it
-    """
+    """Return the estimates and the decision."""
     level = 1 - (1 - state.confidence) / state.looks
     found = alignment(
         evidence.inside,

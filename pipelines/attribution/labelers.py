@@ -102,12 +102,6 @@ class LanguageModel:
 
     In the file ``{attribution_text}`` stands for the words, and ``{column}`` for a column that shows
     an item. An answer that is not a label is unsure; each is paid once.
-
-    Parameters
-    ----------
-    ledger : folder of the paid answers; None for one next to the labels
-    labels_dir : that would be beside
-    note : receives a line about what will be bought
     """
 
     def __init__(

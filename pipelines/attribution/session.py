@@ -194,13 +194,7 @@ class Sampled(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The result of labelling.
-
-    Attributes
-    ----------
-    document : the published revision; None if nothing changed
-    proposed : the slice that labels made of this one, if they did
-    """
+    """The result of labelling."""
 
     assessed: Assessed
     slice: Slice

@@ -32,12 +32,7 @@ _ITERATIONS = 1000
 
 @dataclass(frozen=True)
 class Updated:
-    """A slice by a classifier.
-
-    Attributes
-    ----------
-    member : bool [n], the examples that are in it
-    """
+    """A slice by a classifier."""
 
     definition: ClassifierDefinition
     member: BoolArray
@@ -49,10 +44,6 @@ def train(population: SlicePopulation, state: State, store: Labels, encoder: str
 
     A logistic regression on the embeddings, with the labels as targets where there are any and the
     old membership elsewhere. Labels of estimates train nothing.
-
-    Parameters
-    ----------
-    encoder : fingerprint of what made the embeddings
     """
     items = [item for one in state.rounds for item in one.train]
     codes = store.codes(items)

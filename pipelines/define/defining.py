@@ -29,13 +29,7 @@ _Found = tuple["AnyDefinition", tuple[str, ...]]
 
 @from_last
 def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revision:
-    """Define a slice, count it on the data, and publish the document with it.
-
-    Parameters
-    ----------
-    config : the document, what defines the slice, and where it is counted
-    on_start : called with the upcoming payment
-    """
+    """Define a slice, count it on the data, and publish the document with it."""
     counting = Counting.of(config)
     base = EditSession.read(config.changelist)
     check_name(base.document, config.name)

@@ -42,12 +42,7 @@ def merged_slices(
 def split_slice(
     base: EditSession, one: Slice, where: str, names: Sequence[str], counting: Counting
 ) -> Edited:
-    """Put the examples of a slice that satisfy a predicate, and the others, in its place.
-
-    Parameters
-    ----------
-    names : of the two parts; none for names of the slice and the predicate
-    """
+    """Put the examples of a slice that satisfy a predicate, and the others, in its place."""
     from slicebeam.pipelines.changelist.rules import text_of
     from slicebeam.pipelines.define.predicates import column_types, predicate_definition
 

@@ -34,12 +34,7 @@ def how_read(document: SearchChangeList) -> dict[str, Any]:
 
 
 def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> PredicateDefinition:
-    """Return the definition that a predicate's text gives.
-
-    Parameters
-    ----------
-    text : such as ``age in [37, 41) & sex = Female``
-    """
+    """Return the definition that a predicate's text gives."""
     try:
         conditions = parse_predicate(text, columns)
         for one in conditions:
@@ -63,10 +58,6 @@ def column_types(
     """Return the types of the columns that a predicate may be about.
 
     Those of the data, and those that discovery added to it, such as ``cluster@25``.
-
-    Parameters
-    ----------
-    data : the files or globs that it is about, or others with the same columns
     """
     schema = _schema(changelist_uri, document, expand_paths(data))
     found = {one.name: arrow_type(one.data_type) for one in document.dataset.domains}

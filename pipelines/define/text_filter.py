@@ -45,13 +45,7 @@ def default_threshold(similarity: NDArray[np.floating]) -> float:
 def text_filter(
     data: DocumentData, encoder: str, query: str, threshold: float | None
 ) -> tuple[TextQueryDefinition, tuple[str, ...]]:
-    """Return the definition of the examples that are similar to a text, and notes for the user.
-
-    Parameters
-    ----------
-    encoder : fingerprint of what made the embeddings
-    threshold : least cosine similarity; None for `default_threshold`
-    """
+    """Return the definition of the examples that are similar to a text, and notes for the user."""
     if not query.strip():
         raise OptionError(
             "--text-filter is empty; write a text like the examples that you look for"

@@ -298,12 +298,7 @@ def _found(
     jaccard: FloatArray,
     overall: str,
 ) -> Found:
-    """Return what discovery knows of a slice.
-
-    Parameters
-    ----------
-    jaccard : float64 [assessed, assessed] indices of the assessed slices
-    """
+    """Return what discovery knows of a slice."""
     facts: dict[str, Any] = {}
     assessment = description.assessment
     baseline = config.comparison == "baseline"

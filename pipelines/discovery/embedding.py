@@ -114,14 +114,7 @@ def embedding_of(
     folder: StoragePath,
     fitted: Mapping[str, NDArray[Any]] | None = None,
 ) -> Embedding:
-    """Return where embeddings come from.
-
-    Parameters
-    ----------
-    sample : texts that an encoder is fitted to, if it must be
-    folder : for an encoder that is fitted, which is sent to workers by its path
-    fitted : arrays of an encoder fitted before
-    """
+    """Return where embeddings come from."""
     own: Encoder | None = None
     if fields.encoder is not None and needs_fit(fields.encoder):
         if fitted:

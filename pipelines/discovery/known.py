@@ -46,12 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedDiscovery:
-    """The document of an earlier run, and the files next to it.
-
-    Attributes
-    ----------
-    confirmed : the entries of the document that the user confirms
-    """
+    """The document of an earlier run, and the files next to it."""
 
     uri: str
     document: SearchChangeList
@@ -93,12 +88,7 @@ class PublishedDiscovery:
         )
 
     def embedding(self, folder: StoragePath) -> Embedding:
-        """Return the same, with what embeds texts.
-
-        Parameters
-        ----------
-        folder : for an encoder that was fitted, which is sent to workers by its path
-        """
+        """Return the same, with what embeds texts."""
         refuse_unconfirmed(
             self.uri, {"encoder": self.fields.encoder}, {"encoder": self.confirmed.encoder}
         )

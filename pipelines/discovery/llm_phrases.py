@@ -44,13 +44,6 @@ def phrases_of_model(
 
     One call is made for each slice. Every answer is in a ledger before it is used, so that a question
     is paid for once.
-
-    Parameters
-    ----------
-    llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
-        the question
-    groups : of each slice texts of its examples, and of others
-    folder : gets the ledger's folder, ``phrases-<hash>``
     """
     api = read_phrases_api(llm)
     questions = [

@@ -31,12 +31,7 @@ _KINDS = ("worse", "better", "new", "gone")
 
 
 def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]:
-    """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types.
-
-    Parameters
-    ----------
-    left_out : what the page has not, in sentences
-    """
+    """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types."""
     worst = {one.key: _worst(document, one.key) for one in document.metrics}
     shown = set(shown_slices(document))
     testing = document.testing

@@ -29,13 +29,7 @@ _Given = TypeVar("_Given", bound=Given)
 
 
 class RefusedError(Exception):
-    """A request that can't be answered.
-
-    Parameters
-    ----------
-    message : sentence for the page
-    status : of HTTP
-    """
+    """A request that can't be answered."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -51,13 +45,7 @@ def labeler_name(written: str) -> str:
 
 
 def reads(path: str, answer: Callable[[], Any]) -> Route:
-    """Return a route that answers GET.
-
-    Parameters
-    ----------
-    path : below ``/api``
-    answer : returns JSON values, or a Response; it runs in a thread of its own
-    """
+    """Return a route that answers GET."""
 
     async def endpoint(_: Request) -> Response:
         return _response(await run_in_threadpool(answer))
@@ -66,14 +54,7 @@ def reads(path: str, answer: Callable[[], Any]) -> Route:
 
 
 def takes(path: str, model: type[_Given], answer: Callable[[_Given], Any]) -> Route:
-    """Return a route that answers POST.
-
-    Parameters
-    ----------
-    path : below ``/api``
-    model : of the JSON object that the request holds
-    answer : gets it and returns JSON values, or a Response; it runs in a thread of its own
-    """
+    """Return a route that answers POST; ``answer`` runs in a thread of its own."""
 
     async def endpoint(request: Request) -> Response:
         try:

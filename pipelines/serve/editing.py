@@ -93,12 +93,7 @@ class _Defined(_Based):
 
 @dataclass
 class Editing:
-    """Writes revisions, one after the other.
-
-    Attributes
-    ----------
-    served : the output
-    """
+    """Writes revisions, one after the other."""
 
     served: ServedOutput
 

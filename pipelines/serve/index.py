@@ -83,14 +83,7 @@ class BuildingError(Exception):
 
 
 class SliceIndex:
-    """The index of an output, which is built in the background where it is not there yet.
-
-    Parameters
-    ----------
-    uri : of the document
-    document : whose table it is
-    state : folder for the index
-    """
+    """The index of an output, which is built in the background where it is not there yet."""
 
     def __init__(self, uri: str, document: SearchChangeList, state: Path) -> None:
         self.uri, self.document = uri, document

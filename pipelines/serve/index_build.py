@@ -34,19 +34,11 @@ _CODES = ("singleton_1", "singleton_2", "singleton_3")
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be built.
-
-    Attributes
-    ----------
-    table : path of the ``slices.parquet``
-    fingerprint : that it must have
-    signs : of each metric 1 where higher is better, -1 otherwise
-    index : path of the file to write
-    """
+    """What is to be built."""
 
     table: str
     fingerprint: str
-    signs: dict[str, float]
+    signs: dict[str, float]  # Of each metric 1 where higher is better, -1 otherwise.
     index: str
 
     def to_json(self) -> str:

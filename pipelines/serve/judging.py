@@ -58,12 +58,7 @@ class _Nothing(Given):
 
 
 class TestJudging:
-    """The desk of the tree that the command line names; it is opened when the page asks for it.
-
-    Parameters
-    ----------
-    served : the output
-    """
+    """The desk of the tree that the command line names; it is opened when the page asks for it."""
 
     __test__ = False
 

@@ -25,14 +25,6 @@ class OwnCheck:
     """Runs ``slicebeam check`` on a file, compared with the document by ``--since``.
 
     It ends with this process, and by `cancel`.
-
-    Parameters
-    ----------
-    uri : of the document
-    data : path of the file
-    shown : what the page calls it
-    confirmed : options that confirm what the document names
-    folder : that this run has for itself
     """
 
     def __init__(
@@ -98,12 +90,7 @@ class OwnCheck:
 
 
 def compared(uri: str) -> dict[str, Any]:
-    """Return the numbers of a check beside those of the document that it was compared with.
-
-    Parameters
-    ----------
-    uri : of the document of the check
-    """
+    """Return the numbers of a check beside those of the document that it was compared with."""
     document = read_search(uri, "own data")
     since = document.since
     if since is None:

@@ -45,12 +45,7 @@ class _Nothing(Given):
 
 @dataclass
 class OwnData:
-    """The one check that may run at a time, and the one file that was brought.
-
-    Attributes
-    ----------
-    served : the output, whose state folder gets the file
-    """
+    """The one check that may run at a time, and the one file that was brought."""
 
     served: ServedOutput
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -64,12 +59,7 @@ class OwnData:
         return self.served.state / _FOLDER
 
     def begin_upload(self, name: str) -> tuple[Path, BinaryIO]:
-        """Return a new file for what a browser sends, and its stream.
-
-        Parameters
-        ----------
-        name : as the browser has it, which says the format; it is no part of any path
-        """
+        """Return a new file for what a browser sends, and its stream."""
         shown = _shown_name(name)
         try:
             ending = _ENDINGS[file_format(shown)]

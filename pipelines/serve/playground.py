@@ -50,14 +50,7 @@ class _Input(Given):
 
 @dataclass(frozen=True)
 class _Called:
-    """A model that answers.
-
-    Attributes
-    ----------
-    name : as the command line has it
-    columns : that it reads
-    model : as `transforms.encode.models.load_model` returns it
-    """
+    """A model that answers."""
 
     role: str
     name: str
@@ -67,12 +60,7 @@ class _Called:
 
 @dataclass
 class Playground:
-    """Asks the models of the command line, which alone are ever loaded, about one input.
-
-    Attributes
-    ----------
-    served : the output
-    """
+    """Asks the models of the command line, which alone are ever loaded, about one input."""
 
     served: ServedOutput
     _lock: threading.Lock = field(default_factory=threading.Lock)

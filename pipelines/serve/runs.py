@@ -46,12 +46,7 @@ class OverRuns(Given):
 
 
 class Runs:
-    """The outputs that lie in a folder.
-
-    Parameters
-    ----------
-    folder : of the outputs
-    """
+    """The outputs that lie in a folder."""
 
     def __init__(self, folder: StoragePath) -> None:
         self.folder = folder

@@ -59,12 +59,7 @@ class _Members:
 
 @dataclass
 class SliceExamples:
-    """Reads the examples of slices; the last slices' members are held.
-
-    Attributes
-    ----------
-    served : the output
-    """
+    """Reads the examples of slices; the last slices' members are held."""
 
     served: ServedOutput
     _lock: threading.Lock = field(default_factory=threading.Lock)
