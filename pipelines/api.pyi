@@ -8,8 +8,7 @@ from slicebeam.pipelines.adaptive.checklist import ImportedSuite
 from slicebeam.pipelines.adaptive.from_slices.make_tests import SliceTests
 from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
 from slicebeam.pipelines.adaptive.training import TrainingExport
-from slicebeam.pipelines.attribution.rounds import Finished, Stopped
-from slicebeam.pipelines.attribution.session import Sampled
+from slicebeam.pipelines.attribution.session import Finished, Sampled, Stopped
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
 from slicebeam.pipelines.python.python_runs import Report as Report
@@ -1090,7 +1089,7 @@ class attribute:
         allow_http: bool = False,
         progress: bool = False,
     ) -> Sampled:
-        """Write the items to label, as CSV and as JSON Lines.
+        """Write the items to label, as CSV.
 
         Fill in the column label with yes, no or unsure in either file. When run again, the command draws another round.
 

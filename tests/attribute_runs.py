@@ -74,6 +74,13 @@ class InMemory:
     def defined(self, name, definition, member):
         return a_slice("c1a55", name, int(member.sum()), member.size, definition.model_dump())
 
+    @property
+    def data(self):
+        return self
+
+    def members_of(self, definition):
+        return self.member
+
     def truth_of(self, item):
         return bool(self.truth[self.ids.index(item).as_py()])
 
@@ -127,6 +134,12 @@ def labels_folder(folder):
     """Return the folder of the labels of the one text."""
     [found] = (folder / "attribution").glob(f"{SLICE}-*")
     return found
+
+
+def labels_file(folder):
+    """Return the path of the labels of the one text."""
+    [path] = (folder / "attribution").glob("words-*")
+    return path / "labels.jsonl"
 
 
 def fill(sheet, answer, change=lambda rows: rows, *, encoding="utf-8-sig", **dialect):

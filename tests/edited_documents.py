@@ -133,8 +133,8 @@ def stand_in(monkeypatch, frame):
     measuring = ModuleType("slicebeam.pipelines.define.measuring")
     measuring.measured = Measured(frame)
     measuring.coverage_of = lambda *_, **__: ()
-    population = ModuleType("slicebeam.pipelines.define.examples")
-    population.open_examples = lambda *_: Examples(frame)
+    population = ModuleType("slicebeam.pipelines.define.document_data")
+    population.open_data = lambda *_: Examples(frame)
     for module in (measuring, population):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return measuring.measured

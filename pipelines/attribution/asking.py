@@ -12,7 +12,7 @@ from slicebeam.pipelines.attribution.sheets import rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
 
@@ -22,13 +22,7 @@ LABELER = "terminal"
 
 
 def terminal_labeler() -> TerminalLabeler:
-    """Return the labeler that asks in the terminal.
-
-    Raises
-    ------
-    InputError
-        Standard input is none.
-    """
+    """Return the labeler that asks in the terminal."""
     if not sys.stdin.isatty():
         raise InputError(
             "without --labels or --llm, you label by hand, but standard input is not a terminal; "
@@ -51,17 +45,12 @@ def terminal_labeler() -> TerminalLabeler:
 
 
 class TerminalLabeler:
-    """A person who reads an item and presses a key.
-
-    Parameters
-    ----------
-    read : returns a line; EOFError at the end of the input
-    """
+    """A person who reads an item and presses a key."""
 
     def __init__(self, read: Callable[[str], str], say: Callable[[str], None]) -> None:
         self._read, self._say = read, say
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
         """Ask about each item until all are labelled or the person quits."""
         rows = rows_of(population, items)
         self._say(f"Is this true of the item: {printable(store.text)}\n")
@@ -74,7 +63,7 @@ class TerminalLabeler:
                 return
             at += step
 
-    def _answer(self, item: Id, store: LabelStore, *, is_first: bool) -> int | None:
+    def _answer(self, item: Id, store: Labels, *, is_first: bool) -> int | None:
         """Keep an answer, and return by how many items to continue; None to end."""
         before = store.known.get(item)
         was = "" if before is None else f" (was {WORDS[before.label]})"

@@ -57,19 +57,22 @@ def draw_round(
         return None
     seed, number = state.sampling_seed, len(state.rounds)
     sample = simple_random_sample(
-        population.hashes[inside], in_slice, seed=seed, start=state.labelled
+        population.data.hashes[inside], in_slice, seed=seed, start=state.labelled
     )
     drawn, weights, least = np.zeros(0, np.int64), np.zeros(0), None
     is_census = others == outside.size
     if others and is_census:
         # In a random order, so that the first of them are a sample.
-        drawn = simple_random_sample(population.hashes[outside], others, seed=seed)
+        drawn = simple_random_sample(population.data.hashes[outside], others, seed=seed)
         weights, least = np.ones(others), 1.0
     elif others:
         found = _proposal(population, outside, queries, exponent, uniform_share)
         drawn = found.draw(others, seed=seed, round_number=number)
         weights, least = found.weight(drawn), found.least_weight
-    precision, recall = ids_at(population, inside[sample]), ids_at(population, outside[drawn])
+    precision, recall = (
+        ids_at(population.data.ids, inside[sample]),
+        ids_at(population.data.ids, outside[drawn]),
+    )
     return Drawn(
         number=number + 1,
         budget=budget,
@@ -98,23 +101,20 @@ def draw_training(
 
     Half of them are of the slice, at random, and half of the others, by the proposal. Parameters as
     of `draw_round`.
-
-    Raises
-    ------
-    InputError
-        All such items are labelled.
     """
     inside, outside = np.flatnonzero(population.member), np.flatnonzero(~population.member)
     seed, number = state.sampling_seed + 1, len(state.rounds)
     taken = {*known, *(item for one in state.rounds for item in one.items)}
-    order = simple_random_sample(population.hashes[inside], budget + len(taken), seed=seed, start=0)
+    order = simple_random_sample(
+        population.data.hashes[inside], budget + len(taken), seed=seed, start=0
+    )
     half = budget // 2 if outside.size else 0
     others: tuple[Id, ...] = ()
     if half:
         found = _proposal(population, outside, queries, exponent, uniform_share)
         drawn = found.draw(_TRIES * half, seed=seed, round_number=number)
-        others = _unknown(ids_at(population, outside[drawn]), taken)[:half]
-    members = _unknown(ids_at(population, inside[order]), taken)[: budget - len(others)]
+        others = _unknown(ids_at(population.data.ids, outside[drawn]), taken)[:half]
+    members = _unknown(ids_at(population.data.ids, inside[order]), taken)[: budget - len(others)]
     if not members and not others:
         raise InputError("every example that could train a classifier already has a label")
     items = _interleaved(members, others)
@@ -140,7 +140,7 @@ def _proposal(
     exponent: float,
     uniform_share: float,
 ) -> Proposal:
-    similarity = population.similarity(queries)[:, outside]
+    similarity = population.data.similarity(queries)[:, outside]
     return proposal(similarity, exponent=exponent, uniform_share=uniform_share)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.attribution.estimates import Alignment, Decision, Interval
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn, State
     from slicebeam.pipelines.changelist.discovered import Id
@@ -58,7 +58,7 @@ class Evidence:
         return digest.hexdigest()[:16]
 
 
-def gather(state: State, store: LabelStore, population: SlicePopulation) -> Evidence:
+def gather(state: State, store: Labels, population: SlicePopulation) -> Evidence:
     """Return the labels of the drawn items.
 
     Of each phase of a round the draws up to the first one without a label count. However many these
@@ -110,13 +110,13 @@ def _no_draws() -> Draws:
 def _draws(population: SlicePopulation, one: Drawn, labels: NDArray[np.int8], number: int) -> Draws:
     # Positions among the examples outside the slice.
     rank = np.cumsum(~population.member) - 1
-    item = rank[positions_of(population, one.recall[:number])].astype(np.int64)
+    item = rank[positions_of(population.data.ids, one.recall[:number])].astype(np.int64)
     return Draws(item, np.array(one.weights[:number]), labels[:number], one.least_weight or 1.0)
 
 
 def _round(
     state: State,
-    store: LabelStore,
+    store: Labels,
     one: Drawn,
     phase: Literal["train", "precision", "recall"],
     items: Sequence[Id],
@@ -153,13 +153,7 @@ class Assessed:
 
 
 def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
-    """Return the estimates and the decision.
-
-    Parameters
-    ----------
-    state : including this look
-    labels_uri : where the labels are, as the document states it
-    """
+    """Return the estimates and the decision."""
     level = 1 - (1 - state.confidence) / state.looks
     found = alignment(
         evidence.inside,

@@ -22,7 +22,7 @@ from slicebeam.transforms.storage.storage import beneath, storage_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.paid_api.calls import Answer
@@ -36,7 +36,7 @@ _MOST_SHOWN = 5
 class Labeler(Protocol):
     """The source of labels: whether words are true of items."""
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
         """Put a label of each item into the store; fewer where the user stopped it."""
 
 
@@ -52,18 +52,12 @@ class RecordedLabels:
     def __init__(self, column: str, positive: Sequence[str]) -> None:
         self.column, self.positive = column, tuple(positive)
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
-        """Look up the labels; unrecorded ones are unsure.
-
-        Raises
-        ------
-        InputError
-            There is no such column, or it holds something else than labels.
-        """
-        column = population.column(self.column)
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
+        """Look up the labels; unrecorded ones are unsure."""
+        column = population.data.column(self.column)
         if self.positive:
             self._check_positive(column)
-        values = python_values(column.take(pa.array(positions_of(population, items))))
+        values = python_values(column.take(pa.array(positions_of(population.data.ids, items))))
         labels = dict(zip(items, map(self._label, values), strict=True))
         store.add(labels, f"column {self.column}")
 
@@ -108,12 +102,6 @@ class LanguageModel:
 
     In the file ``{attribution_text}`` stands for the words, and ``{column}`` for a column that shows
     an item. An answer that is not a label is unsure; each is paid once.
-
-    Parameters
-    ----------
-    ledger : folder of the paid answers; None for one next to the labels
-    labels_dir : that would be beside
-    note : receives a line about what will be bought
     """
 
     def __init__(
@@ -134,16 +122,8 @@ class LanguageModel:
         self._folder = storage_path(ledger, "--ledger") if ledger else beneath(labels_dir, name)
         self._name, self._note = f"llm {storage_path(path).name}", note
 
-    def label(self, items: Sequence[Id], population: SlicePopulation, store: LabelStore) -> None:
-        """Buy an answer for each item; paid answers are always stored.
-
-        Raises
-        ------
-        InputError
-            The API refuses the requests, or an item lacks what the prompt needs.
-        EngineError
-            An item got no answer despite all retries, or the ledger can't be written.
-        """
+    def label(self, items: Sequence[Id], population: SlicePopulation, store: Labels) -> None:
+        """Buy an answer for each item; paid answers are always stored."""
         api = self.api
         rows = rows_of(population, items)
         keys = {f"{item} {text_hash(store.text)}": item for item in items}
@@ -167,7 +147,7 @@ class LanguageModel:
         keys: Mapping[str, Id],
         answers: Mapping[str, Answer],
         lost: Mapping[str, int],
-        store: LabelStore,
+        store: Labels,
     ) -> None:
         """Store the answers; a paid call that was lost has none."""
         labels = {item: UNSURE for key, item in keys.items() if key in lost}

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.attribution.drawing import draw_round, draw_training
 from slicebeam.pipelines.attribution.estimating import assess, gather
-from slicebeam.pipelines.attribution.labels import LabelStore
-from slicebeam.pipelines.attribution.sheets import paths, read_sheets, write_sheets
+from slicebeam.pipelines.attribution.labels import NAME, Labels
+from slicebeam.pipelines.attribution.sheets import read_sheet, sheet_of, write_sheet
 from slicebeam.pipelines.attribution.state import (
     State,
     check_same,
@@ -24,7 +23,6 @@ from slicebeam.pipelines.attribution.state import (
     text_hash,
     write_state,
 )
-from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.config.attribute import EXPONENT, UNIFORM_SHARE
 from slicebeam.pipelines.run.lock_files import lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
@@ -34,10 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.attribution.estimating import Assessed, Evidence
+    from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn
     from slicebeam.pipelines.attribution.updating import Updated
-    from slicebeam.pipelines.changelist.discovered import Attribution
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.storage.storage import StoragePath
@@ -66,17 +64,10 @@ class Plan:
     uniform_share: float = UNIFORM_SHARE
 
     def __post_init__(self) -> None:
-        """Validate the given options.
-
-        Raises
-        ------
-        InputError
-            A value is out of its range.
-        """
+        """Refuse a value that is out of its range."""
         if not self.text.strip():
             raise OptionError("--text is empty; write a description of the slice")
-        if self.looks is not None and self.looks < 1:
-            raise OptionError(f"--looks {self.looks}: give a whole number that is at least 1")
+        _check_at_least(1, looks=self.looks)
         if not (math.isfinite(self.exponent) and self.exponent >= 0):
             raise OptionError(f"--exponent {self.exponent}: give a number that is at least 0")
         if not 0 < self.uniform_share <= 1:
@@ -91,15 +82,14 @@ class Plan:
                 raise OptionError(f"--{flag} {value}: give a number from 0 to 1")
 
 
-@dataclass(frozen=True)
-class LabelPaths:
-    """Where the document and the labels are.
+def _check_at_least(least: int, **options: int | None) -> None:
+    for name, value in options.items():
+        if value is not None and value < least:
+            raise OptionError(f"--{name} {value}: give a whole number that is at least {least}")
 
-    Attributes
-    ----------
-    document : the revision that is gone on from
-    labels_dir : folder of all slices' labels
-    """
+
+class LabelPaths(NamedTuple):
+    """The revision that is gone on from, and the folder of all slices' labels."""
 
     document: StoragePath
     labels_dir: StoragePath
@@ -117,54 +107,39 @@ class LabelPaths:
 def session(
     population: SlicePopulation,
     document: SearchChangeList,
-    one: Slice,
+    labelled: Slice,
     plan: Plan,
     place: LabelPaths,
     *,
     begins: bool = False,
     default_looks: int = 1,
 ) -> Iterator[Session]:
-    """Open the labels of a slice and a text for this process alone.
-
-    Raises
-    ------
-    InputError
-        The slice is empty, there is no round where one is needed, or the plan or the examples are
-        others than those of the first round.
-    EngineError
-        Another process has them, they are damaged, or storage fails.
-    """
+    """Open the labels of a text, and what was drawn of a slice, for this process alone."""
     if not population.member.any():
         raise InputError(
-            f"slice {one.slice_id} has no example in this data, so there is nothing to label; "
+            f"slice {labelled.slice_id} has no example in this data, so there is nothing to label; "
             "give the --data of the run that found it"
         )
-    name = folder_name(one.slice_id, plan.text)
-    folder = beneath(place.labels_dir, name)
-    state = read_state(folder)
-    if state is None and not begins:
+    folder = beneath(place.labels_dir, folder_name(labelled.slice_id, plan.text))
+    if read_state(folder) is None and not begins:
         raise InputError(
-            f"no items of slice {one.slice_id} were drawn for {plan.text!r}; start with "
+            f"no items of slice {labelled.slice_id} were drawn for {plan.text!r}; start with "
             "'slicebeam attribute sample', with the same --text"
         )
-    with storage_errors(folder, "make"):
-        make_folder(folder)
-    with _locked(folder):
+    words = beneath(place.labels_dir, f"words-{text_hash(plan.text)}")
+    for path in (folder, words):
+        with storage_errors(path, "make"):
+            make_folder(path)
+    with _locked(words):
         # Another process may have gone on in the meantime.
         state = read_state(folder)
         if state is None:
-            state = _begun(population, one, plan, default_looks)
+            state = _begun(population, labelled, plan, default_looks)
         else:
             check_plan(plan, state)
             check_same(state, population)
-        ending = f"-{text_hash(plan.text)}"
-        siblings = [
-            path
-            for path in place.labels_dir.iterdir()
-            if path.name.endswith(ending) and path.name != name
-        ]
-        store = LabelStore(folder, siblings, plan.text)
-        yield Session(population, document, one, plan, place, folder, state, store)
+        store = Labels(words / NAME, plan.text)
+        yield Session(population, document, labelled, plan, place, folder, state, store)
 
 
 @contextmanager
@@ -180,10 +155,10 @@ def _locked(folder: StoragePath) -> Iterator[None]:
         lock.release()
 
 
-def _begun(population: SlicePopulation, one: Slice, plan: Plan, default_looks: int) -> State:
+def _begun(population: SlicePopulation, labelled: Slice, plan: Plan, default_looks: int) -> State:
     size = int(population.member.sum())
     return State(
-        slice_id=one.slice_id,
+        slice_id=labelled.slice_id,
         text=plan.text,
         slice_fingerprint=slice_fingerprint(population),
         size=size,
@@ -199,35 +174,43 @@ def _begun(population: SlicePopulation, one: Slice, plan: Plan, default_looks: i
 def check_plan(plan: Plan, state: State) -> None:
     """Refuse another plan than that of the first round, which labels may have suggested."""
     for name in ("looks", "seed", "least_precision", "least_recall"):
-        given, kept = getattr(plan, name), getattr(state, name)
-        if given is not None and given != kept:
+        planned, kept = getattr(plan, name), getattr(state, name)
+        if planned is not None and planned != kept:
             flag = name.replace("_", "-")
             raise OptionError(
-                f"--{flag} {given}, but the first round was drawn with {kept}, and a plan must "
+                f"--{flag} {planned}, but the first round was drawn with {kept}, and a plan must "
                 "not depend on the labels; leave the option out, or start over in another "
                 "--labels-dir"
             )
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """A round to label.
-
-    Attributes
-    ----------
-    sheet, lines : the CSV and the JSON Lines
-    """
+class Sampled(NamedTuple):
+    """A round to label, and its sheet."""
 
     drawn: Drawn
     is_new: bool
     left: int
     sheet: StoragePath
-    lines: StoragePath
+
+
+class Finished(NamedTuple):
+    """The result of labelling."""
+
+    assessed: Assessed
+    slice: Slice
+    document: StoragePath | None
+    proposed: Slice | None = None
+
+
+class Stopped(NamedTuple):
+    """Labelling stopped before its end."""
+
+    left: int
 
 
 @dataclass
 class Session:
-    """The labels of a slice and a text, held by this process; made by `session`."""
+    """A slice, a text and its labels, held by this process; made by `session`."""
 
     population: SlicePopulation
     document: SearchChangeList
@@ -236,7 +219,7 @@ class Session:
     place: LabelPaths
     folder: StoragePath
     state: State
-    store: LabelStore
+    store: Labels
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -247,27 +230,19 @@ class Session:
     @property
     def open_items(self) -> tuple[Any, ...]:
         """Items of the rounds without a label, in the order in which to label them."""
-        to_label = (item for one in self.state.rounds for item in one.asked)
+        to_label = (item for drawn in self.state.rounds for item in drawn.asked)
         return tuple(item for item in dict.fromkeys(to_label) if item not in self.store.known)
 
     def read_back(self) -> None:
-        """Store the labels of the sheets.
-
-        Raises
-        ------
-        InputError
-            A sheet is wrong.
-        """
-        replaced = 0
-        for one in self.state.rounds:
-            replaced += self.store.add(read_sheets(self.folder, one), "sheet")
+        """Store the labels of the sheets."""
+        rounds = self.state.rounds
+        replaced = sum(self.store.add(read_sheet(self.folder, drawn), "sheet") for drawn in rounds)
         if replaced:
             self.notes.append(f"{replaced:,} labels have changed since they were last read.")
 
     def draw(self, budget: int, *, is_train: bool = False) -> Drawn | None:
         """Draw a further round, and record it; None if every example was drawn."""
-        if budget < 1:
-            raise OptionError(f"--budget {budget}: give a whole number that is at least 1")
+        _check_at_least(1, budget=budget)
         make = draw_training if is_train else draw_round
         drawn = make(
             self.population,
@@ -279,25 +254,20 @@ class Session:
             uniform_share=self.plan.uniform_share,
         )
         if drawn is not None:
-            self.store.adopt(drawn.items)
-            self._record(self.state.model_copy(update={"rounds": (*self.state.rounds, drawn)}))
+            self._record(rounds=(*self.state.rounds, drawn))
         return drawn
 
-    def _record(self, state: State) -> None:
+    def _record(self, **changes: Any) -> None:
+        state = self.state.model_copy(update=changes)
         write_state(self.folder, state)
         self.state = state
 
     def sample(self, budget: int, *, is_train: bool = False) -> Sampled:
-        """Return a round to be labelled: the one before where labels are missing, or a new one.
-
-        Raises
-        ------
-        InputError
-            Every example was drawn before.
-        """
+        """Return a round to be labelled: the one before where labels are missing, or a new one."""
         self.read_back()
         waiting = {*self.open_items}
-        drawn = next((one for one in self.state.rounds if not waiting.isdisjoint(one.asked)), None)
+        rounds = self.state.rounds
+        drawn = next((drawn for drawn in rounds if not waiting.isdisjoint(drawn.asked)), None)
         is_new = drawn is None
         if drawn is None:
             drawn = self.draw(budget, is_train=is_train)
@@ -306,49 +276,34 @@ class Session:
                 "every example has been drawn in an earlier round; 'slicebeam attribute "
                 "estimate' reports what the labels say"
             )
-        sheet, lines = paths(self.folder, drawn.number)
-        if is_new or not (sheet.is_file() or lines.is_file()):
-            write_sheets(self.folder, drawn, self.population)
-        left = sum(item not in self.store.known for item in drawn.asked)
-        return Sampled(drawn, is_new, left, sheet, lines)
+        sheet = sheet_of(self.folder, drawn.number)
+        if is_new or not sheet.is_file():
+            write_sheet(self.folder, drawn, self.population)
+        return Sampled(drawn, is_new, sum(i not in self.store.known for i in drawn.asked), sheet)
 
     def look(self) -> Assessed:
-        """Return the estimates from the labels, and count the look.
-
-        Raises
-        ------
-        InputError
-            There is no label.
-        """
+        """Return the estimates from the labels, and count the look."""
         evidence = self.evidence
         if not evidence.inside.size and not evidence.outside.item.size:
-            sheet = (
-                paths(self.folder, self.state.rounds[-1].number)[0].name
-                if self.state.rounds
-                else ""
-            )
+            number = self.state.rounds[-1].number if self.state.rounds else 0
+            sheet = sheet_of(self.folder, number).name if number else ""
             raise InputError(
                 f"there are no labels yet; fill in the column label of {self.folder.name}/{sheet}"
             )
         if evidence.digest not in self.state.looked:
-            looked = (*self.state.looked, evidence.digest)
-            self._record(self.state.model_copy(update={"looked": looked}))
-        return assess(self.state, evidence, self._labels_uri())
-
-    def _labels_uri(self) -> str:
+            self._record(looked=(*self.state.looked, evidence.digest))
         path, folder = self.store.path, self.place.document.parent
         if isinstance(path, Path) and isinstance(folder, Path):
-            return os.path.relpath(path, folder)
-        return str(path).removeprefix(f"{folder}/")
+            uri = os.path.relpath(path, folder)
+        else:
+            uri = str(path).removeprefix(f"{folder}/")
+        return assess(self.state, evidence, uri)
 
-    @property
-    def may_train(self) -> bool:
-        """Whether there are labels to train by, and none of them is missing."""
-        items = [item for one in self.state.rounds for item in one.train]
-        return bool(items) and all(item in self.store.known for item in items)
-
-    def updated(self) -> Updated:
-        """Return the slice that the labels make of this one."""
+    def updated(self) -> Updated | None:
+        """Return the slice that the labels make of this one; None where train labels are missing."""
+        items = [item for drawn in self.state.rounds for item in drawn.train]
+        if not items or any(item not in self.store.known for item in items):
+            return None
         from slicebeam.pipelines.attribution.updating import train
 
         discovery = self.document.discovery
@@ -356,93 +311,98 @@ class Session:
         return train(self.population, self.state, self.store, encoder)
 
     def follow(self, uri: str, document: SearchChangeList) -> None:
-        """Go on from another revision of the document, so that what was edited meanwhile stays.
-
-        Raises
-        ------
-        InputError
-            The slice is not in it any more.
-        """
-        found = [one for one in document.slices if one.slice_id == self.slice.slice_id]
-        if not found:
+        """Go on from another revision of the document, so that what was edited meanwhile stays."""
+        same = [other for other in document.slices if other.slice_id == self.slice.slice_id]
+        if not same:
             raise InputError(
                 f"slice {self.slice.name!r} was removed from the document meanwhile; undo that, and "
                 "publish again: no label is lost"
             )
-        self.document, self.slice = document, found[0]
-        self.place = replace(self.place, document=storage_path(uri))
+        self.document, self.slice = document, same[0]
+        self.place = self.place._replace(document=storage_path(uri))
 
-    def publish(
-        self, attribution: Attribution, updated: Updated | None = None
-    ) -> tuple[StoragePath | None, Slice | None]:
-        """Write a revision of the document, and return where it is, and the slice that is proposed.
-
-        Returns
-        -------
-        path : None if the document says it all already
-        proposed : None without an update, or where the document has that slice
-        """
-        proposed = None
-        if updated is not None and not any(
-            one.definition == updated.definition for one in self.document.slices
-        ):
+    def publish(self, assessed: Assessed) -> Finished:
+        """Publish the estimates, and propose the slice that complete train labels make."""
+        updated, proposed = self.updated(), None
+        definitions = [other.definition for other in self.document.slices]
+        if updated is not None and updated.definition not in definitions:
             name = f"{self.plan.text} (classifier)"
-            proposed = self.population.defined(name, updated.definition, updated.member)
-        if proposed is None and self.slice.attribution == attribution:
-            return None, None
+            proposed = self.population.data.defined(name, updated.definition, updated.member)
+        if proposed is None and self.slice.attribution == assessed.attribution:
+            return Finished(assessed, self.slice, None)
         # Imported here, where it is used, since reading documents is not cheap.
-        from slicebeam.pipelines.changelist import revisions
+        from slicebeam.pipelines.changelist import edits, revisions
         from slicebeam.pipelines.changelist.reading import read_search
 
         @revisions.from_last
         def published() -> tuple[SearchChangeList, StoragePath]:
-            changed, edits = _changed(self.document, self.slice, attribution, proposed)
-            uri = str(self.place.document)
+            changed, made = self.document, []
+            if self.slice.attribution != assessed.attribution:
+                done = edits.attributed(changed, self.slice.slice_id, assessed.attribution)
+                changed, made = done.document, [done.edit]
+            if proposed is not None:
+                note = f"a classifier trained on labels of {self.plan.text!r}, from {self.slice.slice_id}"
+                changed, edit = edits.added(changed, proposed, note)
+                made.append(edit)
+            uri, base = str(self.place.document), self.document
             try:
-                return revisions.publish_revision(uri, self.document, changed, edits, is_last=True)
+                return revisions.publish_revision(uri, base, changed, tuple(made), is_last=True)
             except revisions.SupersededError:
                 last = str(revisions.latest(self.place.document.parent))
                 self.follow(last, read_search(last, "--changelist"))
                 raise
 
         document, path = published()
-        self.document, self.place = document, replace(self.place, document=path)
-        self.slice = next(one for one in document.slices if one.slice_id == self.slice.slice_id)
-        return path, proposed
+        self.follow(str(path), document)
+        return Finished(assessed, self.slice, path, proposed)
 
 
-def _changed(
-    document: SearchChangeList, one: Slice, attribution: Attribution, proposed: Slice | None
-) -> tuple[SearchChangeList, tuple[Edit, ...]]:
-    """Return the document with an attribution and perhaps one more slice, and the edits."""
-    at = datetime.now(timezone.utc)
-    with_attribution = one.model_copy(update={"attribution": attribution})
-    slices = [with_attribution if each is one else each for each in document.slices]
-    before = one.attribution
-    edits = []
-    if before != attribution:
-        edits.append(
-            Edit(
-                at=at,
-                op="attribute",
-                target=one.slice_id,
-                before=None if before is None else _as_json(before),
-                after=_as_json(attribution),
-            )
-        )
-    if proposed is not None:
-        slices.append(proposed)
-        edits.append(
-            Edit(
-                at=at,
-                op="add_slice",
-                target=proposed.slice_id,
-                after=_as_json(proposed),
-                note=f"a classifier trained on labels of {attribution.text!r}, from {one.slice_id}",
-            )
-        )
-    return document.model_copy(update={"slices": tuple(slices)}), tuple(edits)
+def estimate(session: Session) -> Finished:
+    """Return the estimates from the labels in the sheets, and publish them."""
+    session.read_back()
+    return session.publish(session.look())
 
 
-def _as_json(part: Attribution | Slice) -> dict[str, Any]:
-    return part.model_dump(mode="json", exclude_none=True)
+def run_rounds(
+    session: Session, labeler: Labeler, *, budget: int, rounds: int, train: int = 0
+) -> Finished | Stopped:
+    """Draw, label and check in turn, until a decision or the end of the budget, and publish.
+
+    A run that was stopped continues where it was: what is drawn stays drawn, and what is labelled
+    is not requested again.
+
+    Parameters
+    ----------
+    budget : labels of all rounds, those of earlier runs too
+    train : further labels, to train a classifier by where the slice is not what its words say
+    """
+    _check_at_least(1, budget=budget, rounds=rounds)
+    _check_at_least(0, train=train)
+    session.read_back()
+    while True:
+        if not _is_labelled(session, labeler):
+            return Stopped(len(session.open_items))
+        state = session.state
+        left = budget - state.spent
+        assessed = session.look() if state.labelled + state.drawn else None
+        if assessed is not None and (assessed.decision != "label more" or left <= 0):
+            break
+        done = sum(not drawn.train for drawn in state.rounds)
+        if session.draw(-(-left // max(rounds - done, 1))) is None:
+            break
+    if assessed is None:
+        raise InputError("there is no example to draw")
+    has_train = any(drawn.train for drawn in session.state.rounds)
+    if assessed.decision == "update" and train and not has_train:
+        session.draw(train, is_train=True)
+        if not _is_labelled(session, labeler):
+            return Stopped(len(session.open_items))
+        assessed = session.look()
+    return session.publish(assessed)
+
+
+def _is_labelled(session: Session, labeler: Labeler) -> bool:
+    """Have all open items labelled, and say whether they are."""
+    if items := session.open_items:
+        labeler.label(items, session.population, session.store)
+    return not session.open_items

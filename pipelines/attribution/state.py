@@ -121,7 +121,7 @@ def slice_fingerprint(population: SlicePopulation) -> str:
     """Return a hash of the examples and of those in the slice, independent of their order."""
     digest = hashlib.sha256()
     for part in (population.member, ~population.member):
-        hashes = np.sort(population.hashes[part])
+        hashes = np.sort(population.data.hashes[part])
         digest.update(np.int64(hashes.size).tobytes())
         digest.update(hashes.astype("<u8").tobytes())
     return f"sha256:{digest.hexdigest()}"
@@ -153,13 +153,7 @@ def write_state(folder: StoragePath, state: State) -> None:
 
 
 def check_same(state: State, population: SlicePopulation) -> None:
-    """Refuse draws that were made of other examples.
-
-    Raises
-    ------
-    InputError
-        The slice, or what is outside it, has other examples now.
-    """
+    """Refuse draws that were made of other examples."""
     if state.slice_fingerprint != slice_fingerprint(population):
         now = int(population.member.sum())
         raise InputError(

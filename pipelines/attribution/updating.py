@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.pipelines.attribution.labels import LabelStore
+    from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import State
 
@@ -32,33 +32,18 @@ _ITERATIONS = 1000
 
 @dataclass(frozen=True)
 class Updated:
-    """A slice by a classifier.
-
-    Attributes
-    ----------
-    member : bool [n], the examples that are in it
-    """
+    """A slice by a classifier."""
 
     definition: ClassifierDefinition
     member: BoolArray
     labels: int
 
 
-def train(population: SlicePopulation, state: State, store: LabelStore, encoder: str) -> Updated:
+def train(population: SlicePopulation, state: State, store: Labels, encoder: str) -> Updated:
     """Return the slice that the labels of the train rounds make of the old one.
 
     A logistic regression on the embeddings, with the labels as targets where there are any and the
     old membership elsewhere. Labels of estimates train nothing.
-
-    Parameters
-    ----------
-    encoder : fingerprint of what made the embeddings
-
-    Raises
-    ------
-    InputError
-        There is no label to train by, scikit-learn is missing, or all examples or none would be in
-        the slice.
     """
     items = [item for one in state.rounds for item in one.train]
     codes = store.codes(items)
@@ -68,7 +53,7 @@ def train(population: SlicePopulation, state: State, store: LabelStore, encoder:
         raise InputError(
             "there is no yes or no label to train on; label the sheet of the training round"
         )
-    places = positions_of(population, labelled)
+    places = positions_of(population.data.ids, labelled)
     coefficients, intercept = _fit(population, state.sampling_seed, places, codes[sure] == YES)
     definition = ClassifierDefinition(
         intercept=intercept,
@@ -76,7 +61,7 @@ def train(population: SlicePopulation, state: State, store: LabelStore, encoder:
         threshold=_THRESHOLD,
         encoder=encoder,
     )
-    member = population.scores(coefficients, intercept) >= _THRESHOLD
+    member = population.data.scores(coefficients, intercept) >= _THRESHOLD
     if member.all() or not member.any():
         raise InputError(
             f"{'all' if member.any() else 'none'} of the {member.size:,} examples would be in the "
@@ -97,7 +82,7 @@ def _fit(
     is_labelled[places] = True
     for is_member in (True, False):
         rest = np.flatnonzero((population.member == is_member) & ~is_labelled)
-        some = rest[simple_random_sample(population.hashes[rest], _MOST_OF_EACH, seed=seed)]
+        some = rest[simple_random_sample(population.data.hashes[rest], _MOST_OF_EACH, seed=seed)]
         taken.append(some)
         targets.append(np.full(some.size, is_member))
         weights.append(np.full(some.size, rest.size / max(some.size, 1)))
@@ -111,7 +96,7 @@ def _fit(
     weight[: places.size] = _WEIGHT_OF_LABELS * max(weight.sum(), 1.0) / places.size
     if target.all() or not target.any():
         raise InputError("all training examples have the same label; label more of them")
-    features = population.embeddings(positions).astype(np.float64)
+    features = population.data.embeddings(positions).astype(np.float64)
     mean, deviation = features.mean(axis=0), features.std(axis=0)
     deviation[deviation == 0] = 1.0
     model = LogisticRegression(max_iter=_ITERATIONS)

@@ -29,6 +29,7 @@ from slicebeam.transforms.encode.predicates import Singleton, slice_hashes
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.parts import Predicate
 
 _DIGITS = 16
 
@@ -36,7 +37,7 @@ _DIGITS = 16
 def rule_of(definition: AnyDefinition) -> Rule:
     """Return the rule of a definition."""
     if isinstance(definition, PredicateDefinition):
-        return ByPredicate(_conditions(definition))
+        return ByPredicate(singletons(definition.predicate))
     if isinstance(definition, (MembershipDefinition, LlmFilterDefinition)):
         return ByIds(definition.ids)
     if isinstance(definition, TextQueryDefinition):
@@ -49,19 +50,20 @@ def rule_of(definition: AnyDefinition) -> Rule:
     return AnyOf(parts) if isinstance(definition, AnyOfDefinition) else AllOf(parts)
 
 
-def _conditions(definition: PredicateDefinition) -> tuple[Singleton, ...]:
-    return tuple(Singleton(one.field, one.op, one.value) for one in definition.predicate.all)
+def singletons(predicate: Predicate) -> tuple[Singleton, ...]:
+    """Return the conditions of a predicate."""
+    return tuple(Singleton(part.field, part.op, part.value) for part in predicate.all)
 
 
 def text_of(definition: PredicateDefinition) -> str:
     """Return a predicate as a reader would say it."""
-    return " & ".join(map(str, _conditions(definition)))
+    return " & ".join(map(str, singletons(definition.predicate)))
 
 
 def slice_id_of(definition: AnyDefinition) -> str:
     """Return the id of a defined slice, 16 hexadecimal digits: of a predicate, as a search has it."""
     if isinstance(definition, PredicateDefinition):
-        return f"{int(slice_hashes([_conditions(definition)])[0]):0{_DIGITS}x}"
+        return f"{int(slice_hashes([singletons(definition.predicate)])[0]):0{_DIGITS}x}"
     text = definition.model_dump_json(exclude_none=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 

@@ -7,9 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
-from slicebeam.pipelines.attribution.rounds import estimate as estimated
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, Sampled, session
+from slicebeam.pipelines.attribution.session import (
+    Finished,
+    LabelPaths,
+    Plan,
+    Sampled,
+    Stopped,
+    run_rounds,
+    session,
+)
+from slicebeam.pipelines.attribution.session import estimate as estimated
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.config.attribute import DrawingConfig
 from slicebeam.pipelines.show.attribution import CommandHint, show_finished, show_sampled
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def sample(config: SampleConfig, note: Note) -> Sampled:
-    """Draw a round, and write the items to label as CSV and as JSON Lines."""
+    """Draw a round, and write the items to label as CSV."""
     with _opened(config, _plan(config), begins=True) as opened:
         sampled = opened.sample(config.budget, is_train=config.train)
         _note_all(opened, note)
@@ -101,7 +108,7 @@ def _plan(config: AttributionConfig) -> Plan:
 def _opened(
     config: AttributionConfig, plan: Plan, *, begins: bool = False, rounds: int | None = None
 ) -> Iterator[Session]:
-    from slicebeam.pipelines.define.examples import open_population
+    from slicebeam.pipelines.define.document_data import open_population
 
     uri = base_of(config.changelist)
     place = LabelPaths.of(uri, config.labels_dir)

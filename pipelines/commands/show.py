@@ -12,8 +12,8 @@ from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.changelist.slices import words_of
-from slicebeam.pipelines.define.examples import open_examples
-from slicebeam.pipelines.page.examples import FAILING, RankedExamples, check_size, entries
+from slicebeam.pipelines.define.document_data import check_size, open_data
+from slicebeam.pipelines.page.examples import FAILING, entries
 from slicebeam.pipelines.show.define import slice_line, slice_summary
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.encode.definitions import similarities
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.show import ShowConfig
-    from slicebeam.pipelines.define.examples import Examples
+    from slicebeam.pipelines.define.document_data import DocumentData
 
     Rows: TypeAlias = list[dict[str, Any]]
 
@@ -66,7 +66,7 @@ def _phrases(one: Slice) -> list[str]:
     return [] if one.found is None else [phrase.text for phrase in one.found.phrases]
 
 
-def _of_centroids(examples: Examples, slices: Sequence[Slice], text: str) -> FloatArray:
+def _of_centroids(examples: DocumentData, slices: Sequence[Slice], text: str) -> FloatArray:
     """Return the cosine of the mean embedding of each slice's examples with that of a text: [slices]."""
     query = _query(examples, text)
     definitions = {f"slice {one.slice_id}": one.definition for one in slices}
@@ -82,22 +82,21 @@ def _examples(
     one = find_slice(document, name)
     examples = _opened(uri, document, config)
     query = None if config.text is None else _query(examples, config.text)
-    ranked = RankedExamples.of(examples, document)
-    places = np.concatenate(ranked.tiers(one, FAILING, "--slice"))
+    places = np.concatenate(examples.tiers(one, FAILING, "--slice"))
     similarity: FloatArray | None = None
     if query is not None:
         similarity = examples.cosines(query)[places]
         order = np.argsort(-similarity, kind="stable")
         similarity, places = similarity[order], places[order]
-    rows = entries(ranked, places[: config.limit])
+    rows = entries(examples, places[: config.limit])
     return _with_similarity(rows, similarity), len(places)
 
 
-def _opened(uri: str, document: SearchChangeList, config: ShowConfig) -> Examples:
-    return open_examples(uri, document, config.data or None, config.confirmed)
+def _opened(uri: str, document: SearchChangeList, config: ShowConfig) -> DocumentData:
+    return open_data(uri, document, config.data or None, config.confirmed)
 
 
-def _query(examples: Examples, text: str) -> NDArray[np.float32]:
+def _query(examples: DocumentData, text: str) -> NDArray[np.float32]:
     (query,) = examples.queries([text])
     if not query.any():
         raise InputError(

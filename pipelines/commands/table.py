@@ -393,7 +393,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
     "attribute": {
         "sample": CommandSpec(
             group="Rounds",
-            help="Write the items to label, as CSV and as JSON Lines.\n\n"
+            help="Write the items to label, as CSV.\n\n"
             "Fill in the column label with yes, no or unsure in either file. When run "
             "again, the command draws another round.",
             example="slicebeam attribute sample --changelist out --slice 1f0c "

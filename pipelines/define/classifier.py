@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray
-    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.pipelines.define.document_data import DocumentData
 
 # Inverse strength of the penalty |w|²/2 against the sum of the log losses, scikit-learn's default:
 # for embeddings of length 1 and a few dozen labels nearly the difference of the two means, which a
@@ -32,7 +32,7 @@ _MOST_ITERATIONS = 1000
 
 
 def classifier(
-    uri: str, population: SlicePopulation, encoder: str
+    uri: str, data: DocumentData, encoder: str
 ) -> tuple[ClassifierDefinition, tuple[str, ...]]:
     """Return a logistic regression on embeddings, fitted to labels of a file, and notes.
 
@@ -44,23 +44,17 @@ def classifier(
     uri : CSV file of the columns ``id`` and ``label``, which is yes or no; one that is unsure, or has
         no label, is passed over
     encoder : fingerprint of what made the embeddings
-
-    Raises
-    ------
-    InputError
-        The file is no such CSV, an id is not in the data or labelled both ways, there is not at
-        least one of each label, or scikit-learn is not installed.
     """
-    return classifier_of(read_labels(uri, population.ids), population, encoder)
+    return classifier_of(read_labels(uri, data.ids), data, encoder)
 
 
 def classifier_of(
-    labels: Mapping[Id, bool], population: SlicePopulation, encoder: str
+    labels: Mapping[Id, bool], data: DocumentData, encoder: str
 ) -> tuple[ClassifierDefinition, tuple[str, ...]]:
     """Return the same of labels by ids, at least one of each."""
-    positions = positions_of(population, list(labels))
+    positions = positions_of(data.ids, list(labels))
     order = np.argsort(positions)
-    embeddings = population.embeddings(positions[order])
+    embeddings = data.embeddings(positions[order])
     wanted = np.array(list(labels.values()), bool)[order]
     intercept, weights = _fitted(embeddings, wanted)
     right = (embeddings.astype(np.float64) @ weights + intercept >= 0) == wanted

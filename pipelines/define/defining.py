@@ -19,9 +19,9 @@ from slicebeam.transforms.storage.storage import storage_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.config.define import DefineConfig
+    from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.define.new_slices import Revision
 
 _Found = tuple["AnyDefinition", tuple[str, ...]]
@@ -29,20 +29,7 @@ _Found = tuple["AnyDefinition", tuple[str, ...]]
 
 @from_last
 def define_slice(config: DefineConfig, on_start: Callable[[str], None]) -> Revision:
-    """Define a slice, count it on the data, and publish the document with it.
-
-    Parameters
-    ----------
-    config : the document, what defines the slice, and where it is counted
-    on_start : called with the upcoming payment
-
-    Raises
-    ------
-    InputError
-        The document, the definition or the data is wrong, or the slice has no examples.
-    EngineError
-        The engine, the API or the storage failed.
-    """
+    """Define a slice, count it on the data, and publish the document with it."""
     counting = Counting.of(config)
     base = EditSession.read(config.changelist)
     check_name(base.document, config.name)
@@ -66,11 +53,6 @@ def defined_by_marks(
     """Return the slice of examples that a person marked, by their rows in the data.
 
     Without any that are marked *no*, it is those marked *yes*; else what a classifier takes for them.
-
-    Raises
-    ------
-    InputError
-        A row is not in the data, has both marks, or the document lacks ids or embeddings.
     """
     if not yes:
         raise OptionError("no example is marked yes; mark at least one")
@@ -82,17 +64,17 @@ def defined_by_marks(
         _id_field(base, way)
     from slicebeam.pipelines.attribution.population import ids_at
     from slicebeam.pipelines.define.classifier import classifier_of
-    from slicebeam.pipelines.define.examples import open_examples
+    from slicebeam.pipelines.define.document_data import open_data
 
-    population = open_examples(base.uri, base.document, counting.data or None, counting.confirmed)
+    data = open_data(base.uri, base.document, counting.data or None, counting.confirmed)
     last = max(*yes, *no, 0)
-    if last >= len(population.ids):
-        raise OptionError(f"row {last:,} is not in the data, which has {len(population.ids):,}")
-    taken, left = (ids_at(population, np.array(rows, np.int64)) for rows in (yes, no))
+    if last >= len(data.ids):
+        raise OptionError(f"row {last:,} is not in the data, which has {len(data.ids):,}")
+    taken, left = (ids_at(data.ids, np.array(rows, np.int64)) for rows in (yes, no))
     definition: AnyDefinition = MembershipDefinition(ids=tuple(dict.fromkeys(taken)))
     if no:
         labels = dict.fromkeys(taken, True) | dict.fromkeys(left, False)
-        definition, notes = classifier_of(labels, population, encoder)
+        definition, notes = classifier_of(labels, data, encoder)
         base.notes += notes
     return DefinedSlice(name, definition, METHODS[way])
 
@@ -105,35 +87,35 @@ def _definition(
 
         columns = column_types(base.uri, base.document, base.data(counting))
         return predicate_definition(config.where, columns), ()
-    from slicebeam.pipelines.define.examples import open_examples
+    from slicebeam.pipelines.define.document_data import open_data
 
     # What is wrong without the examples is said before they are read.
     way = config.way
     encoder = _encoder(base, way) if way in ("text_filter", "classifier") else ""
     id_field = _id_field(base, way) if way in ("ids", "llm_filter") else ""
     column = _text_column(base, config) if way == "llm_filter" else ""
-    population: SlicePopulation = open_examples(
+    data: DocumentData = open_data(
         base.uri, base.document, counting.data or None, counting.confirmed
     )
     if config.text_filter is not None:
         from slicebeam.pipelines.define.text_filter import text_filter
 
-        return text_filter(population, encoder, config.text_filter, config.threshold)
+        return text_filter(data, encoder, config.text_filter, config.threshold)
     if config.ids is not None:
         from slicebeam.pipelines.define.id_lists import id_list
 
-        return id_list(config.ids, population.ids, id_field)
+        return id_list(config.ids, data.ids, id_field)
     if config.classifier is not None:
         from slicebeam.pipelines.define.classifier import classifier
 
-        return classifier(config.classifier, population, encoder)
-    return _by_llm(base, config, population, column, on_start)
+        return classifier(config.classifier, data, encoder)
+    return _by_llm(base, config, data, column, on_start)
 
 
 def _by_llm(
     base: EditSession,
     config: DefineConfig,
-    population: SlicePopulation,
+    data: DocumentData,
     column: str,
     on_start: Callable[[str], None],
 ) -> _Found:
@@ -141,7 +123,7 @@ def _by_llm(
 
     # The others are given, as was checked.
     options: Any = config
-    texts = population.column(column)
+    texts = data.column(column)
     if pa.types.is_dictionary(texts.type):
         texts = texts.dictionary_decode()
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
@@ -150,7 +132,7 @@ def _by_llm(
         )
     folder = storage_path(base.uri).parent
     return llm_filter(
-        options.llm_filter, options.llm, population.ids, texts, folder, options.budget, on_start
+        options.llm_filter, options.llm, data.ids, texts, folder, options.budget, on_start
     )
 
 

@@ -37,11 +37,6 @@ def id_list(
         them
     known : int64 or string [n] ids of the data
     id_field : their name, and that of the column in the file unless it has only one
-
-    Raises
-    ------
-    InputError
-        The file can't be read, lists nothing, or an id is not in the data.
     """
     ids = as_ids(_listed(uri, id_field), known.type, f"--ids {uri}")
     if not ids:

@@ -25,13 +25,7 @@ _PARTS = 2
 def merged_slices(
     base: EditSession, slices: Sequence[str], name: str, counting: Counting
 ) -> Edited:
-    """Put a slice of all their examples in the place of some slices.
-
-    Raises
-    ------
-    InputError
-        There are fewer, one is named twice or does not exist, or the name is taken by another.
-    """
+    """Put a slice of all their examples in the place of some slices."""
     found = [find_slice(base.document, one) for one in slices]
     ids = [one.slice_id for one in found]
     if len(set(ids)) < max(_PARTS, len(ids)):
@@ -48,17 +42,7 @@ def merged_slices(
 def split_slice(
     base: EditSession, one: Slice, where: str, names: Sequence[str], counting: Counting
 ) -> Edited:
-    """Put the examples of a slice that satisfy a predicate, and the others, in its place.
-
-    Parameters
-    ----------
-    names : of the two parts; none for names of the slice and the predicate
-
-    Raises
-    ------
-    InputError
-        The predicate or a name is wrong, or a part would have no examples.
-    """
+    """Put the examples of a slice that satisfy a predicate, and the others, in its place."""
     from slicebeam.pipelines.changelist.rules import text_of
     from slicebeam.pipelines.define.predicates import column_types, predicate_definition
 

@@ -50,14 +50,6 @@ def llm_filter(
     folder : gets the ledger's folder, ``llm-filter-<hash>``
     budget : most calls of all runs with this ledger
     on_start : receives a line about the questions, before the first one
-
-    Raises
-    ------
-    InputError
-        The prompt or the file is wrong, the budget does not suffice, the API refuses the requests,
-        or nothing is left.
-    EngineError
-        An example got no answer despite all retries, or the ledger can't be written.
     """
     if TEXT not in prompt:
         raise OptionError(

@@ -16,6 +16,7 @@ from slicebeam.pipelines.config.check import CheckConfig, taken_over
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.config.discover import LSA
+from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
@@ -38,16 +39,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.stage import Stage
 
-# How the files are read is not an option of a check that takes over an earlier run's.
-_OF_FILES = (
-    "format",
-    "column_names",
-    "skip_rows",
-    "delimiter",
-    "memory_budget",
-    "chunk_rows",
-    "example_id",
-)
 # Embeddings are a column, or take a few seconds.
 _QUICK_ENCODERS = ("none", LSA)
 
@@ -71,13 +62,6 @@ def measured(
         left out where slices are about components
     changelist_uri : of the document, beside which the model of a discovery is
     confirmed : the entries of the document that the user confirms
-
-    Raises
-    ------
-    InputError
-        The data or a definition is wrong, or the user has to confirm a model or an encoder.
-    EngineError
-        The engine, the storage or what embeds texts failed.
     """
     known = PublishedDiscovery(changelist_uri, document, confirmed)
     wanted = _wanted(known, definitions)
@@ -101,13 +85,7 @@ def coverage_of(
     runner_option: tuple[str, ...] = (),
     confirmed: Confirmed = NOTHING,
 ) -> tuple[SliceCoverage, ...]:
-    """Return how much the slices of a document explain together; see `measured`.
-
-    Raises
-    ------
-    InputError
-        Also where examples would have to be embedded by anything that takes long, or is paid.
-    """
+    """Return how much the slices of a document explain together; see `measured`."""
     if not document.slices or document.dataset.weight_field is not None:
         return ()
     known = PublishedDiscovery(changelist_uri, document, confirmed)
@@ -160,7 +138,10 @@ def _check(
     earlier = document.provenance.config
     options: dict[str, Any] = taken_over(earlier, {})
     refuse_unconfirmed(known.uri, options, asdict(known.confirmed))
-    options |= {name: earlier[name] for name in _OF_FILES if name in earlier}
+    # It is not an option of a check that takes over an earlier run's.
+    options |= how_read(document)
+    if "example_id" in earlier:
+        options["example_id"] = earlier["example_id"]
     if options.get("example_id") and options.get("group"):
         # Of the two that a discovery takes, a check resamples by one.
         del options["example_id"]

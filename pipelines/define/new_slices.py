@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DefinedSlice:
-    """A slice to count.
-
-    Attributes
-    ----------
-    method : how it came to be, as an `Origin` has it
-    """
+    """A slice to count."""
 
     name: str
     definition: AnyDefinition
@@ -42,13 +37,7 @@ class DefinedSlice:
 
 @dataclass(frozen=True)
 class Counting:
-    """Where slices are counted.
-
-    Attributes
-    ----------
-    data : files or globs; none for those that the document is about
-    confirmed : the entries of the document that the user confirms
-    """
+    """Where slices are counted."""
 
     data: tuple[str, ...] = ()
     runner_config: str = "direct"
@@ -111,13 +100,7 @@ class EditSession:
         return counting.data or self.document.dataset.uri
 
     def counted(self, wanted: Sequence[DefinedSlice], counting: Counting) -> list[Slice]:
-        """Return new slices with their sizes and changes.
-
-        Raises
-        ------
-        InputError
-            A slice is defined like one of the document, or has no examples; the data is wrong.
-        """
+        """Return new slices with their sizes and changes."""
         from slicebeam.pipelines.define.measuring import measured
 
         known = {one.slice_id: one.name for one in self.document.slices}
@@ -155,12 +138,7 @@ class EditSession:
         return slices
 
     def publish(self, edited: Edited, summary: str, counting: Counting | None = None) -> Revision:
-        """Write the edited document as the next revision, with a summary of the edit.
-
-        Parameters
-        ----------
-        counting : where the slices of an edited list are counted; None where the examples are not read
-        """
+        """Write the edited document as the next revision, with a summary of the edit."""
         revised = edited.document
         if edited.edit.coverage is not None:
             revised = self._with_coverage(revised, counting)
@@ -214,12 +192,7 @@ class EditSession:
 
 @dataclass(frozen=True)
 class Revision:
-    """A revision.
-
-    Attributes
-    ----------
-    changed : its new and changed slices
-    """
+    """A revision."""
 
     document: SearchChangeList
     path: StoragePath

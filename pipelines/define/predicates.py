@@ -22,22 +22,19 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
 
-# What an earlier run says of how files are read, besides their columns.
-_HOW_READ = ("format", "column_names", "skip_rows", "delimiter")
+
+# What an earlier run says of how its files are read.
+_HOW_READ = ("format", "column_names", "skip_rows", "delimiter", "memory_budget", "chunk_rows")
+
+
+def how_read(document: SearchChangeList) -> dict[str, Any]:
+    """Return the options of a document's run that say how its files are read."""
+    earlier = document.provenance.config
+    return {name: earlier[name] for name in _HOW_READ if name in earlier}
 
 
 def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> PredicateDefinition:
-    """Return the definition that a predicate's text gives.
-
-    Parameters
-    ----------
-    text : such as ``age in [37, 41) & sex = Female``
-
-    Raises
-    ------
-    InputError
-        It is not a predicate, or does not fit the columns.
-    """
+    """Return the definition that a predicate's text gives."""
     try:
         conditions = parse_predicate(text, columns)
         for one in conditions:
@@ -61,10 +58,6 @@ def column_types(
     """Return the types of the columns that a predicate may be about.
 
     Those of the data, and those that discovery added to it, such as ``cluster@25``.
-
-    Parameters
-    ----------
-    data : the files or globs that it is about, or others with the same columns
     """
     schema = _schema(changelist_uri, document, expand_paths(data))
     found = {one.name: arrow_type(one.data_type) for one in document.dataset.domains}
@@ -81,9 +74,13 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
 
-    how_read = {name: earlier[name] for name in _HOW_READ if name in earlier}
     with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
-        options = {**how_read, "data": files, "output": folder, "changelist": changelist_uri}
+        options = {
+            **how_read(document),
+            "data": files,
+            "output": folder,
+            "changelist": changelist_uri,
+        }
         config = check_config(options)
         with start_engine("direct", ()) as engine:
             work = WorkFolder(Path(folder) / "work")

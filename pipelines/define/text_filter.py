@@ -14,7 +14,7 @@ from slicebeam.transforms.encode.predicates import shortened
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.attribution.population import SlicePopulation
+    from slicebeam.pipelines.define.document_data import DocumentData
 
 # Standard deviations above the mean similarity from which on an example is matched.
 DEVIATIONS = 2.0
@@ -43,27 +43,16 @@ def default_threshold(similarity: NDArray[np.floating]) -> float:
 
 
 def text_filter(
-    population: SlicePopulation, encoder: str, query: str, threshold: float | None
+    data: DocumentData, encoder: str, query: str, threshold: float | None
 ) -> tuple[TextQueryDefinition, tuple[str, ...]]:
-    """Return the definition of the examples that are similar to a text, and notes for the user.
-
-    Parameters
-    ----------
-    encoder : fingerprint of what made the embeddings
-    threshold : least cosine similarity; None for `default_threshold`
-
-    Raises
-    ------
-    InputError
-        The text is empty, the threshold is not a cosine, or no example reaches it.
-    """
+    """Return the definition of the examples that are similar to a text, and notes for the user."""
     if not query.strip():
         raise OptionError(
             "--text-filter is empty; write a text like the examples that you look for"
         )
     if threshold is not None and not (math.isfinite(threshold) and -1 <= threshold <= 1):
         raise OptionError(f"--threshold {threshold}: a cosine is between -1 and 1")
-    (similarity,) = population.similarity([query])
+    (similarity,) = data.similarity([query])
     if threshold is None and np.ptp(similarity) == 0:
         raise InputError(
             f"every example is as similar to {shortened(query)!r} as any other, perhaps because "

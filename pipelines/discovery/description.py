@@ -21,6 +21,7 @@ from slicebeam.pipelines.changelist.discovered import (
     Resolution,
     ShownExample,
 )
+from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model, read_phrases_api
 from slicebeam.pipelines.prepare.rows import read_rows
@@ -29,7 +30,7 @@ from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
 from slicebeam.transforms.encode.column_values import python_values
 from slicebeam.transforms.encode.extract_predictions import has_losses
-from slicebeam.transforms.encode.predicates import Singleton, json_values
+from slicebeam.transforms.encode.predicates import json_values
 from slicebeam.transforms.storage.storage import matching, storage_path
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _describing(
     config: DiscoverConfig, discovered: Discovered, slices: Sequence[Slice], work: WorkFolder
 ) -> DescribeSlices:
     conditions = tuple(
-        tuple(Singleton(each.field, each.op, each.value) for each in one.definition.predicate.all)
+        singletons(one.definition.predicate)
         for one in slices
         if isinstance(one.definition, PredicateDefinition)
     )
@@ -211,13 +212,7 @@ def check_phrases(uri: str) -> None:
 
 
 def given_phrases(uri: str) -> list[str]:
-    """Return the phrases of a file, each once.
-
-    Raises
-    ------
-    InputError
-        There is no such file, or no phrase in it, or it is not a text.
-    """
+    """Return the phrases of a file, each once."""
     path = storage_path(uri, "--phrases")
     try:
         lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
@@ -304,12 +299,7 @@ def _found(
     jaccard: FloatArray,
     overall: str,
 ) -> Found:
-    """Return what discovery knows of a slice.
-
-    Parameters
-    ----------
-    jaccard : float64 [assessed, assessed] indices of the assessed slices
-    """
+    """Return what discovery knows of a slice."""
     facts: dict[str, Any] = {}
     assessment = description.assessment
     baseline = config.comparison == "baseline"

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Discovered:
-    """What a discovery knows besides what is searched.
-
-    Attributes
-    ----------
-    source : all examples, including untested ones
-    beside : folder of the further values reported for each example
-    sample : of the texts; None if there are none
-    """
+    """What a discovery knows besides what is searched."""
 
     source: Source
     embedding: Embedding

@@ -114,14 +114,7 @@ def embedding_of(
     folder: StoragePath,
     fitted: Mapping[str, NDArray[Any]] | None = None,
 ) -> Embedding:
-    """Return where embeddings come from.
-
-    Parameters
-    ----------
-    sample : texts that an encoder is fitted to, if it must be
-    folder : for an encoder that is fitted, which is sent to workers by its path
-    fitted : arrays of an encoder fitted before
-    """
+    """Return where embeddings come from."""
     own: Encoder | None = None
     if fields.encoder is not None and needs_fit(fields.encoder):
         if fitted:
@@ -180,13 +173,7 @@ def embed(
 
 
 def embedded_files(paths: Sequence[StoragePath], embedding: Embedding) -> EmbeddedFiles:
-    """Return the contents of the files of embeddings.
-
-    Raises
-    ------
-    InputError
-        Embeddings of two files differ in length.
-    """
+    """Return the contents of the files of embeddings."""
     facts = read_all_facts(paths)
     lengths = {fact["dimensions"]: fact for fact in facts if fact["rows"]}
     if len(lengths) > 1:

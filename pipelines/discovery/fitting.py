@@ -172,15 +172,7 @@ def fit_mixtures(
     engine: Engine,
     on_stage: Callable[[Stage], None],
 ) -> Fitted:
-    """Fit the mixtures of all resolutions.
-
-    Raises
-    ------
-    InputError
-        There are fewer examples than components.
-    EngineError
-        The engine or the storage failed.
-    """
+    """Fit the mixtures of all resolutions."""
     over = partial(pass_over, work=work, engine=engine)
     axes = None
     if files.dimensions > config.dimensions:

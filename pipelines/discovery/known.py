@@ -46,12 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PublishedDiscovery:
-    """The document of an earlier run, and the files next to it.
-
-    Attributes
-    ----------
-    confirmed : the entries of the document that the user confirms
-    """
+    """The document of an earlier run, and the files next to it."""
 
     uri: str
     document: SearchChangeList
@@ -64,13 +59,7 @@ class PublishedDiscovery:
 
     @property
     def discovery(self) -> Discovery:
-        """How slices were discovered.
-
-        Raises
-        ------
-        InputError
-            The document is of a search or check of columns.
-        """
+        """How slices were discovered."""
         if self.document.discovery is None:
             raise InputError(
                 f"{self.uri} is not the document of a discovery, so the encoder is unknown; name "
@@ -99,17 +88,7 @@ class PublishedDiscovery:
         )
 
     def embedding(self, folder: StoragePath) -> Embedding:
-        """Return the same, with what embeds texts.
-
-        Parameters
-        ----------
-        folder : for an encoder that was fitted, which is sent to workers by its path
-
-        Raises
-        ------
-        InputError
-            What embeds texts is another one than then, or the user has to confirm it first.
-        """
+        """Return the same, with what embeds texts."""
         refuse_unconfirmed(
             self.uri, {"encoder": self.fields.encoder}, {"encoder": self.confirmed.encoder}
         )

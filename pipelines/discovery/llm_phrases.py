@@ -44,20 +44,6 @@ def phrases_of_model(
 
     One call is made for each slice. Every answer is in a ledger before it is used, so that a question
     is paid for once.
-
-    Parameters
-    ----------
-    llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
-        the question
-    groups : of each slice texts of its examples, and of others
-    folder : gets the ledger's folder, ``phrases-<hash>``
-
-    Raises
-    ------
-    InputError
-        The file is wrong, or the API refuses the requests.
-    EngineError
-        A question got no answer despite all retries, or the ledger can't be written.
     """
     api = read_phrases_api(llm)
     questions = [
@@ -76,13 +62,7 @@ def phrases_of_model(
 
 
 def read_phrases_api(llm: str) -> ApiFile:
-    """Return the API in a file, which gets a prompt and answers with text.
-
-    Raises
-    ------
-    InputError
-        The file is wrong.
-    """
+    """Return the API in a file, which gets a prompt and answers with text."""
     api = read_api(llm, "--phrases")
     if list(api.columns) != [PROMPT]:
         raise OptionError(

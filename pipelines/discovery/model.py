@@ -97,15 +97,7 @@ class DiscoveryModel:
 
     @classmethod
     def read(cls, path: StoragePath, fingerprint: str) -> DiscoveryModel:
-        """Read ``mixture.npz``, which must be the one that the document speaks of.
-
-        Raises
-        ------
-        InputError
-            It is missing, damaged or another one.
-        EngineError
-            Storage failed.
-        """
+        """Read ``mixture.npz``, which must be the one that the document speaks of."""
         with storage_errors(path, "read"):
             if not path.is_file():
                 raise FileError(

@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 
 def page_of_file(uri: str, document: ChangeList, examples: Examples) -> str:
-    """Return the page of a document with the table that is beside it.
-
-    Parameters
-    ----------
-    uri : of the document
-    examples : of slices, by their ids
-    """
+    """Return the page of a document with the table that is beside it."""
     maps = group_maps(uri, document)
     with parts_beside(uri, document) as parts:
         return _page(document, parts, examples, maps)

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def group_maps(uri: str, document: ChangeList) -> list[dict[str, Any]] | None:
-    """Return a map of each resolution as JSON values; None where the mixtures are not beside the document.
-
-    Parameters
-    ----------
-    uri : of the document
-    """
+    """Return a map of each resolution as JSON values; None where the mixtures are not beside the document."""
     if not isinstance(document, SearchChangeList) or document.discovery is None:
         return []
     try:

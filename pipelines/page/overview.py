@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.show.coverage import coverage_lines
 from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.pipelines.show.result_notes import notes
-from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,12 +31,7 @@ _KINDS = ("worse", "better", "new", "gone")
 
 
 def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]:
-    """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types.
-
-    Parameters
-    ----------
-    left_out : what the page has not, in sentences
-    """
+    """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types."""
     worst = {one.key: _worst(document, one.key) for one in document.metrics}
     shown = set(shown_slices(document))
     testing = document.testing
@@ -151,7 +146,9 @@ def _slice(one: Slice) -> dict[str, Any]:
     return {
         "slice_id": one.slice_id,
         "name": _whole_name(one.name, predicate),
-        "conditions": [part.whole_text() for part in _conditions(predicate)],
+        "conditions": [
+            part.whole_text() for part in (() if predicate is None else singletons(predicate))
+        ],
         "phrases": [phrase.text for phrase in found or ()],
         "share": one.size.share,
         "n": one.size.n,
@@ -164,18 +161,9 @@ def _model(one: Model) -> dict[str, Any]:
     return {"role": one.role, "name": one.name, "columns": [name for name in columns if name]}
 
 
-def _conditions(predicate: Predicate | None) -> list[Singleton]:
-    return [
-        Singleton(
-            part.field, part.op, tuple(part.value) if isinstance(part.value, list) else part.value
-        )
-        for part in (() if predicate is None else predicate.all)
-    ]
-
-
 def _whole_name(name: str, predicate: Predicate | None) -> str:
     """Return the name that a person gave, or the conditions without anything cut off."""
-    conditions = _conditions(predicate)
+    conditions = () if predicate is None else singletons(predicate)
     is_given = name != " & ".join(map(str, conditions))
     return name if is_given else " & ".join(one.whole_text() for one in conditions)
 

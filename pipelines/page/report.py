@@ -29,13 +29,6 @@ def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:
     """Write the page of a document, and return its path.
 
     The old page is replaced only when all of the new one is written.
-
-    Raises
-    ------
-    InputError
-        There is no document, or none that this version reads; the data of --examples is wrong.
-    EngineError
-        Storage failed.
     """
     path = storage_path(config.changelist, _NAMED)
     folder = path if path.is_dir() else path.parent

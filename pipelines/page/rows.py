@@ -50,13 +50,7 @@ _PART_ROWS = 1 << 15
 
 @dataclass(frozen=True)
 class Parts:
-    """A table of slices that is read part by part.
-
-    Attributes
-    ----------
-    number : how many parts there are
-    read : returns some columns of a part; those that an earlier version did not write are null
-    """
+    """A table of slices that is read part by part."""
 
     number: int
     read: Callable[[int, Sequence[str]], pa.Table]

@@ -17,11 +17,6 @@ def single_file(overview: dict[str, Any], tables: str) -> str:
 
     Its policy lets the browser run the page's own script and use its own style, known by their hashes,
     and nothing else: what a data set or a document holds is text there.
-
-    Parameters
-    ----------
-    overview : what `overview.overview_of` returns; it is shown at once
-    tables : what `tables.packed_tables` returns; the page unpacks it after that
     """
     script, style = _asset("page.js"), _asset("page.css")
     policy = f"{_FORBIDS}; script-src {_hash(script)}; style-src {_hash(style)}"

@@ -45,15 +45,7 @@ def packed_tables(
     maps: Sequence[dict[str, Any]] = (),
     ambiguous: AbstractSet[str] = frozenset(),
 ) -> tuple[str, Kept]:
-    """Return what ``store.ts`` unpacks, and what was kept of the table.
-
-    Parameters
-    ----------
-    parts : the table of all slices; None where it is not beside the document, which then is all there is
-    examples : of slices, by their ids; see `examples.examples_of`
-    maps : of a discovery; see `group_map.group_maps`
-    ambiguous : texts of conditions, with long values cut, that several have beyond these tables
-    """
+    """Return what ``store.ts`` unpacks, and what was kept of the table."""
     names = [one.key for one in document.metrics]
     kept = Kept({}) if parts is None else kept_rows(parts, names)
     first = kept.tables.get(names[0]) if names else None

@@ -29,13 +29,7 @@ _Given = TypeVar("_Given", bound=Given)
 
 
 class RefusedError(Exception):
-    """A request that can't be answered.
-
-    Parameters
-    ----------
-    message : sentence for the page
-    status : of HTTP
-    """
+    """A request that can't be answered."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -43,13 +37,7 @@ class RefusedError(Exception):
 
 
 def labeler_name(written: str) -> str:
-    """Return the name that goes with a label: as it was written in the browser, or ``browser``.
-
-    Raises
-    ------
-    RefusedError
-        It holds what can't be printed.
-    """
+    """Return the name that goes with a label: as it was written in the browser, or ``browser``."""
     name = " ".join(written.split())
     if not name.isprintable():
         raise RefusedError("your name has characters that can't be printed; write it again", 422)
@@ -57,13 +45,7 @@ def labeler_name(written: str) -> str:
 
 
 def reads(path: str, answer: Callable[[], Any]) -> Route:
-    """Return a route that answers GET.
-
-    Parameters
-    ----------
-    path : below ``/api``
-    answer : returns JSON values, or a Response; it runs in a thread of its own
-    """
+    """Return a route that answers GET."""
 
     async def endpoint(_: Request) -> Response:
         return _response(await run_in_threadpool(answer))
@@ -72,14 +54,7 @@ def reads(path: str, answer: Callable[[], Any]) -> Route:
 
 
 def takes(path: str, model: type[_Given], answer: Callable[[_Given], Any]) -> Route:
-    """Return a route that answers POST.
-
-    Parameters
-    ----------
-    path : below ``/api``
-    model : of the JSON object that the request holds
-    answer : gets it and returns JSON values, or a Response; it runs in a thread of its own
-    """
+    """Return a route that answers POST; ``answer`` runs in a thread of its own."""
 
     async def endpoint(request: Request) -> Response:
         try:

@@ -81,13 +81,7 @@ def application(served: ServedOutput, session: PageSession) -> ASGIApp:
 def application_of_runs(
     runs: Runs, opened: Callable[[str], ServedOutput], session: PageSession
 ) -> ASGIApp:
-    """Return the server's application for a folder of outputs.
-
-    Parameters
-    ----------
-    runs : the outputs
-    opened : returns one by its name when it is looked at first, or says why it can't be served
-    """
+    """Return the server's application for a folder of outputs."""
     api = Mount("/api", routes=[reads("/page", lambda: {"runs": runs.listing()})])
     # The page is answered without a look at the run: who asks has shown no token yet.
     of_run = [reads("/runs/{name}/", _page), Mount("/runs/{name}", app=_Outputs(runs, opened))]

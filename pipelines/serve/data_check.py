@@ -29,13 +29,7 @@ _KEPT = "fingerprints.json"
 
 @dataclass(frozen=True)
 class DataCheck:
-    """What is known of the data.
-
-    Attributes
-    ----------
-    is_same : whether its fingerprint is that of the document; None where it can't be made
-    said : that, in a sentence
-    """
+    """What is known of the data."""
 
     is_same: bool | None
     said: str
@@ -43,12 +37,7 @@ class DataCheck:
 
 @dataclass
 class DataChecker:
-    """Makes the fingerprint of the data once for each state of its files.
-
-    Attributes
-    ----------
-    served : the output, whose state folder keeps what was found
-    """
+    """Makes the fingerprint of the data once for each state of its files."""
 
     served: ServedOutput
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -99,20 +88,7 @@ class DataChecker:
 def fingerprint_again(
     uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
 ) -> str:
-    """Encode data as the run of a document did, and return its fingerprint.
-
-    Parameters
-    ----------
-    files : of the data
-    confirmed : the entries of the document that the user confirms
-
-    Raises
-    ------
-    InputError
-        The data is not of this kind, or a model of the document is not confirmed.
-    EngineError
-        The engine or the storage failed.
-    """
+    """Encode data as the run of a document did, and return its fingerprint."""
     from slicebeam.pipelines.run.engine import start_engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.building import fingerprint_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -91,14 +91,12 @@ class _Defined(_Based):
         return self
 
 
+_Edit = TypeVar("_Edit", bound=_Based)
+
+
 @dataclass
 class Editing:
-    """Writes revisions, one after the other.
-
-    Attributes
-    ----------
-    served : the output
-    """
+    """Writes revisions, one after the other."""
 
     served: ServedOutput
 
@@ -131,36 +129,6 @@ class Editing:
             "has_ids": document.dataset.id_field is not None,
         }
 
-    def rename(self, given: _Renamed) -> dict[str, Any]:
-        """Give a slice another name."""
-        return self._edited(
-            given,
-            lambda base: renamed(base.document, _id(base, given), given.name.strip()),
-            "renamed",
-        )
-
-    def describe(self, given: _Described) -> dict[str, Any]:
-        """Write the description of a slice; an empty one takes it away."""
-        return self._edited(
-            given, lambda base: described(base.document, _id(base, given), given.text), "described"
-        )
-
-    def note(self, given: _Noted) -> dict[str, Any]:
-        """Add a note to a slice."""
-        return self._edited(
-            given, lambda base: annotated(base.document, _id(base, given), given.note), "noted"
-        )
-
-    def remove(self, given: _OfSlice) -> dict[str, Any]:
-        """Remove a slice."""
-        return self._edited(
-            given, lambda base: removed(base.document, _id(base, given)), "removed a slice"
-        )
-
-    def undo(self, given: _Based) -> dict[str, Any]:
-        """Reverse the last edit that has not been undone yet."""
-        return self._edited(given, lambda base: undone(base.document), "undid the last edit")
-
     def define(self, given: _Defined) -> dict[str, Any]:
         """Define a slice by a predicate, by words or by marked examples, and count it on the data."""
         from slicebeam.pipelines.config.common import validated
@@ -186,7 +154,7 @@ class Editing:
             (one,) = base.counted([new], counting)
             return added(base.document, one)
 
-        return self._edited(given, counted, "defined a slice", counting)
+        return self.edited(given, counted, "defined a slice", counting)
 
     def add(self, given: _OfSlice) -> dict[str, Any]:
         """Put a slice of the table into the document, counted on the data."""
@@ -200,7 +168,7 @@ class Editing:
             (one,) = base.counted([new], counting)
             return added(base.document, one)
 
-        return self._edited(given, put, "added a slice of the table", counting)
+        return self.edited(given, put, "added a slice of the table", counting)
 
     def _counting(self) -> Counting:
         from slicebeam.pipelines.define.new_slices import Counting
@@ -208,13 +176,14 @@ class Editing:
         config = self.served.config
         return Counting(config.data, confirmed=config.confirmed)
 
-    def _edited(
+    def edited(
         self,
         given: _Based,
         edit: Callable[[EditSession], Edited],
         summary: str,
         counting: Counting | None = None,
     ) -> dict[str, Any]:
+        """Write an edit as the next revision; one of another revision than the last is refused."""
         from slicebeam.pipelines.define.new_slices import EditSession
 
         with WRITING:
@@ -246,10 +215,6 @@ def _no_payment(_: str) -> None:
     """Say nothing: the page defines no slice by a language model."""
 
 
-def _id(base: EditSession, given: _OfSlice) -> str:
-    return find_slice(base.document, given.slice_id).slice_id
-
-
 def _name_before(before: Any) -> str:
     """Return the name of a slice that an edit removed, as it was then."""
     for one in before if isinstance(before, list) else []:
@@ -273,13 +238,30 @@ def _what(after: Any, note: str | None) -> str:
 def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of edits."""
     editing = Editing(served)
+
+    def edits(
+        path: str, model: type[_Edit], edit: Callable[[SearchChangeList, _Edit], Edited], said: str
+    ) -> Route:
+        def answer(given: _Edit) -> dict[str, Any]:
+            return editing.edited(given, lambda base: edit(base.document, given), said)
+
+        return takes(f"/edits/{path}", model, answer)
+
     return [
         reads("/edits", editing.listed),
-        takes("/edits/rename", _Renamed, editing.rename),
-        takes("/edits/describe", _Described, editing.describe),
-        takes("/edits/note", _Noted, editing.note),
-        takes("/edits/remove", _OfSlice, editing.remove),
-        takes("/edits/undo", _Based, editing.undo),
+        edits(
+            "rename", _Renamed, lambda of, to: renamed(of, _id(of, to), to.name.strip()), "renamed"
+        ),
+        edits(
+            "describe", _Described, lambda of, to: described(of, _id(of, to), to.text), "described"
+        ),
+        edits("note", _Noted, lambda of, to: annotated(of, _id(of, to), to.note), "noted"),
+        edits("remove", _OfSlice, lambda of, to: removed(of, _id(of, to)), "removed a slice"),
+        edits("undo", _Based, lambda of, _: undone(of), "undid the last edit"),
         takes("/edits/define", _Defined, editing.define),
         takes("/edits/add", _OfSlice, editing.add),
     ]
+
+
+def _id(document: SearchChangeList, given: _OfSlice) -> str:
+    return find_slice(document, given.slice_id).slice_id

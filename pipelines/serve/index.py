@@ -83,14 +83,7 @@ class BuildingError(Exception):
 
 
 class SliceIndex:
-    """The index of an output, which is built in the background where it is not there yet.
-
-    Parameters
-    ----------
-    uri : of the document
-    document : whose table it is
-    state : folder for the index
-    """
+    """The index of an output, which is built in the background where it is not there yet."""
 
     def __init__(self, uri: str, document: SearchChangeList, state: Path) -> None:
         self.uri, self.document = uri, document
@@ -129,13 +122,7 @@ class SliceIndex:
         return {"state": "building", "seconds": round(time.monotonic() - self._began, 1)}
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a connection for one query; it reads the index and nothing else.
-
-        Raises
-        ------
-        BuildingError
-            The index is not ready.
-        """
+        """Return a connection for one query; it reads the index and nothing else."""
         self._check()
         if self._connection is None:
             raise BuildingError("The index of all tested slices is being built.")

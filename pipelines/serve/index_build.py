@@ -34,19 +34,11 @@ _CODES = ("singleton_1", "singleton_2", "singleton_3")
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be built.
-
-    Attributes
-    ----------
-    table : path of the ``slices.parquet``
-    fingerprint : that it must have
-    signs : of each metric 1 where higher is better, -1 otherwise
-    index : path of the file to write
-    """
+    """What is to be built."""
 
     table: str
     fingerprint: str
-    signs: dict[str, float]
+    signs: dict[str, float]  # Of each metric 1 where higher is better, -1 otherwise.
     index: str
 
     def to_json(self) -> str:
@@ -55,13 +47,7 @@ class Task:
 
 
 def build(task: Task) -> None:
-    """Write an index.
-
-    Raises
-    ------
-    InputError
-        The table is not the document's, or is of an earlier version.
-    """
+    """Write an index."""
     began = time.monotonic()
     with Path(task.table).open("rb") as stream:
         if f"sha256:{sha256_of(stream)}" != task.fingerprint:

@@ -58,12 +58,7 @@ class _Nothing(Given):
 
 
 class TestJudging:
-    """The desk of the tree that the command line names; it is opened when the page asks for it.
-
-    Parameters
-    ----------
-    served : the output
-    """
+    """The desk of the tree that the command line names; it is opened when the page asks for it."""
 
     __test__ = False
 
@@ -73,15 +68,7 @@ class TestJudging:
         self._notes: list[str] = []
 
     def desk(self) -> TestDesk:
-        """Return the desk.
-
-        Raises
-        ------
-        RefusedError
-            No tree was named.
-        InputError
-            The tree or the model is wrong.
-        """
+        """Return the desk."""
         config = self._served.config
         if config.tree is None or config.tree_model is None:
             raise RefusedError(

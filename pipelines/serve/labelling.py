@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,38 +11,37 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
-from slicebeam.metrics.errors import SlicebeamError
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
+from slicebeam.metrics.errors import InputError, SlicebeamError
+from slicebeam.pipelines.attribution.estimating import assess
+from slicebeam.pipelines.attribution.population import SlicePopulation
+from slicebeam.pipelines.attribution.session import LabelPaths, Plan, check_plan, estimate, session
+from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import folder_name, read_state
 from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.serve.answers import Given, RefusedError, labeler_name, reads, takes
 from slicebeam.pipelines.serve.editing import WRITING
-from slicebeam.pipelines.serve.label_desk import LabelDesk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.routing import Route
 
-    from slicebeam.pipelines.attribution.state import State
+    from slicebeam.pipelines.attribution.labels import Label
+    from slicebeam.pipelines.attribution.session import Session
+    from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.serve.served import ServedOutput
-    from slicebeam.transforms.storage.storage import StoragePath
 
-_LABELS: dict[str, int] = {"yes": YES, "no": NO, "unsure": UNSURE}
-# Folders of labels that are listed, and sessions whose examples are held in memory at a time.
-_LISTED, _MOST = 200, 8
-_Text = Annotated[str, Field(min_length=1, max_length=2_000)]
+_CODES = {"yes": YES, "no": NO, "unsure": UNSURE}
+# Folders that are listed, items read from the data at once, characters of a field that are sent.
+_LISTED, _READ, _LONGEST = 200, 32, 100_000
 
 
-class _Begun(Given):
-    """A request to label. Without a budget it goes on with what was drawn.
-
-    Attributes
-    ----------
-    train : whether new items are to train a classifier with, instead of to estimate from
-    """
+class _Begin(Given):
+    """A slice and the words to label it by. Without a budget, labelling goes on with what was drawn."""
 
     slice_id: Annotated[str, Field(min_length=1, max_length=200)]
-    text: _Text
-    labeler: Annotated[str, Field(min_length=8, max_length=64)]
+    text: Annotated[str, Field(min_length=1, max_length=2_000)]
     budget: Annotated[int | None, Field(ge=1, le=100_000)] = None
     train: bool = False
     looks: Annotated[int | None, Field(ge=1, le=100)] = None
@@ -50,207 +49,227 @@ class _Begun(Given):
     least_recall: Annotated[float | None, Field(ge=0, le=1)] = None
 
 
-class _AtDesk(Given):
-    """A request of a labeler, who is known by what their browser made up."""
+class _OfSession(Given):
+    """A request about the open session: a tab that was left behind must not label for another slice."""
 
     desk: Annotated[str, Field(max_length=300)]
-    labeler: Annotated[str, Field(min_length=8, max_length=64)]
 
 
-class _Labelled(_AtDesk):
-    """A label; ids are written out, since a browser rounds large numbers."""
+class _Label(_OfSession):
+    """A label; the item's id is text, since JavaScript rounds large numbers."""
 
-    name: Annotated[str, Field(max_length=60)] = ""
     item: Annotated[str, Field(max_length=100_000)]
     label: Literal["yes", "no", "unsure"]
-
-
-class _Desk(Given):
-    desk: Annotated[str, Field(max_length=300)]
+    name: Annotated[str, Field(max_length=60)] = ""
 
 
 @dataclass
-class LabelDesks:
-    """The sessions that are open in this server, each of a slice and a text.
+class Labelling:
+    """The labelling session of this server: one slice and text at a time.
 
-    While a session is open here, ``slicebeam attribute`` refuses it; it ends with `close`, or with
-    the server.
-
-    Attributes
-    ----------
-    served : the output
+    While it is open, ``slicebeam attribute`` refuses the same words.
     """
 
     served: ServedOutput
-    _open: dict[str, tuple[LabelDesk, ExitStack]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _opening: threading.Lock = field(default_factory=threading.Lock)
-    _is_registered: bool = False
+    _session: Session | None = None
+    _open: ExitStack = field(default_factory=ExitStack)
+    # Labelled items of this session, each with the label before, for undo.
+    _labelled: list[tuple[Id, Label | None]] = field(default_factory=list)
+    _fields: dict[Id, list[tuple[str, str]]] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def begin(self, given: _Begun) -> dict[str, Any]:
-        """Open a session, or go on with one that is open, and return what the labeler sees."""
-        name = folder_name(given.slice_id, given.text)
-        # Who labels already need not wait until another slice's examples are read.
-        with self._opening:
-            found = self._open.get(name)
-            if found is not None:
-                found[0].check_plan(_plan(given))
-            else:
-                if len(self._open) >= _MOST:
-                    raise RefusedError(
-                        f"{_MOST} slices are being labelled here; end the labelling of one first",
-                        409,
-                    )
-                found = self._opened(given)
-                with self._lock:
-                    self._open[name] = found
-                if not self._is_registered:
-                    self.served.at_end.callback(self.close_all)
-                    self._is_registered = True
-        desk = found[0]
-        try:
-            if given.budget is not None:
-                desk.begin(given.budget, is_train=given.train)
-            return self._answer(name, desk.shown(given.labeler))
-        except BaseException:
-            if not desk.session.state.rounds:
-                self.close(name)
-            raise
-
-    def _opened(self, given: _Begun) -> tuple[LabelDesk, ExitStack]:
-        # Imported here, where it is used, since it imports Beam.
-        from slicebeam.pipelines.define.examples import open_population
-
-        now, config = self.served.latest(), self.served.config
-        population, document, one = open_population(
-            now.uri, given.slice_id, data=config.data or None, confirmed=config.confirmed
+    def begin(self, given: _Begin) -> dict[str, Any]:
+        """Open a session, or continue the open one, and return the item to label."""
+        plan = Plan(
+            given.text,
+            looks=given.looks,
+            least_precision=given.least_precision,
+            least_recall=given.least_recall,
         )
-        with ExitStack() as stack:
-            opened = stack.enter_context(
-                session(
-                    population,
-                    document,
-                    one,
-                    _plan(given),
-                    LabelPaths.of(now.uri, None),
-                    begins=given.budget is not None,
-                )
-            )
-            return LabelDesk(opened), stack.pop_all()
-
-    def desk(self, name: str) -> LabelDesk:
-        """Return a session that is open.
-
-        Raises
-        ------
-        RefusedError
-            It is not open, perhaps since the server was started again.
-        """
         with self._lock:
-            found = self._open.get(name)
-        if found is None:
-            raise RefusedError(
-                "this labelling is not open any more; begin it again: no label is lost", 410
-            )
-        return found[0]
+            now = self._session
+            if now is not None and now.folder.name == folder_name(given.slice_id, given.text):
+                check_plan(plan, now.state)
+            else:
+                now = self._opened(given, plan)
+            try:
+                if given.budget is not None:
+                    now.sample(given.budget, is_train=given.train)
+                return self._shown(now)
+            except BaseException:
+                if not now.state.rounds:
+                    self.close()
+                raise
 
-    def label(self, given: _Labelled) -> dict[str, Any]:
-        """Keep a label and return what its labeler sees next."""
-        desk = self.desk(given.desk)
+    def _opened(self, given: _Begin, plan: Plan) -> Session:
+        self.close()
+        data, latest = self.served.opened.of(self.served), self.served.latest()
+        document = latest.document
+        if not isinstance(document, SearchChangeList):
+            raise RefusedError("the document has no slices any more", 409)
+        labelled = find_slice(document, given.slice_id)
+        population = SlicePopulation(data, data.members_of(labelled.definition))
+        place, begins = LabelPaths.of(latest.uri, None), given.budget is not None
+        self._session = self._open.enter_context(
+            session(population, document, labelled, plan, place, begins=begins)
+        )
+        return self._session
+
+    @contextmanager
+    def _of(self, given: _OfSession) -> Iterator[Session]:
+        with self._lock:
+            if self._session is None or self._session.folder.name != given.desk:
+                raise RefusedError(
+                    "this labelling is not open any more; begin it again: no label is lost", 410
+                )
+            yield self._session
+
+    def label(self, given: _Label) -> dict[str, Any]:
+        """Store a label durably; the last label of a round is followed by a look."""
         name = labeler_name(given.name)
-        shown = desk.label(given.labeler, name, given.item, _LABELS[given.label])
-        return self._answer(given.desk, shown)
+        with self._of(given) as now:
+            drawn = {str(item): item for drawn in now.state.rounds for item in drawn.asked}
+            if given.item not in drawn:
+                raise InputError(f"item {given.item[:100]!r} was not drawn to be labelled")
+            item = drawn[given.item]
+            before = now.store.known.get(item)
+            now.store.add({item: _CODES[given.label]}, name)
+            if now.store.known[item] is not before:
+                self._labelled.append((item, before))
+            if not now.open_items:
+                now.look()
+            return self._shown(now)
 
-    def undo(self, given: _AtDesk) -> dict[str, Any]:
-        """Take the labeler's last label back."""
-        return self._answer(given.desk, self.desk(given.desk).undo(given.labeler))
+    def undo(self, given: _OfSession) -> dict[str, Any]:
+        """Take the last label of this session back, and show its item again."""
+        with self._of(given) as now:
+            if not self._labelled:
+                raise InputError("there is no label to undo since this labelling was begun")
+            item, before = self._labelled.pop()
+            now.store.take_back(item, before)
+            return self._shown(now, item)
 
-    def look(self, given: _AtDesk) -> dict[str, Any]:
-        """Look whether the labels suffice."""
-        return self._answer(given.desk, self.desk(given.desk).look(given.labeler))
+    def look(self, given: _OfSession) -> dict[str, Any]:
+        """Count a look, and return the estimates with the decision."""
+        with self._of(given) as now:
+            now.look()
+            return self._shown(now)
 
-    def publish(self, given: _Desk) -> dict[str, Any]:
+    def publish(self, given: _OfSession) -> dict[str, Any]:
         """Write the estimates into the next revision, and end the session."""
-        desk = self.desk(given.desk)
-        with WRITING:
-            now = self.served.latest()
-            if not isinstance(now.document, SearchChangeList):
+        with WRITING, self._of(given) as now:
+            latest = self.served.latest()
+            if not isinstance(latest.document, SearchChangeList):
                 raise RefusedError("the document has no slices any more", 409)
-            finished = desk.publish(now.uri, now.document)
-        self.close(given.desk)
+            now.follow(latest.uri, latest.document)
+            finished = estimate(now)
+            self.close()
         return {
             "decision": finished.assessed.decision,
             "revision": None if finished.document is None else finished.document.name,
             "proposed": None if finished.proposed is None else finished.proposed.name,
         }
 
-    def end(self, given: _Desk) -> dict[str, Any]:
-        """End a session; its labels stay."""
-        self.close(given.desk)
+    def end(self, given: _OfSession) -> dict[str, Any]:
+        """End the session; its labels stay."""
+        with suppress(RefusedError), self._of(given):
+            self.close()
         return {}
 
-    def close(self, name: str) -> None:
-        """Let others have a session."""
+    def close(self) -> None:
+        """Let others have the labels."""
         with self._lock:
-            found = self._open.pop(name, None)
-        if found is not None:
-            found[0].end()
-            found[1].close()
-
-    def close_all(self) -> None:
-        """Let others have all sessions."""
-        for name in list(self._open):
-            self.close(name)
+            self._open.close()
+            self._session = None
+            self._labelled.clear()
+            self._fields.clear()
 
     def listed(self) -> dict[str, Any]:
-        """Return the slices and texts of which there are labels or items to label."""
+        """Return the slices and texts for which items were drawn."""
         folder = LabelPaths.of(self.served.latest().uri, None).labels_dir
-        found = []
-        for path in _folders(folder):
+        # In a bucket each folder would be a request.
+        paths: list[Path] = []
+        if isinstance(folder, Path) and folder.is_dir():
+            paths = sorted(folder.iterdir())[:_LISTED]
+        now, listed = self._session, []
+        for path in paths:
             with suppress(SlicebeamError):
-                state = read_state(path)
-                if state is not None:
-                    found.append(_summary(state, is_open=path.name in self._open))
-        return {"labels": found, "folder": str(folder)}
+                if path.is_dir() and (state := read_state(path)) is not None:
+                    drawn = {item for drawn in state.rounds for item in drawn.asked}
+                    named = {"slice_id": state.slice_id, "text": state.text, "drawn": len(drawn)}
+                    is_open = now is not None and now.folder.name == path.name
+                    listed.append({**named, "open": is_open})
+        return {"labels": listed, "folder": str(folder)}
 
-    def _answer(self, name: str, shown: dict[str, Any]) -> dict[str, Any]:
-        return {"desk": name, **shown}
+    def _shown(self, now: Session, item: Id | None = None) -> dict[str, Any]:
+        """Return the next item, or the one that was taken back, and the estimates so far."""
+        waiting = now.open_items
+        if item not in waiting:
+            item = waiting[0] if waiting else None
+        if item is not None and item not in self._fields:
+            some = waiting[waiting.index(item) :][:_READ]
+            self._fields = {
+                item: [(name, _text(value)) for name, value in row.items() if name != "item"]
+                for item, row in zip(some, rows_of(now.population, some), strict=True)
+            }
+        return {
+            "desk": now.folder.name,
+            "slice_id": now.slice.slice_id,
+            "name": now.slice.name,
+            "text": now.plan.text,
+            "item": None if item is None else {"id": str(item), "fields": self._fields[item]},
+            "left": len(waiting),
+            "drawn": sum(len(drawn.asked) for drawn in now.state.rounds),
+            "undo": bool(self._labelled),
+            "standing": _standing(now),
+            "labels": str(now.store.path),
+        }
 
 
-def _plan(given: _Begun) -> Plan:
-    return Plan(
-        given.text,
-        looks=given.looks,
-        least_precision=given.least_precision,
-        least_recall=given.least_recall,
-    )
+def _standing(now: Session) -> dict[str, Any]:
+    """Return the estimates so far; the decision only for labels that were looked at.
 
-
-def _folders(folder: StoragePath) -> list[StoragePath]:
-    if not isinstance(folder, Path):
-        # Each of them would be a request.
-        return []
-    return [*sorted(folder.iterdir())[:_LISTED]] if folder.is_dir() else []
-
-
-def _summary(state: State, *, is_open: bool) -> dict[str, Any]:
-    return {
-        "slice_id": state.slice_id,
-        "text": state.text,
-        "drawn": len({item for one in state.rounds for item in one.asked}),
-        "open": is_open,
+    Whoever stops when the numbers please needs as many looks as labels: so a decision takes a look, of
+    which the number was planned.
+    """
+    state, evidence = now.state, now.evidence
+    drawn = {item for one in state.rounds for item in one.items}
+    standing: dict[str, Any] = {
+        "looks": state.looks,
+        "looked": len(state.looked),
+        "decision": None,
+        "least_precision": state.least_precision,
+        "least_recall": state.least_recall,
+        "labelled": sum(item in now.store.known for item in drawn),
     }
+    if not evidence.inside.size and not evidence.outside.item.size:
+        return standing
+    assessed = assess(state, evidence, "")
+    for name in ("precision", "recall", "missed"):
+        found = getattr(assessed.attribution, name)
+        standing[name] = found.model_dump(mode="json", exclude_none=True)
+    if evidence.digest in state.looked:
+        standing["decision"] = assessed.decision
+    return standing | {"notes": list(assessed.notes)}
+
+
+def _text(value: Any) -> str:
+    text = "missing" if value is None else str(value)
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
 def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of labelling."""
-    desks = LabelDesks(served)
+    labelling = Labelling(served)
+    served.at_end.callback(labelling.close)
     return [
-        reads("/labels", desks.listed),
-        takes("/labels/begin", _Begun, desks.begin),
-        takes("/labels/label", _Labelled, desks.label),
-        takes("/labels/undo", _AtDesk, desks.undo),
-        takes("/labels/look", _AtDesk, desks.look),
-        takes("/labels/publish", _Desk, desks.publish),
-        takes("/labels/end", _Desk, desks.end),
+        reads("/labels", labelling.listed),
+        takes("/labels/begin", _Begin, labelling.begin),
+        takes("/labels/label", _Label, labelling.label),
+        takes("/labels/undo", _OfSession, labelling.undo),
+        takes("/labels/look", _OfSession, labelling.look),
+        takes("/labels/publish", _OfSession, labelling.publish),
+        takes("/labels/end", _OfSession, labelling.end),
     ]

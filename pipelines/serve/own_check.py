@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_search
+from slicebeam.pipelines.page.overview import since_slice
 from slicebeam.runner_configs.guarded_process import GuardedProcess, python_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from slicebeam.pipelines.changelist.since import Moment, OverallSince, SinceSlice
 
 # Bytes of the end of the log in which errors are looked for.
 _END = 1 << 16
@@ -25,14 +24,6 @@ class OwnCheck:
     """Runs ``slicebeam check`` on a file, compared with the document by ``--since``.
 
     It ends with this process, and by `cancel`.
-
-    Parameters
-    ----------
-    uri : of the document
-    data : path of the file
-    shown : what the page calls it
-    confirmed : options that confirm what the document names
-    folder : that this run has for itself
     """
 
     def __init__(
@@ -98,12 +89,7 @@ class OwnCheck:
 
 
 def compared(uri: str) -> dict[str, Any]:
-    """Return the numbers of a check beside those of the document that it was compared with.
-
-    Parameters
-    ----------
-    uri : of the document of the check
-    """
+    """Return the numbers of a check beside those of the document that it was compared with."""
     document = read_search(uri, "own data")
     since = document.since
     if since is None:
@@ -113,52 +99,7 @@ def compared(uri: str) -> dict[str, Any]:
         "summary": since.summary,
         "corrected_for": since.corrected_for,
         "warnings": [*document.dataset.drift, *since.warnings],
-        "overall": [_overall(one) for one in since.overall],
-        "slices": [_slice(one) for one in since.slices],
+        "overall": [one.model_dump(mode="json", exclude_none=True) for one in since.overall],
+        "slices": [since_slice(one) for one in since.slices],
         "more": max(0, len(document.slices) * len(document.metrics) - len(since.slices)),
     }
-
-
-def _overall(one: OverallSince) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "metric": one.metric,
-        "then": {"n": one.n_then, "value": _json(one.then), "delta": _json(one.delta_then)},
-        "now": {"n": one.n_now, "value": _json(one.now), "delta": _json(one.delta_now)},
-        "value_change": _json(one.value_change),
-        "delta_change": _json(one.delta_change),
-    }
-    return found
-
-
-def _slice(one: SinceSlice) -> dict[str, Any]:
-    change = None
-    if one.difference is not None:
-        change = {
-            "difference": _json(one.difference),
-            "p_adjusted": one.p_adjusted,
-            "significant": one.significant,
-            "direction": one.direction,
-        }
-    return {
-        "slice_id": one.slice_id,
-        "name": one.name,
-        "metric": one.metric,
-        "then": _moment(one.then),
-        "now": _moment(one.now),
-        "value_change": _json(one.value_change),
-        "delta_change": change,
-        "missing": one.missing,
-    }
-
-
-def _moment(one: Moment | None) -> dict[str, Any] | None:
-    if one is None:
-        return None
-    value = _json(one.value_interval)
-    if value is None and one.value is not None:
-        value = {"value": one.value}
-    return {"n": one.n, "value": value, "delta": _json(one.delta)}
-
-
-def _json(part: Any) -> Any:
-    return None if part is None else part.model_dump(mode="json", exclude_none=True)

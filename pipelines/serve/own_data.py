@@ -45,12 +45,7 @@ class _Nothing(Given):
 
 @dataclass
 class OwnData:
-    """The one check that may run at a time, and the one file that was brought.
-
-    Attributes
-    ----------
-    served : the output, whose state folder gets the file
-    """
+    """The one check that may run at a time, and the one file that was brought."""
 
     served: ServedOutput
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -64,19 +59,7 @@ class OwnData:
         return self.served.state / _FOLDER
 
     def begin_upload(self, name: str) -> tuple[Path, BinaryIO]:
-        """Return a new file for what a browser sends, and its stream.
-
-        Parameters
-        ----------
-        name : as the browser has it, which says the format; it is no part of any path
-
-        Raises
-        ------
-        RefusedError
-            A check runs, or another file is being sent.
-        InputError
-            The name does not tell the format.
-        """
+        """Return a new file for what a browser sends, and its stream."""
         shown = _shown_name(name)
         try:
             ending = _ENDINGS[file_format(shown)]
@@ -127,13 +110,7 @@ class OwnData:
         return JSONResponse({"file": _shown_name(name), "bytes": size})
 
     def start(self, given: _Start) -> dict[str, Any]:
-        """Start the check of a file.
-
-        Raises
-        ------
-        RefusedError
-            One runs, there is no such file, or the document has no slices.
-        """
+        """Start the check of a file."""
         now, config = self.served.latest(), self.served.config
         if not isinstance(now.document, SearchChangeList):
             raise RefusedError("the document of a shift has no slices to check", 404)

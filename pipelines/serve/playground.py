@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.define.examples import Examples
+    from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.serve.served import ServedOutput
 
 _LONGEST, _FIELDS, _CLASSES = 200_000, 2_000, 10
@@ -50,14 +50,7 @@ class _Input(Given):
 
 @dataclass(frozen=True)
 class _Called:
-    """A model that answers.
-
-    Attributes
-    ----------
-    name : as the command line has it
-    columns : that it reads
-    model : as `transforms.encode.models.load_model` returns it
-    """
+    """A model that answers."""
 
     role: str
     name: str
@@ -67,25 +60,12 @@ class _Called:
 
 @dataclass
 class Playground:
-    """Asks the models of the command line, which alone are ever loaded, about one input.
-
-    Attributes
-    ----------
-    served : the output
-    """
+    """Asks the models of the command line, which alone are ever loaded, about one input."""
 
     served: ServedOutput
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _examples: Examples | None = None
-    _models: list[_Called] | None = None
-
-    def __post_init__(self) -> None:
-        self.served.at_end.callback(self.close)
-
-    def close(self) -> None:
-        """Remove what was made of the data."""
-        if self._examples is not None:
-            self._examples.close()
+    # The models, and the data for which they were loaded.
+    _models: tuple[DocumentData, list[_Called]] | None = None
 
     def example(self, given: _Row) -> dict[str, Any]:
         """Return an example of the data, field by field, and which models answer."""
@@ -95,7 +75,7 @@ class Playground:
             rows = examples.source.rows
             row = int(np.random.default_rng().integers(rows)) if given.row is None else given.row
             if row >= rows:
-                raise RefusedError(f"row {row} is none of {rows:,}", 404)
+                raise RefusedError(f"there is no row {row}; the data has {rows:,} rows", 404)
             columns = self._columns()
             values = examples_row(examples, row, columns)
         return {
@@ -108,13 +88,7 @@ class Playground:
         }
 
     def answer(self, given: _Input) -> dict[str, Any]:
-        """Return what the models predict for an input, and the slices that it falls in.
-
-        Raises
-        ------
-        RefusedError
-            A value is none of its column's type.
-        """
+        """Return what the models predict for an input, and the slices that it falls in."""
         with self._lock:
             schema, columns = self._opened().source.schema, self._columns()
             for name in given.values:
@@ -135,48 +109,38 @@ class Playground:
             raise RefusedError("the document of a shift has no slices", 404)
         return document
 
-    def _opened(self) -> Examples:
-        document, found = self._document(), self._examples
-        # Another run may have replaced the document.
-        if found is None or found.known.document.changelist_id != document.changelist_id:
-            from slicebeam.pipelines.define.examples import open_examples
-
-            uri, config = self.served.latest().uri, self.served.config
-            found = open_examples(uri, document, config.data or None, config.confirmed)
-            self._examples, self._models = found, None
-        return found
+    def _opened(self) -> DocumentData:
+        return self.served.opened.of(self.served)
 
     def _columns(self) -> dict[str, pa.DataType]:
         """Return the columns that show an example, and those that the models read, with their types."""
         examples = self._opened()
-        shown = examples.rows(np.zeros(0, np.int64)).column_names
         read = [name for one in self._called() for name in one.columns]
         schema = examples.source.schema
-        kinds = {name: schema.field(name).type for name in dict.fromkeys([*shown, *read])}
+        kinds = {name: schema.field(name).type for name in dict.fromkeys([*examples.shown, *read])}
         return {name: kind for name, kind in kinds.items() if not pa.types.is_nested(kind)}
 
     def _called(self) -> list[_Called]:
         """Return the models that the command line names, loaded once."""
-        if self._models is None:
-            examples = self._opened()
-            config, shown = self.served.config, examples.rows(np.zeros(0, np.int64)).column_names
-            found = []
+        data = self._opened()
+        if self._models is None or self._models[0] is not data:
+            models = []
             for role, option in _ROLES:
-                name = getattr(config, option)
+                name = getattr(self.served.config, option)
                 if name is not None:
                     model = load_model(name)
-                    columns = tuple(model_features(model, shown))
+                    columns = tuple(model_features(model, data.shown))
                     for column in columns:
-                        examples.source.column_type(column, f"--model {name} reads it")
-                    found.append(_Called(role, name, columns, model))
-            self._models = found
-        return self._models
+                        data.source.column_type(column, f"--model {name} reads it")
+                    models.append(_Called(role, name, columns, model))
+            self._models = data, models
+        return self._models[1]
 
     def _slices(self, table: pa.Table) -> tuple[list[str], int]:
         """Return the ids of the slices that a row falls in, and of how many that is not known."""
         document, found, unknown = self._document(), [], 0
         with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
-            alone: Examples | None = None
+            alone: DocumentData | None = None
             for one in document.slices:
                 rule = rule_of(one.definition)
                 try:
@@ -196,9 +160,9 @@ class Playground:
                     found.append(one.slice_id)
         return found, unknown
 
-    def _alone(self, table: pa.Table, folder: Path) -> Examples:
+    def _alone(self, table: pa.Table, folder: Path) -> DocumentData:
         """Return an input as the only example of a file, for slices that need its embedding."""
-        from slicebeam.pipelines.define.examples import open_examples
+        from slicebeam.pipelines.define.document_data import open_data
 
         document, path = self._document(), folder / "input.parquet"
         id_field = document.dataset.id_field
@@ -208,7 +172,7 @@ class Playground:
             table = table.set_column(at, id_field, one)
         pq.write_table(table, path)
         uri = self.served.latest().uri
-        return open_examples(uri, document, (str(path),), self.served.config.confirmed)
+        return open_data(uri, document, (str(path),), self.served.config.confirmed)
 
 
 def _is_of_columns(definition: AnyDefinition, table: pa.Table) -> bool:
@@ -222,11 +186,9 @@ def _is_of_columns(definition: AnyDefinition, table: pa.Table) -> bool:
     return set(columns_of(rule_of(definition), None)) <= set(table.column_names)
 
 
-def examples_row(examples: Examples, row: int, columns: Mapping[str, Any]) -> dict[str, str]:
+def examples_row(examples: DocumentData, row: int, columns: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of an example as text; an empty one is missing."""
-    from slicebeam.pipelines.prepare.rows import read_rows
-
-    table = read_rows(examples.source, np.array([row]), list(columns))
+    table = examples.read(np.array([row]), list(columns))
     values = {name: python_values(table.column(name))[0] for name in columns}
     return {name: "" if one is None else str(one) for name, one in values.items()}
 

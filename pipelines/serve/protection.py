@@ -76,13 +76,7 @@ class _TooLargeError(RefusedError):
 
 
 class Protection:
-    """Refuses what does not come from the page, and adds the headers that bind it.
-
-    Parameters
-    ----------
-    app : that answers the rest
-    session : of the server
-    """
+    """Refuses what does not come from the page, and adds the headers that bind it."""
 
     def __init__(self, app: ASGIApp, session: PageSession) -> None:
         self.app, self.session = app, session

@@ -46,13 +46,7 @@ _COLUMNS = ", ".join(_ROW)
 
 
 class Window(Given):
-    """Rows of a filtered table.
-
-    Attributes
-    ----------
-    tab : of the browser; a later question of the same tab supersedes an earlier one
-    offset, limit : which rows
-    """
+    """Rows of a filtered table."""
 
     filter: Filter
     tab: Annotated[str, Field(max_length=40)]
@@ -93,13 +87,7 @@ def routes(served: ServedOutput) -> list[Route]:
 
 
 class Queries:
-    """Answers of an index.
-
-    Parameters
-    ----------
-    served : the output
-    index : of its table
-    """
+    """Answers of an index."""
 
     def __init__(self, served: ServedOutput, index: SliceIndex) -> None:
         self.served, self.index = served, index

@@ -46,25 +46,14 @@ class OverRuns(Given):
 
 
 class Runs:
-    """The outputs that lie in a folder.
-
-    Parameters
-    ----------
-    folder : of the outputs
-    """
+    """The outputs that lie in a folder."""
 
     def __init__(self, folder: StoragePath) -> None:
         self.folder = folder
 
     @classmethod
     def within(cls, uri: str) -> Runs | None:
-        """Return the outputs in a folder; None where the path is an output itself.
-
-        Raises
-        ------
-        InputError
-            The folder holds no output.
-        """
+        """Return the outputs in a folder; None where the path is an output itself."""
         path = storage_path(uri, NAMED)
         if not path.is_dir() or (path / CHANGELIST).is_file():
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.changelist.revisions import later_revision, revision_path, revisions
+from slicebeam.pipelines.serve.answers import RefusedError
 from slicebeam.transforms.storage.storage import (
     remove_folder,
     storage_errors,
@@ -24,11 +26,37 @@ from slicebeam.transforms.storage.storage import (
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.config.serve import ServeConfig
+    from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAMED = "slicebeam serve"
 # Says which output a state is of; and what is in a state that no later server can make again.
 _OF, _KEPT = "output.txt", ("ledger", "judged.jsonl")
+
+
+@dataclass
+class OpenedData:
+    """The data of the document, opened once for all features, until another run replaces it."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _data: DocumentData | None = None
+
+    def of(self, served: ServedOutput) -> DocumentData:
+        """Return it, opened where it is not yet."""
+        with self._lock:
+            now = served.latest()
+            if not isinstance(now.document, SearchChangeList):
+                raise RefusedError("the document of a shift has no slices with examples", 404)
+            same = now.document.changelist_id
+            if self._data is None or self._data.known.document.changelist_id != same:
+                # Imported here, since it imports Beam.
+                from slicebeam.pipelines.define.document_data import open_data
+
+                named, confirmed = served.config.data or None, served.config.confirmed
+                self._data = open_data(now.uri, now.document, named, confirmed)
+                # What was made of it goes with the server.
+                served.at_end.callback(self._data.close)
+            return self._data
 
 
 @dataclass(frozen=True)
@@ -53,18 +81,11 @@ class ServedOutput:
     config: ServeConfig
     state: Path
     at_end: ExitStack = field(default_factory=ExitStack, compare=False, repr=False)
+    opened: OpenedData = field(default_factory=OpenedData, compare=False, repr=False)
 
     @classmethod
     def open(cls, uri: str, config: ServeConfig) -> ServedOutput:
-        """Return the output in a folder, or that a document belongs to.
-
-        Raises
-        ------
-        InputError
-            There is no document, or none that this version reads.
-        EngineError
-            Storage failed.
-        """
+        """Return the output in a folder, or that a document belongs to."""
         path = storage_path(uri, NAMED)
         is_folder = path.is_dir()
         folder = path if is_folder else path.parent
@@ -102,11 +123,6 @@ def state_folder(folder: StoragePath) -> Path:
     """Return the folder for what the server keeps of an output, in the user's cache.
 
     It is not in the output, which may come from a stranger, with links to the user's files in it.
-
-    Raises
-    ------
-    InputError
-        It can't be written, or is not the user's.
     """
     named = str(folder.resolve()) if isinstance(folder, Path) else str(folder)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()

@@ -24,12 +24,7 @@ _LAST_SECONDS = 3
 
 
 class RunningError(Exception):
-    """Another server has the output.
-
-    Parameters
-    ----------
-    address : of its page; empty where it is just starting
-    """
+    """Another server has the output."""
 
     def __init__(self, address: str) -> None:
         super().__init__(address)
@@ -41,15 +36,6 @@ def only_server(state: Path) -> Iterator[Callable[[str], None]]:
     """Keep other servers of an output away; what is yielded says where this one is.
 
     The system ends the lock with the process, however that ends.
-
-    Parameters
-    ----------
-    state : folder of what the server keeps
-
-    Raises
-    ------
-    RunningError
-        There is one.
     """
     file = os.open(state / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -75,17 +61,7 @@ def _address(content: bytes) -> str:
 
 
 def bound_socket(port: int) -> socket.socket:
-    """Return a socket on 127.0.0.1.
-
-    Parameters
-    ----------
-    port : 0 for a free one
-
-    Raises
-    ------
-    OptionError
-        Another program has the port, or the user may not have it.
-    """
+    """Return a socket on 127.0.0.1."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -99,14 +75,7 @@ def bound_socket(port: int) -> socket.socket:
 
 
 def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) -> None:
-    """Answer requests until SIGINT or SIGTERM.
-
-    Parameters
-    ----------
-    app : the application
-    bound : socket to listen at
-    started : is called when requests are answered
-    """
+    """Answer requests until SIGINT or SIGTERM."""
     import uvicorn
 
     class Server(uvicorn.Server):

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import pyarrow as pa
 from pydantic import Field
 
-from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.pipelines.serve.data_check import DataChecker
 from slicebeam.pipelines.serve.table_slices import table_slice
 from slicebeam.transforms.encode.column_values import python_values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
     from starlette.routing import Route
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.define.examples import Examples
+    from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.serve.data_check import DataCheck
     from slicebeam.pipelines.serve.served import ServedOutput
 
@@ -56,38 +49,6 @@ class _Cell(_OfSlice):
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """The examples of a revision of the document.
-
-    Attributes
-    ----------
-    roles : of each example, whether the models are right; None where no class is predicted
-    order : of the examples, which is random and always the same
-    """
-
-    document: SearchChangeList
-    examples: Examples
-    roles: NDArray[np.str_] | None
-    order: IntArray
-    checked: DataCheck
-
-    @cached_property
-    def columns(self) -> tuple[list[str], dict[str, str]]:
-        """The columns that show an example, and those of label and predictions with what they are."""
-        outcome = _outcome(self.document)
-        shown = self.examples.rows(np.zeros(0, np.int64)).column_names
-        return [name for name in shown if name not in outcome], outcome
-
-    def read(self, rows: IntArray, columns: Sequence[str]) -> dict[str, list[Any]]:
-        """Return the values of some examples by their columns."""
-        wanted, place = np.unique(rows, return_inverse=True)
-        if not wanted.size or not columns:
-            return {name: [] for name in columns}
-        table = read_rows(self.examples.source, wanted, columns).take(pa.array(place))
-        return {name: python_values(table.column(name)) for name in columns}
-
-
-@dataclass(frozen=True)
 class _Members:
     """The examples of a slice, int64 [n], in the order in which they are shown."""
 
@@ -98,42 +59,27 @@ class _Members:
 
 @dataclass
 class SliceExamples:
-    """Reads the examples of slices; the last slices' members are held.
-
-    Attributes
-    ----------
-    served : the output
-    """
+    """Reads the examples of slices; the last slices' members are held."""
 
     served: ServedOutput
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _opened: _Opened | None = None
+    # Of this revision; its slices may have other names, or be new, in the next.
+    _of: tuple[str, int] | None = None
+    _checked: DataCheck | None = None
     _members: OrderedDict[str, _Members] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self._checker = DataChecker(self.served)
-        self.served.at_end.callback(self.close)
-
-    def close(self) -> None:
-        """Remove what was made of the data."""
-        if self._opened is not None:
-            self._opened.examples.close()
 
     def page(self, given: _Page) -> dict[str, Any]:
-        """Return a page of the examples of a slice, and how many there are of each role.
-
-        Raises
-        ------
-        RefusedError
-            The data is not what the document is about, or there is no such slice.
-        """
+        """Return a page of the examples of a slice, and how many there are of each role."""
         with self._lock:
-            opened = self._open()
-            members = self._of_slice(opened, given)
+            data, checked = self._open()
+            members = self._of_slice(data, given)
             rows = members.rows
             counts = {}
-            if opened.roles is not None:
-                own = opened.roles[rows]
+            if data.roles is not None:
+                own = data.roles[rows]
                 counts = {one: int((own == one).sum()) for one in _ORDER if (own == one).any()}
                 if given.role is not None:
                     rows = rows[own == given.role]
@@ -142,65 +88,57 @@ class SliceExamples:
                 "name": members.name,
                 "n": members.n,
                 "held": len(members.rows),
-                "checked": opened.checked.said,
-                "is_same": opened.checked.is_same,
+                "checked": checked.said,
+                "is_same": checked.is_same,
                 "roles": counts,
                 "total": len(rows),
                 "offset": given.offset,
                 "per_page": _PAGE,
-                "examples": _shown(opened, some),
+                "examples": _shown(data, some),
             }
 
     def cell(self, given: _Cell) -> dict[str, Any]:
         """Return all of a value that a page has the beginning of."""
         with self._lock:
-            opened = self._open()
-            if given.row not in self._of_slice(opened, given).rows:
+            data, _ = self._open()
+            if given.row not in self._of_slice(data, given).rows:
                 raise RefusedError(f"row {given.row} is not in the slice", 404)
-            shown, outcome = opened.columns
-            if given.column not in (*shown, *outcome):
+            if given.column not in (*data.shown, *data.outcome):
                 raise RefusedError(f"there is no column {given.column[:100]!r} to show", 404)
-            (value,) = opened.read(np.array([given.row]), [given.column])[given.column]
+            table = data.read(np.array([given.row]), [given.column])
+            (value,) = python_values(table.column(0))
         text = _text(value)
         is_cut = len(text) > _LONGEST
         return {"text": text[:_LONGEST] + ("…" if is_cut else ""), "length": len(text)}
 
-    def _open(self) -> _Opened:
-        """Return the examples of the last revision."""
-        now = self.served.latest()
-        document = now.document
+    def _open(self) -> tuple[DocumentData, DataCheck]:
+        """Return the data, and whether it is what the last revision is about."""
+        document = self._document()
+        if self._checked is None or (self._of and self._of[0] != document.changelist_id):
+            self._checked = self._checker.check(document)
+        if self._checked.is_same is False:
+            said, self._checked = self._checked.said, None
+            raise RefusedError(said, 409)
+        if self._of != (document.changelist_id, document.revision):
+            self._of = document.changelist_id, document.revision
+            self._members.clear()
+        return self.served.opened.of(self.served), self._checked
+
+    def _document(self) -> SearchChangeList:
+        document = self.served.latest().document
         if not isinstance(document, SearchChangeList):
             raise RefusedError("the document of a shift has no slices with examples", 404)
-        opened = self._opened
-        if opened is not None and opened.document.changelist_id == document.changelist_id:
-            if opened.document.revision != document.revision:
-                # The same examples; slices may have other names, or be new.
-                self._members.clear()
-                self._opened = opened = replace(opened, document=document)
-            return opened
-        checked = self._checker.check(document)
-        if checked.is_same is False:
-            raise RefusedError(checked.said, 409)
-        from slicebeam.pipelines.define.examples import open_examples
-        from slicebeam.pipelines.page.examples import roles_of
+        return document
 
-        config = self.served.config
-        examples = open_examples(now.uri, document, config.data or None, config.confirmed)
-        order: IntArray = np.argsort(splitmix64(examples.hashes), kind="stable")
-        self._members.clear()
-        roles = roles_of(examples, document)
-        self._opened = _Opened(document, examples, roles, order, checked)
-        return self._opened
-
-    def _of_slice(self, opened: _Opened, given: _OfSlice) -> _Members:
+    def _of_slice(self, data: DocumentData, given: _OfSlice) -> _Members:
         if given.slice_id in self._members:
             self._members.move_to_end(given.slice_id)
             return self._members[given.slice_id]
-        name, definition, n = self._defined(opened, given)
-        member = opened.examples.counted(definition)
-        rows = opened.order[member[opened.order]]
-        if opened.roles is not None:
-            own = opened.roles[rows]
+        name, definition, n = self._defined(given)
+        member = data.counted(definition)
+        rows = data.order[member[data.order]]
+        if data.roles is not None:
+            own = data.roles[rows]
             rank = np.select([own == one for one in _ORDER], range(len(_ORDER)), len(_ORDER))
             rows = rows[np.argsort(rank, kind="stable")]
         found = self._members[given.slice_id] = _Members(name, n, rows)
@@ -208,42 +146,31 @@ class SliceExamples:
             self._members.popitem(last=False)
         return found
 
-    def _defined(self, opened: _Opened, given: _OfSlice) -> tuple[str, AnyDefinition, int]:
+    def _defined(self, given: _OfSlice) -> tuple[str, AnyDefinition, int]:
         """Return the name, the definition and the size of a slice of the document, or of the table."""
-        for one in opened.document.slices:
+        document = self._document()
+        for one in document.slices:
             if one.slice_id == given.slice_id:
                 return one.name, one.definition, one.size.n
-        found = table_slice(self.served.latest().uri, opened.document, given.slice_id)
+        found = table_slice(self.served.latest().uri, document, given.slice_id)
         return found.name, found.definition, found.n
 
 
-def _outcome(document: SearchChangeList) -> dict[str, str]:
-    """Return the columns of the label and of what the models say, each with what it is."""
-    found = {document.dataset.label_field: "label"}
-    for role, said in (("before", "old"), ("after", "new")):
-        for one in document.models:
-            if one.role == role:
-                found[one.prediction_field or one.score_field or one.loss_field] = said
-    return {name: said for name, said in found.items() if name is not None}
-
-
-def _shown(opened: _Opened, rows: IntArray) -> list[dict[str, Any]]:
-    shown, outcome = opened.columns
-    values = opened.read(rows, [*shown, *outcome])
-    ids = [None] * len(rows)
-    if opened.examples.id_field is not None:
-        ids = opened.examples.ids.take(pa.array(rows)).to_pylist()
+def _shown(data: DocumentData, rows: IntArray) -> list[dict[str, Any]]:
+    shown = [name for name in data.shown if name not in data.outcome]
+    table = data.read(rows, [*shown, *data.outcome])
+    values = {name: python_values(table.column(name)) for name in table.column_names}
     return [
         {
             "row": int(row),
-            "id": None if ids[at] is None else str(ids[at]),
-            "role": None if opened.roles is None else str(opened.roles[row]),
+            "id": None if own_id is None else str(own_id),
+            "role": None if data.roles is None else str(data.roles[row]),
             "outcome": [
-                {"is": said, **_cut(name, values[name][at])} for name, said in outcome.items()
+                {"is": said, **_cut(name, values[name][at])} for name, said in data.outcome.items()
             ],
             "fields": [_cut(name, values[name][at]) for name in shown],
         }
-        for at, row in enumerate(rows)
+        for at, (row, own_id) in enumerate(zip(rows, data.ids_of(rows), strict=True))
     ]
 
 

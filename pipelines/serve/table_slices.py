@@ -21,12 +21,7 @@ _WANTED = ("slice_id", "slice", "predicate", "n")
 
 @dataclass(frozen=True)
 class TableSlice:
-    """A slice as the table has it.
-
-    Attributes
-    ----------
-    n : of its examples
-    """
+    """A slice as the table has it."""
 
     name: str
     definition: PredicateDefinition
@@ -34,17 +29,7 @@ class TableSlice:
 
 
 def table_slice(uri: str, document: SearchChangeList, slice_id: str) -> TableSlice:
-    """Return a slice of the table beside a document; it is looked for row group by row group.
-
-    Parameters
-    ----------
-    uri : of the document
-
-    Raises
-    ------
-    RefusedError
-        There is no table, or no such slice in it, or no predicate describes it.
-    """
+    """Return a slice of the table beside a document; it is looked for row group by row group."""
     absent = RefusedError(f"slice {slice_id} is neither in the document nor in its table", 404)
     with opened_table(uri, document) as stream:
         if stream is None:

@@ -33,17 +33,7 @@ class Turns:
 
     @contextmanager
     def turn(self, index: SliceIndex, asker: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
-        """Yield a connection when it is this query's turn.
-
-        Parameters
-        ----------
-        asker : whose earlier query is interrupted; empty for nobody's
-
-        Raises
-        ------
-        RefusedError
-            A later query of the same asker superseded this one, or there is no index.
-        """
+        """Yield a connection when it is this query's turn."""
         number = next(self._numbers)
         if asker:
             with self._lock:

@@ -13,8 +13,7 @@ from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
-    from slicebeam.pipelines.attribution.rounds import Finished
-    from slicebeam.pipelines.attribution.session import Sampled
+    from slicebeam.pipelines.attribution.session import Finished, Sampled
     from slicebeam.pipelines.changelist.discovered import Attribution
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
@@ -47,7 +46,6 @@ def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
             "items": len(drawn.asked),
             "left": sampled.left,
             "csv": str(sampled.sheet),
-            "jsonl": str(sampled.lines),
         }
         _print_json(summary)
         return
@@ -66,9 +64,9 @@ def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
     console.print(
         f"Round {drawn.number}: {sampled.left:,} items {what}{labelled_before}.", markup=False
     )
-    console.print("Write yes, no or unsure into the column label of one of:", markup=False)
+    console.print("Write yes, no or unsure into the column label of:", markup=False)
     # Paths and commands are printed raw, so that no terminal width breaks them.
-    sys.stdout.write(f"  {sampled.sheet}\n  {sampled.lines}\n")
+    sys.stdout.write(f"  {sampled.sheet}\n")
     console.print("Then:", markup=False)
     sys.stdout.write(f"  {hint.command('estimate')}\n")
 

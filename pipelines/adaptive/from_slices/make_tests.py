@@ -32,8 +32,8 @@ from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.define.examples import open_examples
-from slicebeam.pipelines.page.examples import RankedExamples, described
+from slicebeam.pipelines.define.document_data import open_data
+from slicebeam.pipelines.page.examples import described
 from slicebeam.pipelines.page.overview import shown_slices
 from slicebeam.pipelines.serve.data_check import fingerprint_again
 from slicebeam.pipelines.show.terminal_text import harmless, json_line
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.adapt_from import AdaptFromConfig
-    from slicebeam.pipelines.define.examples import Examples
+    from slicebeam.pipelines.define.document_data import DocumentData
 
 _NAMED = "slicebeam adapt from"
 # What two tests of the same have in common.
@@ -92,17 +92,17 @@ def make_tests(config: AdaptFromConfig, note: Callable[[str], None]) -> SliceTes
         note(f"{uri} has no findings, so that {kept}; --slice names a slice to make tests of")
         return SliceTests(config.to, 0, ())
     topics = topics_of(document, config.topic)
-    examples = open_examples(uri, document, config.data or None, config.confirmed)
+    examples = open_data(uri, document, config.data or None, config.confirmed)
     try:
         _check_data(uri, config, examples, note)
         texts = _text_columns(uri, config, examples, note)
-        ranked = RankedExamples.of(examples, document, config.seed)
-        if ranked.roles is None:
+        examples.seed = config.seed
+        if examples.roles is None:
             note(
                 "no column of predicted classes is known, so that the tests are random examples of the "
                 "slices, failing or not"
             )
-        maker = TestMaker(document, ranked, texts, config.examples, names)
+        maker = TestMaker(document, examples, texts, config.examples, names)
         made = {one.slice_id: maker.tests(one, topics[one.slice_id]) for one in slices}
     finally:
         examples.close()
@@ -114,7 +114,7 @@ def make_tests(config: AdaptFromConfig, note: Callable[[str], None]) -> SliceTes
     found = []
     for slice_id, tests in made.items():
         added = [fails for test, fails in tests if test.id in new]
-        failing = None if ranked.roles is None else sum(map(bool, added))
+        failing = None if examples.roles is None else sum(map(bool, added))
         known = len(tests) - len(added)
         found.append(SliceTopic(topics[slice_id], slice_id, len(added), failing, known))
     return SliceTests(config.to, len(new), tuple(found))
@@ -160,7 +160,7 @@ def _chosen(config: AdaptFromConfig, document: SearchChangeList) -> list[Slice]:
 
 
 def _check_data(
-    uri: str, config: AdaptFromConfig, examples: Examples, note: Callable[[str], None]
+    uri: str, config: AdaptFromConfig, examples: DocumentData, note: Callable[[str], None]
 ) -> None:
     """Refuse data that is not what a document is about, by its fingerprint.
 
@@ -183,7 +183,7 @@ def _check_data(
 
 
 def _text_columns(
-    uri: str, config: AdaptFromConfig, examples: Examples, note: Callable[[str], None]
+    uri: str, config: AdaptFromConfig, examples: DocumentData, note: Callable[[str], None]
 ) -> tuple[str, ...]:
     """Return the columns of the inputs: one, or two of pairs."""
     source, document = examples.source, examples.known.document

@@ -20,8 +20,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.adaptive.expectations import NO_OUTPUT, OUTPUTS
 from slicebeam.pipelines.adaptive.from_slices.slice_topics import origin_text, slice_text
 from slicebeam.pipelines.adaptive.tree import PASS, Test
-from slicebeam.pipelines.page.examples import FAILING, RankedExamples
-from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.page.examples import FAILING
 from slicebeam.transforms.encode.column_values import python_values
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.class_names import ClassNames
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.define.document_data import DocumentData
 
 _LABELER = "data"
 _IDS = uuid.UUID("b2b9a6f4-6a5d-5d0f-9c37-5f5c0e6d7a41")
@@ -54,7 +54,7 @@ class TestMaker:
     __test__ = False
 
     document: SearchChangeList
-    ranked: RankedExamples
+    data: DocumentData
     texts: tuple[str, ...]  # Columns of the inputs.
     most: int  # Of a slice.
     # How the tree names the labels of the run.
@@ -81,7 +81,7 @@ class TestMaker:
         typical = self._typical(one)
         chosen: list[_Candidate] = []
         seen: set[tuple[str, ...]] = set()
-        for tier in self.ranked.tiers(one, FAILING, "--data"):
+        for tier in self.data.tiers(one, FAILING, "--data"):
             first = typical[np.isin(typical, tier)]
             rest = tier[~np.isin(tier, first)]
             spare: list[_Candidate] = []
@@ -100,12 +100,12 @@ class TestMaker:
         """Return the positions of the examples by which a discovery described a slice, each once."""
         shown = {each.row: each for each in (one.found.examples if one.found is not None else ())}
         places = np.array(list(shown), dtype=np.int64)
-        examples, name = self.ranked.examples, self._columns["id"]
+        name = self._columns["id"]
         if name is not None and shown:
             ids = pa.array([str(each.id) for each in shown.values()])
-            found = pc.index_in(ids, examples.ids.cast(pa.string()))
+            found = pc.index_in(ids, self.data.ids.cast(pa.string()))
             places = found.fill_null(-1).to_numpy().astype(np.int64)
-        is_there = bool(((places >= 0) & (places < examples.source.rows)).all())
+        is_there = bool(((places >= 0) & (places < self.data.source.rows)).all())
         if is_there and places.size and len(self.texts) == 1:
             texts = self._read(places, list(self.texts))[self.texts[0]]
             is_there = all(
@@ -136,15 +136,14 @@ class TestMaker:
                     yield _Candidate(inputs, row, place)
 
     def _read(self, places: IntArray, columns: list[str]) -> dict[str, list[Any]]:
-        rows, back = np.unique(places, return_inverse=True)
-        table = read_rows(self.ranked.examples.source, rows, columns).take(pa.array(back))
+        table = self.data.read(places, columns)
         return {name: python_values(table.column(name)) for name in columns}
 
     def _test(self, topic: str, about: str, one: _Candidate) -> tuple[Test, bool | None]:
         label, prediction, own_id = (
             None if name is None else one.values[name] for name in self._columns.values()
         )
-        roles = self.ranked.roles
+        roles = self.data.roles
         role = None if roles is None else str(roles[one.place])
         which = f"row {one.place}" if own_id is None else f"{self._columns['id']} {own_id}"
         said = "" if role is None else f": predicted {prediction} ({role})"

@@ -1,45 +1,29 @@
-"""The commands as a user gives them, from the items, in sheets of any program, to the revision."""
+"""The commands as a user gives them, from the items to the revision."""
 
-import csv
 import io
 import json
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from types import ModuleType, SimpleNamespace
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.attribution.labels import NAME, label_of
-from slicebeam.pipelines.attribution.rounds import estimate
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
-from slicebeam.pipelines.attribution.sheets import read_sheets
-from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
 from tests.attribute_runs import (
     SLICE,
     TEXT,
-    InMemory,
-    asked_in,
     attribution_in,
-    document,
     fill,
     labels_folder,
-    opened,
     population,
     published,
     truthful,
 )
-from tests.conftest import google_first
 
-POPULATION = "slicebeam.pipelines.define.examples"
+POPULATION = "slicebeam.pipelines.define.document_data"
 
 
 class Commands:
@@ -135,13 +119,13 @@ def test_a_sample_to_train_by(commands):
 def test_another_folder_of_labels(commands, tmp_path):
     other = tmp_path / "my labels"
     said = commands("sample", "--budget", "20", "--labels-dir", str(other)).output
-    [folder] = other.iterdir()
+    [folder], [words] = other.glob(f"{SLICE}-*"), other.glob("words-*")
     assert f"--labels-dir '{other}'" in said
     fill(folder / "round-001.csv", truthful(commands.people))
     commands("estimate", "--labels-dir", str(other))
     told = attribution_in(commands.folder / "changelist.r1.json")
     # Never the path of a machine.
-    assert told["labels_uri"] == f"my labels/{folder.name}/labels.jsonl"
+    assert told["labels_uri"] == f"my labels/{words.name}/labels.jsonl"
 
 
 @pytest.mark.parametrize(("options", "words"), [
@@ -171,291 +155,3 @@ def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):
     result = commands("run", "--budget", "60")
     assert result.stdout == ""
     assert "items have no label yet; run the same command to continue" in result.stderr
-
-
-SIGNS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20", "\u2212")
-SEPARATORS = (",", ";", "\t", "|", "\n", "\r", '"')
-
-
-def cells(text, delimiter):
-    """Return the cells that a program finds that splits at a delimiter and skips leading blanks."""
-    lines = text.replace("\r", "\n").split("\n")
-    found = [cell for line in lines for cell in line.split(delimiter)]
-    return [cell.strip(' "') for cell in found]
-
-
-@pytest.mark.parametrize("sign", SIGNS)
-@pytest.mark.parametrize("before", ["", " ", "\u00a0", "a;", "a, ", "a|", "a\n", "a\r\n", '"'])
-def test_no_cell_begins_with_a_sign(sign, before):
-    text = f"{before}{sign}HYPERLINK(1)"
-    assert quoted(text) != text
-    assert unquoted(quoted(text)) == text
-    for delimiter in SEPARATORS:
-        assert not any(cell.startswith(SIGNS) for cell in cells(quoted(text), delimiter) if cell)
-
-
-@given(st.text(alphabet="'=+-@ \t\r\n,;|\"ab\uff1d"))
-@example("''=1")
-@example("'=1;'")
-def test_unquoting_gives_the_original(text):
-    assert unquoted(quoted(text)) == text
-
-
-@given(st.text())
-def test_ordinary_text_stays_as_it_is(text):
-    harmless = "".join(one for one in text if one not in {*SIGNS, *SEPARATORS})
-    assert quoted(harmless) == harmless
-
-
-def test_ids_headers_and_texts_of_strangers(tmp_path):
-    n = 60
-    truth = np.arange(n) % 3 == 0
-    columns = {
-        "=cmd|' /C calc'!A0": pa.array([f"x;=HYPERLINK({one})" for one in range(n)]),
-        "text": pa.array([f"\uff1dSUM({one})" for one in range(n)]),
-    }
-    people = InMemory(truth, np.arange(n) < 30, columns=columns)
-    heads = ("=", "+", "-", "@", "'=", "a;=", "\uff1d")
-    people.ids = pa.array([f"{heads[one % len(heads)]}{one}" for one in range(n)])
-    with opened(tmp_path, people) as session:
-        sampled = session.sample(20)
-        content = sampled.sheet.read_bytes().decode("utf-8-sig")
-        for row in csv.reader(io.StringIO(content, newline="")):
-            for cell in row:
-                for delimiter in SEPARATORS:
-                    assert not any(one.startswith(SIGNS) for one in cells(cell, delimiter) if one)
-        fill(sampled.sheet, lambda row: "yes")
-        labels = read_sheets(session.folder, sampled.drawn)
-    assert labels == dict.fromkeys(sampled.drawn.asked, YES)
-
-
-def drawn_in(folder, people, budget=40):
-    with opened(folder, people) as session:
-        return session.sample(budget), session.folder
-
-
-def the_truth(people, drawn):
-    return {item: YES if people.truth_of(item) else NO for item in drawn.asked}
-
-
-@pytest.mark.parametrize(("written", "label"), [
-    *((word, YES) for word in ("yes", "YES ", "y", "true", "TRUE", "1", "1.0", "case", True, 1)),
-    *((word, NO) for word in ("no", "N", "false", "0", False, 0, 0.0)),
-    *((word, UNSURE) for word in ("unsure", "u", "?")),
-    *((word, None) for word in ("", "2", "perhaps not", "ja", None)),
-])  # fmt: skip
-def test_words_for_labels(written, label):
-    assert label_of(written) == label
-
-
-def test_what_is_written(tmp_path):
-    people = population()
-    sampled, _ = drawn_in(tmp_path, people)
-    content = sampled.sheet.read_bytes()
-    # Excel reads UTF-8 only where it is told so.
-    header = b'"item","label","text","data.label","phase","round","weight"\r\n'
-    assert content.startswith(b"\xef\xbb\xbf" + header)
-    rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
-    lines = [json.loads(line) for line in sampled.lines.read_text().splitlines()]
-    assert [row["item"] for row in rows] == [str(item) for item in sampled.drawn.asked]
-    assert len(rows) == len(lines) == len(set(sampled.drawn.asked)) <= 40
-    weights = dict(zip(sampled.drawn.recall, sampled.drawn.weights, strict=True))
-    for row, line in zip(rows, lines, strict=True):
-        assert list(row) == list(line)
-        assert row["label"] == line["label"] == ""
-        # No spreadsheet takes it for a formula.
-        assert row["text"] == f"'{line['text']}"
-        assert line["text"].startswith('=said, "quoted" of ')
-        inside = line["item"] in sampled.drawn.precision
-        assert row["phase"] == ("precision" if inside else "recall")
-        if inside:
-            assert row["weight"] == line["weight"] == ""
-        else:
-            assert line["weight"] == pytest.approx(weights[line["item"]], rel=1e-5)
-
-
-def _plain(rows):
-    return rows
-
-
-def _short(rows):
-    return [row[:3] for row in rows] + [["", "", ""], []]
-
-
-def _turned(rows):
-    order = [3, 1, 0, 2, 6]
-    rows = [rows[0], *sorted(rows[1:], key=lambda row: row[2])]
-    return [[*(row[at] for at in order), "my note"] for row in rows]
-
-
-def _comma(rows):
-    return [rows[0], *([*row[:-1], row[-1].replace(".", ",")] for row in rows[1:])]
-
-
-@pytest.mark.parametrize(("change", "how"), [
-    (_plain, {"lineterminator": "\n"}),
-    (_plain, {"lineterminator": "\r\n", "quoting": csv.QUOTE_ALL}),
-    (_plain, {"lineterminator": "\r"}),
-    (_plain, {"encoding": "utf-8"}),
-    (_plain, {"delimiter": "\t", "encoding": "utf-16"}),
-    (_comma, {"delimiter": ";"}),
-    (_comma, {"delimiter": ";", "lineterminator": "\r"}),
-    (_short, {}),
-    (_turned, {}),
-])  # fmt: skip
-@pytest.mark.parametrize("textual", [False, True])
-def test_a_spreadsheet_writes_as_it_likes(change, how, textual, tmp_path):
-    people = population(textual=textual)
-    sampled, folder = drawn_in(tmp_path, people)
-    fill(sampled.sheet, truthful(people, ("FALSE", "TRUE")), change, **how)
-    assert read_sheets(folder, sampled.drawn) == the_truth(people, sampled.drawn)
-
-
-def test_a_line_that_names_the_delimiter_and_floats_for_ids(tmp_path):
-    people = population()
-    sampled, folder = drawn_in(tmp_path, people)
-
-    def floats(rows):
-        return [rows[0], *([f"{row[0]}.0", *row[1:]] for row in rows[1:])]
-
-    fill(sampled.sheet, truthful(people), floats, delimiter=";")
-    text = sampled.sheet.read_text("utf-8-sig")
-    sampled.sheet.write_text("sep=;\n" + text, "utf-8")
-    assert read_sheets(folder, sampled.drawn) == the_truth(people, sampled.drawn)
-
-
-def test_either_of_the_two_files_will_do_and_both_together(tmp_path):
-    people = population()
-    sampled, folder = drawn_in(tmp_path, people)
-    rows = [json.loads(line) for line in sampled.lines.read_text().splitlines()]
-    truth = the_truth(people, sampled.drawn)
-    some = {row["item"] for row in rows[::2]}
-    for row in rows:
-        row["label"] = bool(truth[row["item"]]) if row["item"] in some else None
-    sampled.lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert read_sheets(folder, sampled.drawn) == {item: truth[item] for item in some}
-    fill(sampled.sheet, truthful(people))
-    assert read_sheets(folder, sampled.drawn) == truth
-    sampled.lines.unlink()
-    assert read_sheets(folder, sampled.drawn) == truth
-    drawn = truthful(people)
-    fill(sampled.sheet, lambda item: "unsure" if item == str(rows[0]["item"]) else drawn(item))
-    sampled.lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = r"round-001\.jsonl, line 1: item \d+ has a different label"
-    with pytest.raises(InputError, match=words):
-        read_sheets(folder, sampled.drawn)
-
-
-def change_row(at, **cells):
-    def change(rows):
-        for name, value in cells.items():
-            rows[at][rows[0].index(name)] = value
-        return rows
-
-    return change
-
-
-@pytest.mark.parametrize(("change", "words"), [
-    (change_row(2, label="perhaps"), "line 5: label 'perhaps' of item .*; write yes, no"),
-    (change_row(2, item="1,23E+17"), "line 5: item '1,23E\\+17' does not belong to this round; keep"),
-    (change_row(2, phase="train"), "phase 'train' of item .* drawn with precision"),
-    (change_row(2, round="7"), "round '7' of item .* drawn with 1"),
-    (lambda rows: rows[:-1], "item .* is missing; restore the row"),
-    (lambda rows: rows[:-3], "item .* is missing, and 2 more; restore"),
-    (lambda rows: [*rows, rows[3]], "item .* is already in line 7; keep one"),
-    (lambda rows: [row[1:] for row in rows], "line 1: column 'item' is missing in the header"),
-    (lambda rows: [[*row, row[1]] for row in rows], "column 'label' occurs twice"),
-    (lambda rows: [], "is empty; restore it"),
-])  # fmt: skip
-def test_what_is_wrong_is_told_with_its_place(change, words, tmp_path):
-    people = population()
-    sampled, folder = drawn_in(tmp_path, people)
-    fill(sampled.sheet, truthful(people), change)
-    with pytest.raises(InputError, match=rf"^round-001\.csv.*{words}"):
-        read_sheets(folder, sampled.drawn)
-
-
-def test_a_changed_weight_is_told(tmp_path):
-    people = population()
-    sampled, folder = drawn_in(tmp_path, people)
-
-    def change(rows):
-        row = next(row for row in rows if row[-3] == "recall")
-        row[-1] = str(float(row[-1]) * 1.01)
-        return rows
-
-    fill(sampled.sheet, truthful(people), change)
-    with pytest.raises(InputError, match=r"weight '.*' of item .* which was drawn with"):
-        read_sheets(folder, sampled.drawn)
-
-
-@pytest.mark.parametrize(("file", "content", "words"), [
-    ("sheet", b'item,label\n\xff\xfe"', "line 2 is not UTF-8 text; save it as CSV UTF-8"),
-    ("sheet", b"item,label\r\n1\x00,yes", "item '1\\\\x00' is none|line 2"),
-    ("lines", b"{", "line 1: not readable as JSON"),
-    ("lines", b"[1]", "line 1: an object with 'item' and 'label'"),
-    ("lines", b'{"item": true, "label": "yes"}', "line 1: item True does not belong to this round"),
-])  # fmt: skip
-def test_files_that_are_no_labels(file, content, words, tmp_path):
-    sampled, folder = drawn_in(tmp_path, population())
-    getattr(sampled, file).write_bytes(content)
-    with pytest.raises(InputError, match=words):
-        read_sheets(folder, sampled.drawn)
-
-
-def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path):
-    people = population()
-    with opened(tmp_path, people, looks=3) as session:
-        first = session.sample(40)
-        fill(first.sheet, truthful(people))
-        one = estimate(session).assessed
-        second = session.sample(40)
-        # A sheet that is not yet labelled is not drawn again.
-        assert session.sample(40).drawn == second.drawn
-        assert not set(asked_in(first.sheet)) & set(asked_in(second.sheet))
-        fill(second.sheet, truthful(people))
-        two = estimate(session).assessed
-        counted = [sum(x.labelled for x in y.attribution.rounds) for y in (one, two)]
-        assert counted == [len(asked_in(first.sheet)), counted[0] + len(asked_in(second.sheet))]
-        assert not session.notes
-        item = asked_in(first.sheet)[0]
-        told = truthful(people)
-        fill(first.sheet, lambda one: "unsure" if one == item else told(one))
-        estimate(session)
-        assert session.notes == ["1 labels have changed since they were last read."]
-        assert len(session.state.looked) == 3
-
-
-def test_weights_are_those_of_the_record(tmp_path):
-    people = population()
-    found = []
-    for folder, change in (("as written", _plain), ("rounded", _short)):
-        with opened(tmp_path / folder, people) as session:
-            fill(session.sample(60).sheet, truthful(people), change)
-            found.append(estimate(session).assessed.attribution)
-    assert found[0].missed == found[1].missed
-
-
-@google_first
-def test_labels_in_object_storage(bucket, tmp_path):
-    people = population()
-    told = document(people)
-    bucket.write("run/changelist.json", told.to_json().encode())
-    place = LabelPaths.of(f"{bucket.uri}/run/changelist.json", None)
-
-    def opened_there():
-        return session(people, told, told.slices[0], Plan(TEXT), place, begins=True)
-
-    with opened_there() as one:
-        sampled = one.sample(40)
-    key = str(sampled.sheet).removeprefix(f"{bucket.uri}/")
-    local = tmp_path / "sheet.csv"
-    local.write_bytes(bucket.read(key))
-    fill(local, truthful(people))
-    bucket.write(key, local.read_bytes())
-    with opened_there() as one:
-        finished = estimate(one)
-    assert str(finished.document) == f"{bucket.uri}/run/changelist.r1.json"
-    attribution = json.loads(bucket.read("run/changelist.r1.json"))["slices"][0]["attribution"]
-    assert attribution["labels_uri"] == key.removeprefix("run/").replace("round-001.csv", NAME)
-    assert f"run/{attribution['labels_uri']}" in bucket.keys("run/")

@@ -12,8 +12,8 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution import asking
 from slicebeam.pipelines.attribution.asking import TerminalLabeler, terminal_labeler
 from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
-from slicebeam.pipelines.attribution.rounds import Finished, Stopped, run_rounds
-from tests.attribute_runs import TEXT, labels_folder, opened, population
+from slicebeam.pipelines.attribution.session import Finished, Stopped, run_rounds
+from tests.attribute_runs import TEXT, labels_file, labels_folder, opened, population
 
 pytestmark = pytest.mark.usefixtures("quick_calls")
 SECRET = "swordfish"
@@ -81,7 +81,7 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
         run_rounds(session, model(path, tmp_path / "paid"), budget=60, rounds=1)
     before = list(api.charged)
     assert 35 <= len(before) < len(items) - 5
-    kept = (labels_folder(tmp_path / "doc") / "labels.jsonl").read_text().splitlines()
+    kept = labels_file(tmp_path / "doc").read_text().splitlines()
     assert sorted(str(json.loads(line)["item"]) for line in kept) == sorted(before)
     again = served(people)
     told = []
@@ -101,7 +101,7 @@ def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(served, tmp_p
         run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
     number = len(api.charged)
     # As after a kill between the answer and the label.
-    (labels_folder(tmp_path / "doc") / "labels.jsonl").unlink()
+    labels_file(tmp_path / "doc").unlink()
     told = []
     with opened(tmp_path / "doc", people) as session:
         run_rounds(session, model(file(api), tmp_path / "paid", told), budget=30, rounds=1)

@@ -14,15 +14,14 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution import labels as labels_module
 from slicebeam.pipelines.attribution import session as session_module
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
-from slicebeam.pipelines.attribution.rounds import Finished, Stopped, estimate, run_rounds
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
-from slicebeam.pipelines.attribution.sheets import paths
-from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
+from slicebeam.pipelines.attribution.session import Finished, Stopped, estimate, run_rounds
+from slicebeam.pipelines.attribution.sheets import sheet_of
 from tests.attribute_runs import (
     TEXT,
     asked_in,
     attribution_in,
     fill,
+    labels_file,
     labels_folder,
     opened,
     population,
@@ -49,6 +48,7 @@ class Counting:
 
 
 def refused(error, match, folder, people, **plan):
+    """Open a session that must fail."""
     with pytest.raises(error, match=match), opened(folder, people, **plan):
         pass
 
@@ -211,7 +211,7 @@ def test_nothing_is_asked_twice(tmp_path):
         again.label(second.open_items, other, second.store)
         found = second.evidence.digest
     assert not set(again.asked) & set(labeler.asked)
-    # What was taken over stays, whatever becomes of the other folder.
+    # The labels are of the words, whatever becomes of the other folder.
     shutil.rmtree(session.folder)
     with session_module.session(*same) as second:
         assert second.evidence.digest == found
@@ -225,7 +225,7 @@ def test_a_label_that_was_taken_away_is_asked_again(tmp_path):
         session.draw(30)
         TRUTH.label(session.open_items, people, session.store)
         first = session.state.rounds[0].asked[3]
-    path = labels_folder(tmp_path) / "labels.jsonl"
+    path = labels_file(tmp_path)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(one for one in lines if json.loads(one)["item"] != first))
     with opened(tmp_path, people) as session:
@@ -332,7 +332,7 @@ def test_two_processes_don_t_mix_their_labels(tmp_path):
     people = population()
     with opened(tmp_path, people):
         refused(EngineError, "--labels-dir", tmp_path, people)
-        # Other words of the same slice are nobody's business.
+        # Other words of the same slice are another file.
         with opened(tmp_path, people, text="it is about music"):
             pass
 
@@ -361,10 +361,11 @@ def test_a_damaged_record_is_told(tmp_path):
         session.sample(40)
         TRUTH.label(session.open_items[:3], people, session.store)
     folder = labels_folder(tmp_path)
-    lines = (folder / "labels.jsonl").read_text().splitlines(keepends=True)
-    (folder / "labels.jsonl").write_text(lines[0] + '{"item": 1\n')
+    path = labels_file(tmp_path)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text(lines[0] + '{"item": 1\n')
     refused(EngineError, r"labels\.jsonl, line 2 is damaged", tmp_path, people)
-    (folder / "labels.jsonl").write_text("")
+    path.write_text("")
     (folder / "state.json").write_text("{}")
     refused(EngineError, r"state\.json is damaged", tmp_path, people)
 
@@ -378,7 +379,7 @@ def test_labels_are_kept_as_lines_of_json(tmp_path):
         assert session.store.add({items[0]: UNSURE}, "you") == 0
         assert session.store.add({items[0]: 1}, "you") == 1
     # Of an item the last line counts.
-    first, last = (labels_folder(tmp_path) / "labels.jsonl").read_text().splitlines()
+    first, last = labels_file(tmp_path).read_text().splitlines()
     assert json.loads(first)["label"] == "unsure"
     told = json.loads(last)
     assert told.pop("at")
@@ -391,14 +392,14 @@ def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path):
         session.draw(20)
         items = session.open_items
         session.store.add({items[0]: UNSURE}, "me")
-    path = labels_folder(tmp_path) / "labels.jsonl"
+    path = labels_file(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:30])
     with opened(tmp_path, people) as session:
         assert set(session.store.known) == {items[0]}
         session.store.add({items[1]: 1}, "me")
     assert [json.loads(line)["item"] for line in path.read_text().splitlines()] == [*items[:2]]
-    # A label that is taken back leaves no trace, or the one before.
+    # A label that is taken back is one more line, of none or of the one before.
     with opened(tmp_path, people) as session:
         before = session.store.known[items[0]]
         session.store.add({items[0]: 0}, "you")
@@ -406,6 +407,8 @@ def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path):
         session.store.take_back(items[0], before)
     with opened(tmp_path, people) as session:
         assert session.store.known == {items[0]: before}
+    labels = [json.loads(line)["label"] for line in path.read_text().splitlines()]
+    assert labels == ["unsure", "yes", "no", None, "unsure"]
 
 
 def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
@@ -417,7 +420,7 @@ def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
     attribution = told["slices"][0]["attribution"]
     assert attribution["state"] == "rejected"
     assert attribution["queries"] == [TEXT]
-    assert attribution["labels_uri"].startswith("attribution/3f2a9c01-")
+    assert attribution["labels_uri"].startswith("attribution/words-")
     phases = [(one["phase"], one["round"], one["labeler"]) for one in attribution["rounds"]]
     assert phases == [("precision", 1, "column truth"), ("recall", 1, "column truth")]
     [edit] = told["edits"]
@@ -434,7 +437,7 @@ def test_nothing_to_estimate_is_told(tmp_path):
         session.sample(20)
         with pytest.raises(InputError, match=r"there are no labels yet.*round-001\.csv"):
             estimate(session)
-        assert paths(session.folder, 1)[0].is_file()
+        assert sheet_of(session.folder, 1).is_file()
 
 
 @pytest.mark.parametrize(("plan", "options", "words"), [
@@ -450,138 +453,3 @@ def test_nothing_to_estimate_is_told(tmp_path):
 def test_wrong_numbers(plan, options, words, tmp_path):
     with pytest.raises(InputError, match=words), opened(tmp_path, population(), **plan) as session:
         run_rounds(session, TRUTH, **{"budget": 5, "rounds": 1, **options})
-
-
-def poor(seed=0):
-    return population(precision=0.5, recall=0.5, strength=4.0, seed=seed)
-
-
-def shares(people, member):
-    return people.truth[member].mean(), member[people.truth].mean()
-
-
-def test_an_update_finds_a_better_slice(tmp_path):
-    people = poor()
-    with opened(tmp_path, people) as opened_session:
-        finished = run_rounds(opened_session, TRUTH, budget=150, rounds=1, train=100)
-        labelled = set(opened_session.store.known)
-        [training] = [one for one in opened_session.state.rounds if one.train]
-        rounds = opened_session.state.rounds
-        estimated = {item for one in rounds for item in one.precision + one.recall}
-        with_all = opened_session.updated()
-        # Labels of estimates train nothing.
-        others = dict.fromkeys(estimated, 0)
-        opened_session.store.add(others, "nobody")
-        assert opened_session.updated().definition == with_all.definition
-    assert isinstance(finished, Finished)
-    assert finished.assessed.decision == "update"
-    assert not set(training.train) & estimated
-    assert len(training.train) == 100
-    assert labelled == estimated | set(training.train)
-    told = json.loads(finished.document.read_text())
-    assert [edit["op"] for edit in told["edits"]] == ["attribute", "add_slice"]
-    new = told["slices"][1]
-    definition = ClassifierDefinition.model_validate(new["definition"])
-    assert new["slice_id"] == finished.proposed.slice_id == told["edits"][1]["target"]
-    # The definition alone, on raw embeddings, tells who is in it.
-    logit = people.raw.astype(float) @ np.array(definition.coefficients) + definition.intercept
-    member = logit >= 0
-    assert new["size"]["n"] == member.sum()
-    assert min(shares(people, member)) > 0.75 > max(shares(people, people.member))
-    phases = {one["phase"]: one["labelled"] for one in told["slices"][0]["attribution"]["rounds"]}
-    assert phases["train"] == 100
-
-
-def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path):
-    people = poor()
-    with opened(tmp_path, people) as old:
-        finished = run_rounds(old, TRUTH, budget=150, rounds=1, train=100)
-        before = dict(old.store.known)
-        drawn = old.state.rounds[0].precision
-        updated = old.updated()
-        document, old_state = old.document, old.state
-    people.member = updated.member
-    one = document.slices[1]
-    place = LabelPaths.of(str(finished.document), None)
-    with session(people, document, one, Plan(TEXT, looks=2), place, begins=True) as new:
-        first = new.draw(100)
-        # The old sample is none of the new slice: the order is another one.
-        both = [item for item in drawn if people.member[people.ids.index(item).as_py()]]
-        assert len(both) > 10
-        assert len(set(both) & set(first.precision)) < len(both)
-        assert first.precision[: len(both)] != tuple(both)
-        assert new.state.sampling_seed != old_state.sampling_seed
-        assert not set(first.asked) & set(before)
-        known = set(first.items) & set(before)
-        assert known
-        assert new.evidence.open == tuple(dict.fromkeys(x for x in first.items if x not in before))
-        TRUTH.label(new.open_items, people, new.store)
-        found = new.look().attribution
-    assert found.precision.lo <= shares(people, people.member)[0] <= found.precision.hi
-
-
-@pytest.mark.slow
-def test_the_intervals_of_the_new_slice_cover_too(tmp_path):
-    runs, hits, values = 150, np.zeros((150, 2), bool), np.zeros((150, 2))
-    for run in range(runs):
-        people = poor()
-        with opened(tmp_path / str(run), people, seed=run) as old:
-            finished = run_rounds(old, TRUTH, budget=120, rounds=1, train=60)
-            updated, document = old.updated(), old.document
-        people.member = updated.member
-        place = LabelPaths.of(str(finished.document), None)
-        plan = Plan(TEXT, seed=run)
-        with session(people, document, document.slices[1], plan, place, begins=True) as new:
-            found = run_rounds(new, TRUTH, budget=120, rounds=1).assessed.attribution
-        truths = shares(people, people.member)
-        for at, interval in enumerate((found.precision, found.recall)):
-            hits[run, at] = interval.lo <= truths[at] <= interval.hi
-        values[run] = found.precision.value, truths[0]
-    assert (hits.mean(axis=0) >= 0.92).all(), hits.mean(axis=0)
-    errors = values[:, 0] - values[:, 1]
-    assert abs(errors.mean()) < 4 * errors.std() / runs**0.5
-
-
-def test_a_train_round_by_sheets(tmp_path):
-    from slicebeam.pipelines.attribution.rounds import estimate
-
-    people = poor()
-    with opened(tmp_path, people) as one:
-        fill(one.sample(120).sheet, truthful(people))
-        assert estimate(one).proposed is None
-        training = one.sample(60, is_train=True)
-        assert set(training.drawn.train) == set(training.drawn.asked)
-        half = list(training.drawn.asked)[:30]
-        fill(training.sheet, lambda item: truthful(people)(item) if int(item) in half else "")
-        # Not before all of them are labelled.
-        assert estimate(one).proposed is None
-        fill(training.sheet, truthful(people))
-        finished = estimate(one)
-        assert finished.proposed is not None
-        # Labels to train by are no look at those to estimate by.
-        assert len(one.state.looked) == 1
-        # Once is enough.
-        assert estimate(one).document is None
-
-
-def test_labels_that_make_no_slice_are_told(tmp_path):
-    people = poor()
-    with opened(tmp_path, people) as one:
-        one.draw(40, is_train=True)
-        with pytest.raises(InputError, match="there is no yes or no label to train on"):
-            one.updated()
-        one.store.add(dict.fromkeys(one.open_items, -1), "me")
-        with pytest.raises(InputError, match="there is no yes or no label to train on"):
-            one.updated()
-        one.store.add(dict.fromkeys(one.state.rounds[0].asked, 0), "me")
-        people.scores = lambda *_: np.zeros(people.truth.size)
-        with pytest.raises(InputError, match="none of the 4,000 examples would be in the slice"):
-            one.updated()
-
-
-def test_there_may_be_nothing_left_to_train_by(tmp_path):
-    people = population(size=5, outside=5, precision=1.0, recall=1.0)
-    with opened(tmp_path, people) as one:
-        run_rounds(one, TRUTH, budget=10, rounds=1)
-        with pytest.raises(InputError, match="already has a label"):
-            one.draw(4, is_train=True)

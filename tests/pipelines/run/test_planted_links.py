@@ -10,7 +10,7 @@ import pytest
 
 from slicebeam.metrics.attribution.estimates import YES
 from slicebeam.metrics.errors import InputError, SlicebeamError
-from slicebeam.pipelines.attribution.labels import LabelStore
+from slicebeam.pipelines.attribution.labels import Labels
 from slicebeam.pipelines.attribution.session import LabelPaths
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
@@ -134,12 +134,12 @@ def test_labels(gift, victim, tmp_path):
     assert LabelPaths.of(document, str(gift / "attribution")).labels_dir == gift / "attribution"
     folder = tmp_path / "labels"
     folder.mkdir()
-    store = LabelStore(folder, [], "words")
+    store = Labels(folder / "labels.jsonl", "words")
     store.add({1: YES}, "me")
     store.path.rename(victim / "labels.jsonl")
     before = content(victim)
     store.path.symlink_to(victim / "labels.jsonl")
-    store = LabelStore(folder, [], "words")
+    store = Labels(folder / "labels.jsonl", "words")
     with pytest.raises(SlicebeamError, match="symbolic link"):
         store.add({2: YES}, "me")
     assert content(victim) == before

@@ -184,48 +184,50 @@ def test_what_builds_the_index_ends_with_the_server(tmp_path):
 TEXT = "about food"
 
 
-def test_kill_9_while_two_labelers_save_loses_no_label(tmp_path):
+def labels_kept(result):
+    """Return the labels in the one file, of an item the last."""
+    (path,) = (result / "attribution").glob("words-*/labels.jsonl")
+    lines = map(json.loads, path.read_text().splitlines())
+    return {str(record["item"]): record["label"] for record in lines}
+
+
+def test_kill_9_while_labels_are_saved_loses_none(tmp_path):
     result = discovery_result(tmp_path)
     slice_id = json.loads((result / "changelist.json").read_text())["slices"][0]["slice_id"]
     begin = {"slice_id": slice_id, "text": TEXT, "budget": 300}
-    saved = [{}, {}]
+    saved = {}
 
-    def label(served, number):
+    def label(served):
         with served.client() as client:
-            who = {"labeler": f"browser-{number}"}
-            shown = client.post("/api/labels/begin", json={**begin, **who}).json()
+            shown = client.post("/api/labels/begin", json=begin).json()
             while shown["item"] is not None:
-                item, label = shown["item"]["id"], ("yes", "no")[len(saved[number]) % 2]
-                body = {"desk": shown["desk"], **who, "item": item, "label": label}
-                answer = client.post("/api/labels/label", json=body)
+                item, label = shown["item"]["id"], ("yes", "no")[len(saved) % 2]
+                body = {"desk": shown["desk"], "item": item, "label": label}
+                try:
+                    answer = client.post("/api/labels/label", json=body)
+                except httpx.HTTPError:
+                    return
                 assert answer.status_code == 200, answer.text
                 # Only what the server has acknowledged is owed.
-                saved[number][item] = label
+                saved[item] = label
                 shown = answer.json()
-                if number == 0 and len(saved[0]) == 40:
-                    served.process.send_signal(signal.SIGKILL)
-
-    def until_killed(served, number):
-        with pytest.raises(httpx.HTTPError):
-            label(served, number)
 
     with serving(result) as served:
-        threads = [threading.Thread(target=until_killed, args=(served, who)) for who in (0, 1)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
-    owed = saved[0] | saved[1]
-    assert len(saved[0]) + len(saved[1]) == len(owed) >= 60
-    (folder,) = (result / "attribution").iterdir()
-    lines = (folder / "labels.jsonl").read_text().splitlines()
-    kept = {str(one["item"]): one["label"] for one in map(json.loads, lines)}
-    assert {item: kept[item] for item in owed} == owed
-    # A key that each labeler pressed may have been on its way.
-    assert len(kept) <= len(owed) + 2
+        labels = threading.Thread(target=label, args=(served,))
+        labels.start()
+        while len(saved) < 60 and labels.is_alive():
+            time.sleep(0.001)
+        # At any point of the next key.
+        served.process.send_signal(signal.SIGKILL)
+        labels.join()
+    assert len(saved) >= 60
+    kept = labels_kept(result)
+    assert {item: kept[item] for item in saved} == saved
+    # A key may have been on its way.
+    assert len(kept) <= len(saved) + 1
     # Whoever comes next goes on, here and in the command.
     with serving(result) as served, served.client() as client:
-        shown = client.post("/api/labels/begin", json={**begin, "labeler": "browser-3"}).json()
+        shown = client.post("/api/labels/begin", json=begin).json()
         assert shown["standing"]["labelled"] == len(kept)
         assert shown["item"]["id"] not in kept
         assert client.post("/api/labels/end", json={"desk": shown["desk"]}).json() == {}

@@ -7,7 +7,7 @@ import { useAsking } from "./asking";
 import { LongText } from "./long_text";
 import { Standing, type StandingOf } from "./standing";
 
-/** What the program answers to each request of a labeler. */
+/** What the program answers to each request. */
 export interface Labelled {
   desk: string;
   slice_id: string;
@@ -15,7 +15,6 @@ export interface Labelled {
   text: string;
   item: { id: string; fields: [string, string][] } | null;
   left: number;
-  others: number;
   drawn: number;
   undo: boolean;
   labels: string;
@@ -27,14 +26,13 @@ type Key = keyof typeof ANSWERS;
 
 interface Given {
   first: Labelled;
-  labeler: string;
   name: string;
   draw: (budget: number, train: boolean) => void;
   end: (said: string) => void;
   publish: () => void;
 }
 
-export function LabelItem({ first, labeler, name, draw, end, publish }: Given) {
+export function LabelItem({ first, name, draw, end, publish }: Given) {
   const [now, show] = useState(first);
   const [said, say] = useState("");
   const asking = useAsking();
@@ -47,22 +45,17 @@ export function LabelItem({ first, labeler, name, draw, end, publish }: Given) {
     if (!item) return;
     const label = ANSWERS[key];
     asking.ask(async (signal) => {
-      show(await post<Labelled>("labels/label", { desk, labeler, name, item: item.id, label }, signal));
+      show(await post<Labelled>("labels/label", { desk, name, item: item.id, label }, signal));
       say(`Saved: ${label}.`);
     });
   };
   const undo = () =>
     asking.ask(async (signal) => {
-      show(await post<Labelled>("labels/undo", { desk, labeler }, signal));
+      show(await post<Labelled>("labels/undo", { desk }, signal));
       say("Your last label is taken back.");
     });
   const look = () =>
-    asking.ask(async (signal) => show(await post<Labelled>("labels/look", { desk, labeler }, signal)));
-  const again = () =>
-    asking.ask(async (signal) => {
-      const { slice_id, text } = now;
-      show(await post<Labelled>("labels/begin", { slice_id, text, labeler }, signal));
-    });
+    asking.ask(async (signal) => show(await post<Labelled>("labels/look", { desk }, signal)));
 
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
@@ -92,11 +85,7 @@ export function LabelItem({ first, labeler, name, draw, end, publish }: Given) {
             ))}
           </dl>
         ) : (
-          <p>
-            {now.left
-              ? `The last ${format.plural(now.left, "item")} of the round are with another labeler.`
-              : "All items that were drawn are labelled."}
-          </p>
+          <p>All items that were drawn are labelled.</p>
         )}
         <p class="answers">
           {item &&
@@ -108,15 +97,9 @@ export function LabelItem({ first, labeler, name, draw, end, publish }: Given) {
           <button type="button" aria-keyshortcuts="z" disabled={!now.undo} onClick={undo}>
             <kbd>Z</kbd> undo
           </button>
-          {!item && now.left > 0 && (
-            <button type="button" onClick={again}>
-              Ask again
-            </button>
-          )}
         </p>
         <p role="status">
-          {said} {format.count(now.left)} of {format.count(now.drawn)} left
-          {now.others > 0 && `, ${format.count(now.others)} of them with another labeler`}.
+          {said} {format.count(now.left)} of {format.count(now.drawn)} left.
         </p>
         {asking.error && <p role="alert">{asking.error}</p>}
       </section>

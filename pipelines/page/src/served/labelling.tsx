@@ -31,18 +31,8 @@ interface Published {
   proposed: string | null;
 }
 
-const LABELER = "slicebeam-labeler";
 // The page is drawn anew when a revision has come: what was decided is said after that.
 let decided = "";
-
-/** What tells this window from others; it stays until the window is closed. */
-function labeler(): string {
-  const known = sessionStorage.getItem(LABELER);
-  if (known) return known;
-  const made = crypto.randomUUID();
-  sessionStorage.setItem(LABELER, made);
-  return made;
-}
 
 function Labelling({ store, id }: ViewGiven) {
   const [now, show] = useState<Labelled | null>(null);
@@ -55,7 +45,7 @@ function Labelling({ store, id }: ViewGiven) {
   const begin = (given: Begin) =>
     asking.ask(async (signal) => {
       say("");
-      show(await post<Labelled>("labels/begin", { ...given, labeler: labeler() }, signal));
+      show(await post<Labelled>("labels/begin", given, signal));
     });
   const end = () =>
     now &&
@@ -81,7 +71,6 @@ function Labelling({ store, id }: ViewGiven) {
       {now ? (
         <LabelItem
           first={now}
-          labeler={labeler()}
           name={name}
           draw={(budget, train) => begin({ slice_id: now.slice_id, text: now.text, budget, train })}
           end={end}

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { type ViewGiven, views } from "../extensions";
 import * as format from "../format";
 import { Link } from "../link";
-import type { Estimate, Metric, Overview } from "../model";
+import type { Estimate, Metric, Moment, Overview, SinceSlice } from "../model";
 import { hashOf } from "../route";
 import { metricOf } from "../verdict";
 import { get, post, upload } from "./api";
@@ -13,23 +13,35 @@ import "./features.css";
 
 interface Side {
   n: number;
-  value: Estimate | null;
-  delta: Estimate | null;
+  value: Estimate | undefined;
+  delta: Estimate | undefined;
 }
 
 interface Changed {
   difference: Estimate;
-  p_adjusted?: number;
   significant: boolean;
   direction: string;
 }
 
+interface Overall {
+  metric: string;
+  n_now: number;
+  n_then: number;
+  now: Estimate;
+  then: Estimate;
+  value_change?: Changed;
+  delta_now?: Estimate;
+  delta_then?: Estimate;
+  delta_change?: Changed;
+}
+
+/** A slice, or all examples, in the document and in the own data. */
 interface Compared {
   metric: string;
-  then: Side | null;
-  now: Side | null;
-  value_change: Changed | null;
-  delta_change: Changed | null;
+  then: Side | undefined;
+  now: Side | undefined;
+  change: Changed | undefined;
+  missing?: string | undefined;
 }
 
 interface Status {
@@ -45,8 +57,8 @@ interface Status {
   n?: number;
   corrected_for?: string;
   warnings?: string[];
-  overall?: Compared[];
-  slices?: (Compared & { slice_id: string; name: string; missing: string | null })[];
+  overall?: Overall[];
+  slices?: SinceSlice[];
   more?: number;
 }
 
@@ -165,9 +177,19 @@ function said(status: Status | null): string {
 
 function Result({ content, status }: { content: Overview; status: Status }) {
   const isChange = content.comparison === "baseline";
-  const isCertain = (one: Compared) => (isChange ? one.delta_change : one.value_change)?.significant ?? false;
+  const overall = (status.overall ?? []).map((one): Compared => ({
+    metric: one.metric,
+    then: { n: one.n_then, value: one.then, delta: one.delta_then },
+    now: { n: one.n_now, value: one.now, delta: one.delta_now },
+    change: isChange ? one.delta_change : one.value_change,
+  }));
+  const slices = (status.slices ?? []).map(({ slice_id, name, metric, then, now, missing, ...one }) => ({
+    ...{ slice_id, name, missing, metric: metric ?? "", then: side(then), now: side(now) },
+    change: isChange ? one.difference && { ...one, difference: one.difference } : one.value_change,
+  }));
+  const isCertain = (one: Compared) => one.change?.significant ?? false;
   // What certainly differs comes first.
-  const rows = [...(status.slices ?? [])].sort((one, other) => Number(isCertain(other)) - Number(isCertain(one)));
+  const rows = slices.sort((one, other) => Number(isCertain(other)) - Number(isCertain(one)));
   const several = content.metrics.length > 1;
   return (
     <>
@@ -197,7 +219,7 @@ function Result({ content, status }: { content: Overview; status: Status }) {
             </tr>
           </thead>
           <tbody>
-            {(status.overall ?? []).map((one) => (
+            {overall.map((one) => (
               <tr key={one.metric}>
                 <th scope="row">All examples</th>
                 <Sides one={one} content={content} several={several} />
@@ -208,7 +230,7 @@ function Result({ content, status }: { content: Overview; status: Status }) {
                 <th scope="row">
                   <Link to={hashOf("slice", one.slice_id)}>{one.name}</Link>
                 </th>
-                <Sides one={one} content={content} several={several} missing={one.missing} />
+                <Sides one={one} content={content} several={several} />
               </tr>
             ))}
           </tbody>
@@ -219,11 +241,17 @@ function Result({ content, status }: { content: Overview; status: Status }) {
   );
 }
 
-function Sides(given: { one: Compared; content: Overview; several: boolean; missing?: string | null }) {
+function side(moment: Moment | undefined): Side | undefined {
+  if (!moment) return undefined;
+  const { n, value, value_interval, delta } = moment;
+  return { n, value: value_interval ?? (value === undefined ? undefined : { value }), delta };
+}
+
+function Sides(given: { one: Compared; content: Overview; several: boolean }) {
   const { one, content, several } = given;
   const metric = metricOf(content, one.metric);
   const isChange = content.comparison === "baseline";
-  const change = isChange ? one.delta_change : one.value_change;
+  const { change } = one;
   return (
     <>
       {several && <td>{metric.name}</td>}
@@ -243,7 +271,7 @@ function Sides(given: { one: Compared; content: Overview; several: boolean; miss
             </small>
           </>
         ) : (
-          <small>{given.missing || "not compared: too few examples"}</small>
+          <small>{one.missing || "not compared: too few examples"}</small>
         )}
       </td>
     </>
@@ -251,7 +279,7 @@ function Sides(given: { one: Compared; content: Overview; several: boolean; miss
 }
 
 /** The metric with its interval, and how the update changed it. */
-function Numbers({ metric, side, isChange }: { metric: Metric; side: Side | null; isChange: boolean }) {
+function Numbers({ metric, side, isChange }: { metric: Metric; side: Side | undefined; isChange: boolean }) {
   if (!side) return <small>not in this data</small>;
   return (
     <>

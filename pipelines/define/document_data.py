@@ -1,8 +1,9 @@
-"""All examples of a document's data, for defining slices and testing words."""
+"""The data of a document, opened once: for new slices, examples, the playground and labels."""
 
 from __future__ import annotations
 
 import tempfile
+import threading
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +16,15 @@ import pyarrow.compute as pc
 from scipy.special import expit
 
 from slicebeam.metrics.discovery.chunks import blocks
-from slicebeam.metrics.errors import ColumnError, OptionError
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.randomness import splitmix64
+from slicebeam.pipelines.attribution.population import SlicePopulation
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured, split_of
+from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.rows_within import read_within
@@ -52,21 +56,28 @@ if TYPE_CHECKING:
 _ROWS_AT_A_TIME = 4096
 
 
+# What an example is to the models: of one model, and of two.
+WRONG, RIGHT = "wrong", "right"
+BROKEN, FIXED, BOTH_WRONG, BOTH_RIGHT = "broken", "fixed", "both wrong", "both right"
+
+
 @dataclass
-class Examples:
-    """The examples of a document, read in chunks; see `attribution.population.Population`.
+class DocumentData:
+    """The examples of a document, read in chunks.
 
     Attributes
     ----------
     data : files or globs; None for those of the document
-    definition : of the slice whose members are requested, if any
+    seed : of `order`, 0 to 2³² - 1
     """
 
     known: PublishedDiscovery
     data: tuple[str, ...] | None
-    definition: AnyDefinition | None = None
+    seed: int = 0
     # What CSV files are converted to, and embeddings, live as long as this.
     _folder: Any = field(default_factory=lambda: tempfile.TemporaryDirectory(prefix="slicebeam-"))
+    # The features of a server share it.
+    _embedding_lock: Any = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
         weakref.finalize(self, self._folder.cleanup)
@@ -80,20 +91,8 @@ class Examples:
     @cached_property
     def source(self) -> Source:
         """The files."""
-        earlier = self.known.document.provenance.config
         paths = self.data or self.known.document.dataset.uri
-        read = {
-            name: earlier[name]
-            for name in (
-                "format",
-                "column_names",
-                "skip_rows",
-                "delimiter",
-                "memory_budget",
-                "chunk_rows",
-            )
-            if name in earlier
-        }
+        read = how_read(self.known.document)
         # Only what concerns the reading of files has a meaning here.
         config = CheckConfig.model_construct(data=paths, output="", slices="none", label="", **read)
         work = WorkFolder(Path(self._folder.name) / "work")
@@ -150,11 +149,61 @@ class Examples:
         return np.concatenate(hashes)
 
     @cached_property
-    def member(self) -> BoolArray:
-        """Which examples are in the slice: bool [n]."""
-        if self.definition is None:
-            raise TypeError("examples of no slice have no members")
-        return self.members_of(self.definition)
+    def order(self) -> IntArray:
+        """The positions in a random order that is always the same for a seed: int64 [n]."""
+        shuffled = splitmix64(self.hashes ^ np.uint64(self.seed << 32))
+        return np.argsort(shuffled, kind="stable")
+
+    @cached_property
+    def roles(self) -> NDArray[np.str_] | None:
+        """Whether the models are right of each example; None where no class is predicted."""
+        document = self.known.document
+        label = document.dataset.label_field
+        fields = {model.role: model.prediction_field for model in document.models}
+        after, before = fields.get("after"), fields.get("before")
+        if label is None or after is None or not document.dataset.classes:
+            return None
+        truth = self.column(label).cast(pa.string())
+
+        def is_right(name: str) -> NDArray[np.bool_]:
+            same = pc.equal(truth, self.column(name).cast(pa.string()))
+            return np.asarray(same.fill_null(False))
+
+        now = is_right(after)
+        if before is None:
+            return np.where(now, RIGHT, WRONG)
+        then = is_right(before)
+        ways = [then & ~now, ~then & now, ~then & ~now]
+        return np.select(ways, [BROKEN, FIXED, BOTH_WRONG], BOTH_RIGHT)
+
+    @cached_property
+    def outcome(self) -> dict[str, str]:
+        """The columns of the label and of what the models say, each with what it is."""
+        document = self.known.document
+        columns = {document.dataset.label_field: "label"}
+        for role, name in (("before", "old"), ("after", "new")):
+            for model in document.models:
+                if model.role == role:
+                    column = model.prediction_field or model.score_field or model.loss_field
+                    columns[column] = name
+        return {column: name for column, name in columns.items() if column is not None}
+
+    def tiers(self, of: Slice, first: Sequence[str], option: str) -> list[IntArray]:
+        """Return the positions of a slice's examples: those of each of the first roles, and the others.
+
+        Parameters
+        ----------
+        first : roles that are worth a look first; they are nothing where no class is predicted
+        option : that asks for examples, for the error where the slice has another number of them
+        """
+        member = self.counted(of.definition)
+        check_size(of, int(member.sum()), option)
+        places = self.order[member[self.order]]
+        if self.roles is None:
+            return [places]
+        roles = self.roles[places]
+        rest = places[~np.isin(roles, list(first))]
+        return [*(places[roles == role] for role in first), rest]
 
     def members_of(self, definition: AnyDefinition) -> NDArray[np.bool_]:
         """Return which examples are in a slice: bool [n]."""
@@ -235,9 +284,14 @@ class Examples:
         """Where embeddings come from."""
         return self.known.embedding(Path(self._folder.name))
 
-    @cached_property
+    @property
     def _parts(self) -> list[tuple[int, int, int]]:
         """Where the embeddings of each chunk are: split, batch, and the first row."""
+        with self._embedding_lock:
+            return self._embedded_parts
+
+    @cached_property
+    def _embedded_parts(self) -> list[tuple[int, int, int]]:
         folder, embedding = Path(self._folder.name), self._embedding
         parts = []
         for chunk in self._chunks(embedding.columns):
@@ -269,14 +323,25 @@ class Examples:
 
     def rows(self, positions: IntArray) -> pa.Table:
         """Return the fields that show some examples, in this order."""
-        columns = self._shown()
+        return self.read(positions, self.shown)
+
+    def read(self, positions: IntArray, columns: Sequence[str]) -> pa.Table:
+        """Return columns of some examples, in this order."""
         rows, place = np.unique(positions, return_inverse=True)
         if not rows.size:
-            return self.source.schema.empty_table().select(columns)
-        return read_rows(self.source, rows.astype(np.int64), columns).take(pa.array(place))
+            return self.source.schema.empty_table().select(list(columns))
+        return read_rows(self.source, rows.astype(np.int64), list(columns)).take(pa.array(place))
 
-    def _shown(self) -> list[str]:
-        """Return the columns that show an example: its text and features, or all plain ones."""
+    def ids_of(self, positions: IntArray) -> list[Any]:
+        """Return the ids of some examples; None where the document has no column of ids."""
+        if self.id_field is None:
+            return [None] * len(positions)
+        ids: list[Any] = self.ids.take(pa.array(positions)).to_pylist()
+        return ids
+
+    @cached_property
+    def shown(self) -> list[str]:
+        """The columns that show an example: its text and features, or all plain ones."""
         document = self.known.document
         text = document.discovery.text_field if document.discovery is not None else None
         features = [one.name for one in document.dataset.domains]
@@ -340,25 +405,23 @@ class Examples:
         return one
 
 
-def open_examples(
+def check_size(of: Slice, held: int, option: str) -> None:
+    """Refuse data in which a slice has another number of examples than in the document."""
+    if held != of.size.n:
+        raise InputError(
+            f"{option}: {of.name} has {held:,} examples in this data and {of.size.n:,} in the "
+            "document; name the data that the document is about with --data"
+        )
+
+
+def open_data(
     changelist_uri: str,
     document: SearchChangeList,
     data: tuple[str, ...] | None,
     confirmed: Confirmed = NOTHING,
-) -> Examples:
-    """Return the examples of a document.
-
-    Parameters
-    ----------
-    data : other files or globs than the document's
-    confirmed : the entries of the document that the user confirms
-
-    Raises
-    ------
-    InputError
-        The data is missing or wrong, or ids do not tell examples apart.
-    """
-    return Examples(PublishedDiscovery(changelist_uri, document, confirmed), data)
+) -> DocumentData:
+    """Open the data of a document, or other files or globs."""
+    return DocumentData(PublishedDiscovery(changelist_uri, document, confirmed), data)
 
 
 def open_population(
@@ -367,19 +430,9 @@ def open_population(
     *,
     data: tuple[str, ...] | None,
     confirmed: Confirmed = NOTHING,
-) -> tuple[Examples, SearchChangeList, Slice]:
-    """Return the examples, the document and one of its slices, whose members are known.
-
-    Parameters
-    ----------
-    confirmed : the entries of the document that the user confirms
-
-    Raises
-    ------
-    InputError
-        There is no such slice; the document or the data is wrong.
-    """
+) -> tuple[SlicePopulation, SearchChangeList, Slice]:
+    """Return the examples with the members of a slice, the document, and the slice."""
     document = read_search(changelist_uri, "--changelist")
-    one = find_slice(document, slice_name)
-    known = PublishedDiscovery(changelist_uri, document, confirmed)
-    return Examples(known, data, one.definition), document, one
+    named = find_slice(document, slice_name)
+    opened = open_data(changelist_uri, document, data, confirmed)
+    return SlicePopulation(opened, opened.members_of(named.definition)), document, named
