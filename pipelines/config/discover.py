@@ -15,7 +15,7 @@ from slicebeam.pipelines.config.slices import Direction
 LSA = "lsa"
 _MOST_COMPONENTS = 10_000
 # What a run of other data, or of another mixture, has found says nothing about components.
-_OF_COLUMNS = ("domains", "since")
+_OF_COLUMNS = ("domains", "since", "keep_outputs")
 
 
 class DiscoverConfig(SearchConfig):
@@ -24,7 +24,7 @@ class DiscoverConfig(SearchConfig):
     command: ClassVar[Command] = "discover"
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module"}
+        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module", "keep_outputs"}
     )
 
     embedding: Annotated[

@@ -182,8 +182,8 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
         "Required": [one for one in rank if one.is_required and not one.option.is_argument],
     }
     for panel in PANELS:
-        chosen = [one for one in rank if one.option.panel == panel and not one.is_required]
-        panels[panel] = chosen
+        mine = [one for one in rank if one.option.panel == panel and not one.is_required]
+        panels[panel] = [one for one in mine if not one.option.is_argument]
     return {panel: chosen for panel, chosen in panels.items() if chosen}
 
 

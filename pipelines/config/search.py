@@ -57,6 +57,10 @@ class SearchConfig(RunConfig):
             has_placeholders=True,
         ),
     ] = None
+    keep_outputs: Annotated[
+        bool,
+        Option("Slice by columns named like a model's output (score_old, y_pred).", "Features"),
+    ] = False
     max_cross_size: CrossSize = 3
     strategy: Annotated[
         str | None,

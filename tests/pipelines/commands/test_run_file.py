@@ -108,9 +108,9 @@ def test_the_date_is_today_in_utc(tmp_path):
 def test_every_flag_has_a_key(tmp_path, capsys):
     """The flags of the help, by their names, are the keys that are known."""
     for command in ("search", "check"):
-        run([command, "--help"])
+        run([command, "--help-all"])
         lines = capsys.readouterr().out.splitlines()
-        flags = {line.split()[0] for line in lines if line.startswith("  --")} - {"--help"}
+        flags = {line.split()[0] for line in lines if line.startswith("  --")} - {"--help-all"}
         assert len(flags) > 30
         for flag in flags:
             key = flag.removeprefix("--").replace("-", "_")

@@ -36,7 +36,7 @@ def test_help_names_only_flags_of_shift():
 
 
 def test_every_option_has_help_and_an_effect():
-    known = {*ShiftConfig.model_fields, *RunOptions.model_fields}
+    known = {*ShiftConfig.model_fields, *RunOptions.model_fields, "files"}
     for name, text in helps().items():
         assert name in known
         assert text.endswith((".", "]")), name
