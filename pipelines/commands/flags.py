@@ -32,7 +32,7 @@ class PanelCommand(TyperCommand):
     """A command whose help shows its options in groups, and ends with an example."""
 
     panels: dict[str, list[str]]
-    hidden: frozenset[str]
+    rare: frozenset[str]
     example: str
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -44,7 +44,7 @@ class PanelCommand(TyperCommand):
         records = {one.name: one.get_help_record(ctx) for one in self.get_params(ctx)}
         for title, names in self.panels.items():
             rows = [(name, records.pop(name)) for name in names]
-            if shown := [row for name, row in rows if name not in self.hidden]:
+            if shown := [row for name, row in rows if name not in self.rare]:
                 with formatter.section(title):
                     formatter.write_dl(shown)
         with formatter.section("Options" if not self.panels else "Help"):
@@ -185,7 +185,7 @@ def make_command(name: str) -> typer.core.TyperCommand:
     command.panels = {
         panel: [one.name for one in chosen] for panel, chosen in by_panel(fields).items()
     }
-    command.example, command.hidden = spec.example, rare
+    command.example, command.rare = spec.example, rare
     return command
 
 
@@ -206,8 +206,8 @@ def _help_all(number: int) -> inspect.Parameter:
 
 
 def _print_all(context: typer.Context, *, is_given: bool) -> None:
-    if is_given:
-        context.command.hidden = frozenset()  # type: ignore[attr-defined]
+    if is_given and isinstance(context.command, PanelCommand):
+        context.command.rare = frozenset()
         sys.stdout.write(f"{context.get_help()}\n")
         raise typer.Exit
 
@@ -225,7 +225,7 @@ def _parameter(field: OptionField) -> inspect.Parameter:
     """Return the parameter of a function from which typer makes the flag."""
     kind = _flag_type(field)
     words = f"  [default: {field.option.default}]" if field.option.default else ""
-    about: Any = {"help": field.option.help + words, "metavar": field.option.metavar}
+    about: Any = {"help": field.help + words, "metavar": field.option.metavar}
     if field.option.is_argument:
         info: Any = typer.Argument(**about)
     else:
