@@ -151,6 +151,7 @@ class DiscoverConfig(SearchConfig):
     def options_used(self) -> dict[str, Any]:
         """Return every option that has an effect with any strategy, including defaults."""
         options = super().options_used()
+        del options["keep_outputs"]
         if self.used_encoder is not None:
             options["encoder"] = self.used_encoder
         if self.loss_weight == 0:
