@@ -28,33 +28,30 @@ def shared(**changed):
     return lambda document: document["finding_models"][0]["intersections"][0].update(changed)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (first(slice_id="ab"), "findings[0] is about slice 'ab', which is not in the document"),
-        (first(n=7), "findings[0].n is 7, but its slice has"),
-        (first(n=-7), "findings[0].n is -7, but its slice has"),
-        (first(rank=3), "have the ranks 3, 2"),
-        (first(rank=2), "have the ranks 2, 2"),
-        (lambda document: document["findings"].reverse(), "have the ranks"),
-        (lambda document: document["findings"].pop(0), "have the ranks 2"),
-        (first(interval=[0.5, -0.5]), "findings[0].interval begins at 0.5, above its end at -0.5"),
-        (first(difference=0.9), "findings[0].difference is 0.9, but value - expected is"),
-        (first(p_value=1.5), "findings[0].p_value is 1.5, which is not a probability"),
-        (first(held_share=-0.1), "findings[0].held_share is -0.1, which is not between 0 and 1"),
-        (first(metric="auc"), "findings[0] is of 'auc', worse, which is not in finding_models"),
-        (first(direction="better"), "findings[0] is of 'accuracy', better, which is"),
-        (model(metric="auc"), "finding_models[0] is of 'auc', which is not a metric of the document"),
-        (model(candidates=-1), "finding_models[0] counts fewer than 0 slices"),
-        (model(removed=[1]), "have the ranks 1, 2"),
-        (shared(findings=[2, 1]), "is of the findings [2, 1], which are not ascending ranks"),
-        (shared(findings=[40]), "is of the findings [40], which are not ascending ranks"),
-        (shared(share=0), "intersections[0].share is 0, which is not between 0 and 1"),
-        (shared(share=1), "intersections add up to 1."),
-        (lambda document: document["finding_models"].append(document["finding_models"][0]), "finding_models[1] is the second of accuracy, worse"),
-        (first(value="NaN"), "incomplete ChangeList (findings.0.value"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "said"), [
+    (first(slice_id="ab"), "findings[0] is about slice 'ab', which is not in the document"),
+    (first(n=7), "findings[0].n is 7, but its slice has"),
+    (first(n=-7), "findings[0].n is -7, but its slice has"),
+    (first(rank=3), "have the ranks 3, 2"),
+    (first(rank=2), "have the ranks 2, 2"),
+    (lambda document: document["findings"].reverse(), "have the ranks"),
+    (lambda document: document["findings"].pop(0), "have the ranks 2"),
+    (first(interval=[0.5, -0.5]), "findings[0].interval begins at 0.5, above its end at -0.5"),
+    (first(difference=0.9), "findings[0].difference is 0.9, but value - expected is"),
+    (first(p_value=1.5), "findings[0].p_value is 1.5, which is not a probability"),
+    (first(held_share=-0.1), "findings[0].held_share is -0.1, which is not between 0 and 1"),
+    (first(metric="auc"), "findings[0] is of 'auc', worse, which is not in finding_models"),
+    (first(direction="better"), "findings[0] is of 'accuracy', better, which is"),
+    (model(metric="auc"), "finding_models[0] is of 'auc', which is not a metric of the document"),
+    (model(candidates=-1), "finding_models[0] counts fewer than 0 slices"),
+    (model(removed=[1]), "have the ranks 1, 2"),
+    (shared(findings=[2, 1]), "is of the findings [2, 1], which are not ascending ranks"),
+    (shared(findings=[40]), "is of the findings [40], which are not ascending ranks"),
+    (shared(share=0), "intersections[0].share is 0, which is not between 0 and 1"),
+    (shared(share=1), "intersections add up to 1."),
+    (lambda document: document["finding_models"].append(document["finding_models"][0]), "finding_models[1] is the second of accuracy, worse"),
+    (first(value="NaN"), "incomplete ChangeList (findings.0.value"),
+])  # fmt: skip
 def test_findings_that_do_not_fit(change, said, original, tmp_path, capsys):
     content = json.loads(original.read_text())
     edited = copy.deepcopy(content)

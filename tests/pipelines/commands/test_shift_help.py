@@ -10,7 +10,7 @@ from slicebeam.pipelines.show.shift import show_plan
 
 
 def test_help_has_nothing_of_other_commands(capsys):
-    assert run(["shift", "--help"]) == 0
+    assert run(["shift", "--help-all"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     # Options of search that shift lacks, what it does not write, and what it does not do.
     for strange in ("--loss", "slices.parquet", "resampled", "tables", "pays for none twice"):

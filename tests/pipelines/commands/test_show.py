@@ -97,15 +97,12 @@ def test_words_filter_names_and_phrases(found, capsys):
     assert "--limit shows more" in said.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--text", "xyzzy"], "--text 'xyzzy': the encoder knows none of its words; use other words"),
-        (["--text", " "], "--text is empty; write a text like the examples that you look for"),
-        (["--words", "a", "--slice", "b"], "--words filters slices, and --slice shows the examples of one"),
-        (["--slice", "nothing"], "--slice: unknown slice 'nothing'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--text", "xyzzy"], "--text 'xyzzy': the encoder knows none of its words; use other words"),
+    (["--text", " "], "--text is empty; write a text like the examples that you look for"),
+    (["--words", "a", "--slice", "b"], "--words filters slices, and --slice shows the examples of one"),
+    (["--slice", "nothing"], "--slice: unknown slice 'nothing'"),
+])  # fmt: skip
 def test_wrong_options(found, capsys, arguments, message):
     assert run(["show", str(found.folder), *arguments]) == 2
     assert message in capsys.readouterr().err
@@ -126,18 +123,12 @@ def test_runs_without_an_encoder_and_other_encoders_are_refused(found, tmp_path,
     data = tmp_path / "vectors.parquet"
     table = pq.read_table(found.folder.parent / "data.parquet")
     pq.write_table(table.append_column("z", vectors), data)
-    cases = {
-        "words need the encoder that made column 'z'": {
-            "encoder": "none",
-            "text_field": None,
-            "embedding_field": "z",
-        },
-        "has changed since the discovery": {"encoder_fingerprint": "sha256:0"},
-        "confirm it with --encoder openai:http://127.0.0.1:9": {
-            "encoder": "openai:http://127.0.0.1:9"
-        },
-    }
-    for at, (message, discovery) in enumerate(cases.items()):
+    cases = (
+        ("words need the encoder that made column 'z'", {"encoder": "none", "text_field": None, "embedding_field": "z"}),
+        ("has changed since the discovery", {"encoder_fingerprint": "sha256:0"}),
+        ("confirm it with --encoder openai:http://127.0.0.1:9", {"encoder": "openai:http://127.0.0.1:9"}),
+    )  # fmt: skip
+    for at, (message, discovery) in enumerate(cases):
         path = changed(found, tmp_path / str(at), **discovery)
         assert run(["show", str(path), "--data", str(data), "--text", "soup"]) == 2
         said = capsys.readouterr().err

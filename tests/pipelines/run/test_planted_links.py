@@ -90,13 +90,10 @@ def content(folder):
     }
 
 
-@pytest.mark.parametrize(
-    ("command", "link", "target", "goes_on"),
-    [
-        pytest.param(*row, id=f"{row[0][0]} {row[0][1] * (row[0] is EDIT)} {row[1]} {row[2]}")
-        for row in PLANTED
-    ],
-)
+@pytest.mark.parametrize(("command", "link", "target", "goes_on"), [
+    pytest.param(*row, id=f"{row[0][0]} {row[0][1] * (row[0] is EDIT)} {row[1]} {row[2]}")
+    for row in PLANTED
+])  # fmt: skip
 def test_nothing_where_a_link_leads_is_touched(
     command, link, target, goes_on, made, gift, victim, capfd
 ):

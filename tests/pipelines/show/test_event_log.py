@@ -62,14 +62,11 @@ def test_columns_that_are_left_out(adult_path, tmp_path, capsys):
     assert domains["left_out"] == {one["name"]: one["reason"] for one in left_out}
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--metric=acuracy"], "unknown metric 'acuracy'; did you mean 'accuracy'?"),
-        (["--lable=x"], "no such option: --lable; did you mean --label?"),
-        (["--label=incom"], "unknown column 'incom'; did you mean 'income'?"),
-    ],
-)
+@pytest.mark.parametrize(("more", "message"), [
+    (["--metric=acuracy"], "unknown metric 'acuracy'; did you mean 'accuracy'?"),
+    (["--lable=x"], "no such option: --lable; did you mean --label?"),
+    (["--label=incom"], "unknown column 'incom'; did you mean 'income'?"),
+])  # fmt: skip
 def test_errors_are_events_too(more, message, adult_path, tmp_path, capsys):
     assert run(arguments(adult_path, tmp_path, "--log-format", "json", *more)) == 2
     told = events(capsys)

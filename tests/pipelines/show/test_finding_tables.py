@@ -148,17 +148,14 @@ def test_the_only_one_and_none(adult_path, tmp_path, capsys):
     assert "1 significant slice of 2 tested; 1 finding." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("values", "shown"),
-    [
-        ((0.5, 0.25, (0.2, 0.3)), (".500", "+.250 [+.200, +.300]")),
-        ((43398.2, 33797.4, (9207.0, 10002.0)), ("43,398", "+9,601 [+9,207, +10,002]")),
-        ((60.137, 38.767, (20.382, 22.394)), ("60.1", "+21.4 [+20.4, +22.4]")),
-        ((0.50001, 0.5, (5e-6, 1.5e-5)), (".500010", "+.000010 [+.000005, +.000015]")),
-        ((3e-9, 1e-9, (1e-9, 3e-9)), ("3.000e-09", "+2.000e-09 [+1.000e-09, +3.000e-09]")),
-        ((-0.5, -0.75, (None, 0.3)), ("-.500", "+.250 [-∞, +.300]")),
-    ],
-)
+@pytest.mark.parametrize(("values", "shown"), [
+    ((0.5, 0.25, (0.2, 0.3)), (".500", "+.250 [+.200, +.300]")),
+    ((43398.2, 33797.4, (9207.0, 10002.0)), ("43,398", "+9,601 [+9,207, +10,002]")),
+    ((60.137, 38.767, (20.382, 22.394)), ("60.1", "+21.4 [+20.4, +22.4]")),
+    ((0.50001, 0.5, (5e-6, 1.5e-5)), (".500010", "+.000010 [+.000005, +.000015]")),
+    ((3e-9, 1e-9, (1e-9, 3e-9)), ("3.000e-09", "+2.000e-09 [+1.000e-09, +3.000e-09]")),
+    ((-0.5, -0.75, (None, 0.3)), ("-.500", "+.250 [-∞, +.300]")),
+])  # fmt: skip
 def test_numbers_have_the_digits_worth_reading(values, shown):
     value, expected, interval = values
     of_slice = {"metric": "loss", "direction": "worse", "rank": 1, "slice_id": "a", "n": 20}
@@ -240,18 +237,15 @@ PRUNED = "within significant slices (leave --prune-significant out)"
 QUEUED = "below the end of the queue (more --iterations, a larger --max-candidates)"
 
 
-@pytest.mark.parametrize(
-    ("options", "left_out"),
-    [
-        (["--strategy=batch"], []),
-        (["--strategy=iterative"], []),
-        (["--strategy=iterative", "--prune-significant"], [PRUNED]),
-        (["--strategy=priority", "--max-candidates=20"], [QUEUED]),
-        (["--strategy=priority", "--max-candidates=20", "--prune-significant"], [PRUNED, QUEUED]),
-        # The queue is empty after the last iteration.
-        (["--strategy=priority", "--iterations=3"], []),
-    ],
-)
+@pytest.mark.parametrize(("options", "left_out"), [
+    (["--strategy=batch"], []),
+    (["--strategy=iterative"], []),
+    (["--strategy=iterative", "--prune-significant"], [PRUNED]),
+    (["--strategy=priority", "--max-candidates=20"], [QUEUED]),
+    (["--strategy=priority", "--max-candidates=20", "--prune-significant"], [PRUNED, QUEUED]),
+    # The queue is empty after the last iteration.
+    (["--strategy=priority", "--iterations=3"], []),
+])  # fmt: skip
 def test_a_strategy_that_does_not_visit_all_says_so(
     options, left_out, adult_path, tmp_path, capsys
 ):
@@ -265,14 +259,11 @@ def test_a_strategy_that_does_not_visit_all_says_so(
     assert not left_out or f"{line}{' and '.join(left_out)}." in said
 
 
-@pytest.mark.parametrize(
-    ("stop", "end"),
-    [
-        ("nothing left", " findings."),
-        ("small differences", " findings; others differ too little to list."),
-        ("most findings", " findings, the maximum of a list."),
-    ],
-)
+@pytest.mark.parametrize(("stop", "end"), [
+    ("nothing left", " findings."),
+    ("small differences", " findings; others differ too little to list."),
+    ("most findings", " findings, the maximum of a list."),
+])  # fmt: skip
 def test_why_a_list_ends(found, stop, end):
     document = read_search(str(found / "changelist.json"), "--changelist")
     (model,) = document.finding_models
