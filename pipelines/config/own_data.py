@@ -83,7 +83,7 @@ def with_guesses(
         for role, known in NAMES.items()
     }
     roles = ["label"] if needs["label"] else []
-    kinds = ["prediction"] if needs["prediction"] and len(fits["prediction"]) == 1 else []
+    kinds = ["prediction"] if needs["prediction"] and fits["prediction"] else []
     if needs["score"] or (needs["prediction"] and not kinds):
         kinds.append("score")
     missing = [role for role in [*roles, *kinds] if len(fits[role]) != 1]

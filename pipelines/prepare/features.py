@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Source
 
 
-OUTPUT_REASON = "named like a model's output; --keep-outputs keeps it"
+OUTPUT_REASON = "named like a model's output; --keep-outputs makes features of such"
 
 
 def outputs_left_out(config: RunConfig, source: Source, outcome: Outcome) -> list[str]:

@@ -71,7 +71,7 @@ def test_columns_are_guessed_by_their_names(names, options, line):
     ("a b", {}, "--label and --prediction (or --score, or --model) are missing; columns: kind, a, b"),
     ("Y a", {}, "--prediction (or --score, or --model) is missing; columns: kind, Y, a"),
     ("y target pred", {}, "--label is missing; each of y, target could be the label; columns: kind, y,"),
-    ("y pred yhat", {}, "is missing; each of pred, yhat could be the prediction; columns: "),
+    ("y pred yhat score", {}, "is missing; each of pred, yhat could be the prediction; columns: "),
     ("y pred", {"metric": ("auc",)}, "--score is missing; columns: kind, y, pred"),
     ("y pred", {"data": ("other.parquet",)}, "--data other.parquet: no such file"),
 ])  # fmt: skip
@@ -112,7 +112,7 @@ def test_columns_named_like_outputs_are_left_out(capsys):
     flags = ["--label=y", "--prediction=pred"]
     document, _ = searched(capsys, data, *flags)
     left_out = {one.name: one.reason for one in document.dataset.left_out}
-    reason = "named like a model's output; --keep-outputs keeps it"
+    reason = "named like a model's output; --keep-outputs makes features of such"
     assert left_out == {"score_old": reason, "prediction_2": reason}
     assert {one.name for one in document.dataset.domains} == {"kind", "credit_score"}
     for more in ("--keep-outputs", "--features=kind,score_old,credit_score,prediction_2"):
