@@ -82,7 +82,7 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
         raise OptionError(f"no data; write slicebeam {name} data.parquet, and see its --help")
     options = split_lists(config, options)
     if not (options.get("plan") or options.get("repeat")):
-        options.setdefault("output", default_output(options["data"]))
+        options.setdefault("output", default_output(name, options["data"]))
     options, line = with_guesses(config, options)
     return launch(config.command, options, validated(options_type, run_options), invocation, line)
 

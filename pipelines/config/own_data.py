@@ -36,16 +36,19 @@ _OF_MODELS = ("prediction", "score", "model", "loss")
 _MOST_COLUMNS = 100
 
 
-def default_output(data: Sequence[str]) -> str:
-    """Return the folder for the result of data.
+def default_output(command: str, data: Sequence[str]) -> str:
+    """Return the folder for the result of a command on data; a check does not replace a search.
 
-    >>> default_output(["gs://bucket/eval.csv.gz"]), default_output(["days/2026-11-18/*.parquet"])
-    ('slicebeam-out/eval', 'slicebeam-out/2026-11-18')
+    >>> default_output("search", ["gs://bucket/eval.csv.gz"])
+    'slicebeam-out/eval'
+    >>> default_output("check", ["days/2026-11-18/*.parquet"])
+    'slicebeam-out/2026-11-18-check'
     """
     path = PurePosixPath(next(iter(data), ""))
     while re.search(r"[*?\[]", path.name):
         path = path.parent
-    return f"{OUTPUTS}/{path.name.removesuffix('.gz').rsplit('.', 1)[0] or 'data'}"
+    name = path.name.removesuffix(".gz").rsplit(".", 1)[0] or "data"
+    return f"{OUTPUTS}/{name}" if command == "search" else f"{OUTPUTS}/{name}-{command}"
 
 
 def with_guesses(
