@@ -40,8 +40,10 @@ def outputs_left_out(config: RunConfig, source: Source, outcome: Outcome) -> lis
     if config.features or getattr(config, "keep_outputs", True) or config.command != "search":
         return []
     beside = {*_roles(config, outcome), *config.exclude_features}
-    names = source.schema.names
-    return [name for name in names if name not in beside and is_named_output(name)]
+    names = [name for name in source.schema.names if name not in beside]
+    outputs = [name for name in names if is_named_output(name)]
+    # Without them nothing would be left to slice by.
+    return outputs if len(outputs) < len(names) else []
 
 
 def _roles(config: RunConfig, outcome: Outcome) -> set[str | None]:
