@@ -103,7 +103,7 @@ def with_guesses(
 def _needs(model: type[DataConfig], options: Mapping[str, Any]) -> dict[str, bool]:
     """Return what has to be guessed: nothing that a file or another run gives, too."""
     if not {"label", "prediction", "metric"} <= model.model_fields.keys() or any(
-        options.get(name) for name in ("eval_config", "changelist", "loss")
+        name in options for name in ("eval_config", "changelist", "loss")
     ):
         return {}
     from slicebeam.metrics.registry import needs_of, user_named
@@ -111,9 +111,9 @@ def _needs(model: type[DataConfig], options: Mapping[str, Any]) -> dict[str, boo
 
     metrics = options.get("metric") or ("accuracy",)
     needs = needs_of([user_named(name) for name in metrics if not is_tfma(name)])
-    is_open = not any(options.get(old + name) for old in ("", "baseline_") for name in _OF_MODELS)
+    is_open = not any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
     return {
-        "label": needs.labels and not options.get("label"),
+        "label": needs.labels and "label" not in options,
         "prediction": needs.predictions and is_open,
         "score": needs.scores and is_open,
     }
