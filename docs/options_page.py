@@ -54,7 +54,7 @@ def _row(field: OptionField) -> str:
         flags = f"`{field.option.metavar}`"
     else:
         flags = ", ".join(f"`{flag}`" for flag in field.flags)
-    cells = (flags, _value(field), _default(field), field.option.help)
+    cells = (flags, _value(field), _default(field), field.help)
     escaped = (one.replace("|", "\\|") for one in cells)
     return f"| {' | '.join(escaped)} |"
 

@@ -64,9 +64,10 @@ class ConflictError(EngineError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like the given one, None if none is."""
-    near = get_close_matches(name, list(known), n=1)
-    return near[0] if near else None
+    """Return the known name that is most like the given one in any case, None if none is."""
+    by_case = {one.casefold(): one for one in known}
+    near = get_close_matches(name.casefold(), by_case, n=1)
+    return by_case[near[0]] if near else None
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:

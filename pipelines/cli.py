@@ -78,7 +78,7 @@ def run(arguments: list[str]) -> int:
         # Errors of usage are events too.
         invocation.log(RunOptions(log_format="json"))
     try:
-        if not {"-h", "--help", "--version"} & {*(arguments or ["--help"])}:
+        if not {"-h", "--help", "--help-all", "--version"} & {*(arguments or ["--help"])}:
             _check_memory()
         code = program().main(
             arguments or ["--help"], prog_name="slicebeam", standalone_mode=False, obj=invocation

@@ -1,5 +1,7 @@
 """Models that tests name as ``tests.python_models:function``."""
 
+from pathlib import Path
+
 import numpy as np
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
@@ -76,3 +78,13 @@ def torch_model():
         return torch.sigmoid(layers(given)).squeeze(1)
 
     return predict
+
+
+class Trap:
+    """A pickle that leaves a file behind when it is loaded."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)

@@ -29,9 +29,8 @@ DATA = Path(__file__).parents[1] / "demo_data" / "adult_scored.parquet"
 class DemoConfig(Options):
     """Options of ``slicebeam demo``."""
 
-    output: Annotated[str, Option("Folder for the two results.", "Output", metavar=FOLDER)] = (
-        "slicebeam-demo"
-    )
+    output: Annotated[str, Option("Output", metavar=FOLDER)] = "slicebeam-demo"
+    """Folder for the two results."""
 
 
 def run_demo(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001

@@ -24,7 +24,8 @@ class ExportTfmaConfig(Display):
     """Options of ``slicebeam export tfma``."""
 
     changelist: Annotated[str, replace(CHANGELIST, is_argument=True)]
-    to: Annotated[str, Option("Folder to write.", "Output", metavar=FOLDER)]
+    to: Annotated[str, Option("Output", metavar=FOLDER)]
+    """Folder to write."""
 
 
 def tfma(config: ExportTfmaConfig, note: Callable[[str], None]) -> Exported:

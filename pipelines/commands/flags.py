@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _EXAMPLE_WIDTH = 72
+# The options that the help shows of the groups that most commands have; --help-all shows the others.
+_SHARED = ("Data", "Models", "Features", "Statistics", "Search", "Output", "Engine")
+COMMON = frozenset((
+    "files", "data", "output", "label", "prediction", "score", "model", "baseline_prediction",
+    "baseline_score", "positive_class", "features", "exclude_features", "weight", "group", "metric",
+    "alternative", "max_cross_size", "since", "fail_on", "page", "as_json",
+))  # fmt: skip
 
 
 class PanelCommand(TyperCommand):
     """A command whose help shows its options in groups, and ends with an example."""
 
     panels: dict[str, list[str]]
+    rare: frozenset[str]
     example: str
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -35,9 +43,10 @@ class PanelCommand(TyperCommand):
         """Write the options, a group after the other."""
         records = {one.name: one.get_help_record(ctx) for one in self.get_params(ctx)}
         for title, names in self.panels.items():
-            rows = [records.pop(name) for name in names]
-            with formatter.section(title):
-                formatter.write_dl(rows)
+            rows = [(name, records.pop(name)) for name in names]
+            if shown := [row for name, row in rows if name not in self.rare]:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
         with formatter.section("Options" if not self.panels else "Help"):
             formatter.write_dl([one for one in records.values() if one is not None])
 
@@ -154,11 +163,15 @@ def make_command(name: str) -> typer.core.TyperCommand:
         if code:
             raise typer.Exit(code)
 
+    rare = frozenset(one.name for one in fields if _is_rare(one)) if spec.configure else frozenset()
+    parameters = list(map(_parameter, fields))
+    if rare:
+        parameters.append(_help_all(len(fields)))
     # typer reads the flags from the signature.
     callback.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-            *map(_parameter, fields),
+            *parameters,
         ]
     )
     callback.__annotations__ = {}
@@ -172,8 +185,31 @@ def make_command(name: str) -> typer.core.TyperCommand:
     command.panels = {
         panel: [one.name for one in chosen] for panel, chosen in by_panel(fields).items()
     }
-    command.example = spec.example
+    command.example, command.rare = spec.example, rare
     return command
+
+
+def _is_rare(field: OptionField) -> bool:
+    return not field.is_required and field.name not in COMMON and field.option.panel in _SHARED
+
+
+def _help_all(number: int) -> inspect.Parameter:
+    flag = typer.Option(
+        "--help-all",
+        help=f"Show all {number} options and exit.",
+        callback=_print_all,
+        is_eager=True,
+        expose_value=False,
+    )
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, flag])
+
+
+def _print_all(context: typer.Context, *, is_given: bool) -> None:
+    if is_given and isinstance(context.command, PanelCommand):
+        context.command.rare = frozenset()
+        sys.stdout.write(f"{context.get_help()}\n")
+        raise typer.Exit
 
 
 def _group(name: str) -> CommandGroup:
@@ -189,7 +225,7 @@ def _parameter(field: OptionField) -> inspect.Parameter:
     """Return the parameter of a function from which typer makes the flag."""
     kind = _flag_type(field)
     words = f"  [default: {field.option.default}]" if field.option.default else ""
-    about: Any = {"help": field.option.help + words, "metavar": field.option.metavar}
+    about: Any = {"help": field.help + words, "metavar": field.option.metavar}
     if field.option.is_argument:
         info: Any = typer.Argument(**about)
     else:

@@ -71,16 +71,20 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
     from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
     from slicebeam.pipelines.config.option_fields import flagged
+    from slicebeam.pipelines.config.own_data import default_output, with_guesses
 
     config, options_type = COMMANDS[name].options
     run_options = {key: given[key] for key in flagged(options_type) if key in given}
-    options = {key: value for key, value in given.items() if key not in run_options}
-    return launch(
-        config.command,
-        split_lists(config, options),
-        validated(options_type, run_options),
-        invocation,
-    )
+    options = {key: value for key, value in given.items() if key not in {*run_options, "files"}}
+    # A pattern without quotes becomes several words, all but the first of them without a flag.
+    options["data"] = (*given.get("data", ()), *given.get("files", ()))
+    if not options["data"]:
+        raise OptionError(f"no data; write slicebeam {name} data.parquet, and see its --help")
+    options = split_lists(config, options)
+    if not (options.get("plan") or options.get("repeat")):
+        options.setdefault("output", default_output(name, options["data"]))
+    options, line = with_guesses(config, options)
+    return launch(config.command, options, validated(options_type, run_options), invocation, line)
 
 
 def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
@@ -102,7 +106,11 @@ def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
 
 
 def launch(
-    command: Command, options: Mapping[str, Any], run_options: RunOptions, invocation: Invocation
+    command: Command,
+    options: Mapping[str, Any],
+    run_options: RunOptions,
+    invocation: Invocation,
+    line: str | None = None,
 ) -> int:
     """Run a command and show its result.
 
@@ -124,12 +132,20 @@ def launch(
 
         return launch_shift(options, run_options, events)
     from slicebeam.pipelines.run.engine import start_engine
+    from slicebeam.pipelines.show.terminal import Terminal
+
+    terminal = Terminal(
+        quiet=run_options.quiet,
+        as_json=run_options.as_json,
+        events=events,
+        report=run_options.report,
+    )
+    if line is not None:
+        terminal.note(line)
 
     with start_engine(
         options.get("runner_config", "direct"), options.get("runner_option", ())
     ) as engine:
-        from slicebeam.pipelines.show.terminal import Terminal
-
         config = configuration(command, options)
         if run_options.fail_on == "worse" and config.alternative == "better":
             raise OptionError(
@@ -138,12 +154,6 @@ def launch(
         if run_options.dry_run:
             _dry_run(config, engine, run_options)
             return 0
-        terminal = Terminal(
-            quiet=run_options.quiet,
-            as_json=run_options.as_json,
-            events=events,
-            report=run_options.report,
-        )
         perhaps = options.get("since_if_exists")
         if perhaps is not None and config.since is None:
             terminal.note(f"there is no {perhaps!r} yet, so there is nothing to compare with")

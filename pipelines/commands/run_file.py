@@ -43,24 +43,10 @@ _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 class FileConfig(Options):
     """Options of ``slicebeam run``, besides those that replace the file's."""
 
-    file: Annotated[
-        str,
-        Option(
-            "YAML or JSON file, or the changelist.json of a run.",
-            "Data",
-            metavar=FILE,
-            is_argument=True,
-        ),
-    ]
-    date: Annotated[
-        str | None,
-        Option(
-            "Date that {date} stands for, such as 2026-11-20.",
-            "Data",
-            metavar="<date>",
-            default="today in UTC",
-        ),
-    ] = None
+    file: Annotated[str, Option("Data", metavar=FILE, is_argument=True)]
+    """YAML or JSON file, or the changelist.json of a run."""
+    date: Annotated[str | None, Option("Data", metavar="<date>", default="today in UTC")] = None
+    """Date that {date} stands for, such as 2026-11-20."""
 
 
 def replaceable() -> list[OptionField]:

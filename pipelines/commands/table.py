@@ -6,7 +6,7 @@ The references of an entry are imported when the command runs or its help is sho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -61,8 +61,10 @@ class CommandSpec:
         """Return its options as flags."""
         from slicebeam.pipelines.config.option_fields import flagged
 
-        found = [one for model in self.options for one in flagged(model).values()]
-        return [*found, *(_named(self.more_fields)() if self.more_fields else ())]
+        found = {name: one for model in self.options for name, one in flagged(model).items()}
+        if self.configure:
+            found |= _of_own_data(found["data"], found["output"])
+        return [*found.values(), *(_named(self.more_fields)() if self.more_fields else ())]
 
     @property
     def function(self) -> Any:
@@ -90,6 +92,21 @@ def _named(reference: str) -> Any:
     return resolve_name(reference)
 
 
+def _of_own_data(data: OptionField, output: OptionField) -> dict[str, OptionField]:
+    """Return the data as an argument too, and the output with its default."""
+    files = replace(
+        data.option,
+        help="Files or globs, as --data. Columns that no option names are guessed by their names.",
+        is_argument=True,
+    )
+    place = replace(output.option, default="slicebeam-out/, and the name of the data")
+    return {
+        "data": replace(data, is_required=False, default=()),
+        "output": replace(output, option=place, is_required=False, default=""),
+        "files": replace(data, name="files", option=files, is_required=False, default=()),
+    }
+
+
 def _edit(name: str, config: str, help_: str, example: str, shows: str = "") -> CommandSpec:
     return CommandSpec(
         group="Edits",
@@ -107,7 +124,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "search": CommandSpec(
         group="Find",
         help="Find the slices where a model is worse, or became worse.",
-        example="slicebeam search --data 'eval/*.parquet' --label income --prediction pred --output out",
+        example="slicebeam search 'eval/*.parquet' --label income --prediction pred --output out",
         main=_RUN,
         models=(
             "slicebeam.pipelines.config.search:SearchConfig",
@@ -123,7 +140,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "groups where it is worse than elsewhere.\n\n"
         "A mixture over the embeddings gives each example a component. Components are then "
         "searched, tested and corrected like any other feature.",
-        example="slicebeam discover --data reviews.parquet --text review --label stars "
+        example="slicebeam discover reviews.parquet --text review --label stars "
         "--prediction new --baseline-prediction old --output out",
         main=_RUN,
         models=(
@@ -141,7 +158,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "(--eval-config).\n\n"
         "With --changelist, options that you leave out are taken from that run: label, "
         "prediction, metric, test and so on.",
-        example="slicebeam check --data new.parquet --changelist out/changelist.json --output checked "
+        example="slicebeam check new.parquet --changelist out/changelist.json --output checked "
         "--fail-on worse",
         main=_RUN,
         models=(
@@ -230,7 +247,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "The command writes each answer to the ledger before it uses it. When run again, it "
         "calls the API only for missing answers. A call without an answer may have been "
         "charged: 'lost_calls' in the --api file decides whether its item is sent again.",
-        example="slicebeam shift --data pool.parquet --label label --old-prediction old --api api.yaml "
+        example="slicebeam shift pool.parquet --label label --old-prediction old --api api.yaml "
         "--budget 5USD --output out",
         main=_RUN,
         models=(

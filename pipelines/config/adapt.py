@@ -12,7 +12,7 @@ from slicebeam.pipelines.config.option_fields import FILE, FOLDER, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import known_budget
 
-TREE = Option("Test tree: a CSV file of AdaTest.", "Data", metavar=FILE, is_argument=True)
+TREE = Option("Data", "Test tree: a CSV file of AdaTest.", metavar=FILE, is_argument=True)
 _MODEL = (
     "module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, "
     "joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift --api, with "
@@ -60,9 +60,9 @@ Classes = Annotated[
     tuple[str, ...],
     AfterValidator(known_classes),
     Option(
+        "Models",
         "Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is "
         "right. Repeatable, or separated by commas.",
-        "Models",
         metavar=CLASS,
         by_commas=True,
         default="the names are the same",
@@ -74,74 +74,32 @@ class AdaptRunConfig(Display):
     """Options of ``slicebeam adapt run``."""
 
     tree: Annotated[str, TREE]
-    model: Annotated[str, Option(f"Model to test: {_MODEL}", "Models", metavar="<model>")]
-    output: Annotated[
-        str,
-        Option(
-            "Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each test.",
-            "Output",
-            metavar=FOLDER,
-        ),
-    ]
-    baseline_model: Annotated[
-        str | None,
-        Option(
-            "The old model, in any of these forms, to report which topics are fixed and broken.",
-            "Models",
-            metavar="<model>",
-        ),
-    ] = None
-    output_classifier: Annotated[
-        str | None,
-        Option(
-            "Classifier of outputs, for tests that should not be classified as something.",
-            "Models",
-            metavar="<model>",
-        ),
-    ] = None
+    model: Annotated[str, Option("Models", f"Model to test: {_MODEL}", metavar="<model>")]
+    output: Annotated[str, Option("Output", metavar=FOLDER)]
+    """Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each
+    test."""
+    baseline_model: Annotated[str | None, Option("Models", metavar="<model>")] = None
+    """The old model, in any of these forms, to report which topics are fixed and broken."""
+    output_classifier: Annotated[str | None, Option("Models", metavar="<model>")] = None
+    """Classifier of outputs, for tests that should not be classified as something."""
     classes: Classes = ()
     budget: Annotated[
-        str | None,
-        Option(
-            "Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier "
-            "runs with the same ledger count. Tests that it does not buy are not scored.",
-            "Budget",
-            metavar="<amount>",
-            default="an answer for each input",
-        ),
+        str | None, Option("Budget", metavar="<amount>", default="an answer for each input")
     ] = None
-    ledger: Annotated[
-        str | None,
-        Option(
-            "Folder that keeps the answers that were paid for.",
-            "Budget",
-            metavar=FOLDER,
-            default="OUTPUT/ledger",
-        ),
-    ] = None
-    alpha: Annotated[
-        float,
-        Field(gt=0, lt=1),
-        Option("False discovery rate of topics that are fixed or broken.", "Statistics"),
-    ] = 0.05
-    since: Annotated[
-        str | None,
-        Option(
-            "ChangeList of an earlier run on the tree, to report what is new, gone, worse or better since.",
-            "Output",
-            metavar=FILE,
-        ),
-    ] = None
-    fail_on: Annotated[
-        str | None,
-        Option(
-            "worse: exit with 1 if a topic, or with an old model all tests, are significantly worse than with "
-            "it (without one, a topic than all tests). failing: exit with 1 if a fifth of a topic's tests fail. Both: exit with 2 if a "
-            "topic can't be judged, because too few of its tests could be scored.",
-            "Output",
-            in_python=False,
-        ),
-    ] = None
+    """Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier
+    runs with the same ledger count. Tests that it does not buy are not scored."""
+    ledger: Annotated[str | None, Option("Budget", metavar=FOLDER, default="OUTPUT/ledger")] = None
+    """Folder that keeps the answers that were paid for."""
+    alpha: Annotated[float, Field(gt=0, lt=1), Option("Statistics")] = 0.05
+    """False discovery rate of topics that are fixed or broken."""
+    since: Annotated[str | None, Option("Output", metavar=FILE)] = None
+    """ChangeList of an earlier run on the tree, to report what is new, gone, worse or better
+    since."""
+    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    """worse: exit with 1 if a topic, or with an old model all tests, are significantly worse than
+    with it (without one, a topic than all tests). failing: exit with 1 if a fifth of a topic's
+    tests fail. Both: exit with 2 if a topic can't be judged, because too few of its tests could be
+    scored."""
     allow_http: AllowHttp = False
 
     _known_budget = field_validator("budget")(known_budget)
@@ -161,21 +119,9 @@ class AdaptRunConfig(Display):
 class ImportChecklistConfig(Display):
     """Options of ``slicebeam adapt import-checklist``."""
 
-    suite: Annotated[
-        str,
-        Option(
-            "Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label.",
-            "Data",
-            metavar=FILE,
-            is_argument=True,
-        ),
-    ]
-    to: Annotated[str, Option("Test tree to write.", "Output", metavar=FILE)]
-    expectations: Annotated[
-        str | None,
-        Option(
-            "YAML file with the names of the labels and, by the name of a test, what it expects.",
-            "Data",
-            metavar=FILE,
-        ),
-    ] = None
+    suite: Annotated[str, Option("Data", metavar=FILE, is_argument=True)]
+    """Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label."""
+    to: Annotated[str, Option("Output", metavar=FILE)]
+    """Test tree to write."""
+    expectations: Annotated[str | None, Option("Data", metavar=FILE)] = None
+    """YAML file with the names of the labels and, by the name of a test, what it expects."""

@@ -15,60 +15,38 @@ from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Optio
 class AdaptFromConfig(ExamplesConfig):
     """Options of ``slicebeam adapt from``."""
 
-    changelist: Annotated[
-        str,
-        Option(
-            "Output folder of a search, discovery or check (for the last revision of its ChangeList), or a "
-            "ChangeList.",
-            "Data",
-            metavar=FOLDER,
-            is_argument=True,
-        ),
-    ]
-    to: Annotated[str, Option("Test tree to write.", "Output", metavar=FILE)]
-    append: Annotated[
-        bool,
-        Option("Add to the tree in --to, if there is one, the tests that it has not.", "Output"),
-    ] = False
+    changelist: Annotated[str, Option("Data", metavar=FOLDER, is_argument=True)]
+    """Output folder of a search, discovery or check (for the last revision of its ChangeList), or a
+    ChangeList."""
+    to: Annotated[str, Option("Output", metavar=FILE)]
+    """Test tree to write."""
+    append: Annotated[bool, Option("Output")] = False
+    """Add to the tree in --to, if there is one, the tests that it has not."""
     text: Annotated[
         tuple[str, ...],
         Option(
-            "Column of the texts that are the inputs of the model; two for pairs. Repeatable.",
-            "Data",
-            metavar=COLUMN,
-            default="that of a discovery, or the only column of free text",
+            "Data", metavar=COLUMN, default="that of a discovery, or the only column of free text"
         ),
     ] = ()
+    """Column of the texts that are the inputs of the model; two for pairs. Repeatable."""
     slice: Annotated[
         tuple[str, ...],
-        Option(
-            "Slice (id, the beginning of one, or name) to make a topic of. Repeatable.",
-            "Data",
-            metavar="<slice>",
-            default="the findings; of a discovery all slices",
-        ),
+        Option("Data", metavar="<slice>", default="the findings; of a discovery all slices"),
     ] = ()
-    topic: Annotated[
-        str, Option("Topic below which those of the slices are.", "Output", metavar="<topic>")
-    ] = "/found"
+    """Slice (id, the beginning of one, or name) to make a topic of. Repeatable."""
+    topic: Annotated[str, Option("Output", metavar="<topic>")] = "/found"
+    """Topic below which those of the slices are."""
     classes: Annotated[
         tuple[str, ...],
         AfterValidator(known_classes),
-        Option(
-            "Label of the run that a name in the tree means, as in pos=positive: tests expect pos. Repeatable, "
-            "or separated by commas.",
-            "Output",
-            metavar=CLASS,
-            by_commas=True,
-            default="the labels of the run",
-        ),
+        Option("Output", metavar=CLASS, by_commas=True, default="the labels of the run"),
     ] = ()
-    examples: Annotated[
-        int,
-        Field(ge=1, le=10_000),
-        Option("Maximum number of tests of each slice.", "Output", metavar="<count>"),
-    ] = 10
-    seed: Annotated[int, Field(ge=0, lt=2**32), Option("Random seed.", "Statistics")] = 0
+    """Label of the run that a name in the tree means, as in pos=positive: tests expect pos.
+    Repeatable, or separated by commas."""
+    examples: Annotated[int, Field(ge=1, le=10_000), Option("Output", metavar="<count>")] = 10
+    """Maximum number of tests of each slice."""
+    seed: Annotated[int, Field(ge=0, lt=2**32), Option("Statistics")] = 0
+    """Random seed."""
 
     @field_validator("text")
     @classmethod

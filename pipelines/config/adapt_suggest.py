@@ -19,29 +19,19 @@ PROPOSERS = ("templates", "mined", "neighbours", "tree", "endpoint")
 class ProposalSources(Display):
     """Options of every command that proposes tests: what proposals are made of, and their classes."""
 
-    pool: Annotated[
-        str | None,
-        Option(
-            "Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text.",
-            "Data",
-            metavar=FILE,
-        ),
-    ] = None
-    text: Annotated[
-        str | None, Option("Column of the texts in --pool.", "Data", metavar=COLUMN, default="text")
-    ] = None
-    other_tree: Annotated[
-        str | None, Option("Another test tree, whose tests are proposed.", "Data", metavar=FILE)
-    ] = None
+    pool: Annotated[str | None, Option("Data", metavar=FILE)] = None
+    """Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text."""
+    text: Annotated[str | None, Option("Data", metavar=COLUMN, default="text")] = None
+    """Column of the texts in --pool."""
+    other_tree: Annotated[str | None, Option("Data", metavar=FILE)] = None
+    """Another test tree, whose tests are proposed."""
     templates: Annotated[
         str | None,
         Option(
-            "YAML file of templates, with what is expected of them.",
-            "Data",
-            metavar=FILE,
-            default="those of sentiment, where the model has such outputs",
+            "Data", metavar=FILE, default="those of sentiment, where the model has such outputs"
         ),
     ] = None
+    """YAML file of templates, with what is expected of them."""
     classes: Classes = ()
 
 
@@ -49,78 +39,43 @@ class AdaptSuggestConfig(ProposalSources):
     """Options of ``slicebeam adapt suggest``."""
 
     tree: Annotated[str, TREE]
-    model: Annotated[
-        str,
-        Option(
-            "Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml file "
-            "of an HTTP endpoint, as for slicebeam adapt run.",
-            "Models",
-            metavar="<model>",
-        ),
-    ]
-    topic: Annotated[
-        str,
-        Option(
-            "Topic that gets the suggestions, such as /Negation.", "Data", default="the whole tree"
-        ),
-    ] = ""
+    model: Annotated[str, Option("Models", metavar="<model>")]
+    """Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml
+    file of an HTTP endpoint, as for slicebeam adapt run."""
+    topic: Annotated[str, Option("Data", default="the whole tree")] = ""
+    """Topic that gets the suggestions, such as /Negation."""
     proposer: Annotated[
         tuple[str, ...],
         Option(
-            "What proposes: templates, mined, neighbours, tree, endpoint. Repeatable, "
-            "or separated by commas.",
-            "Search",
-            metavar="<proposer>",
-            by_commas=True,
-            default="all that have what they need",
+            "Search", metavar="<proposer>", by_commas=True, default="all that have what they need"
         ),
     ] = ()
+    """What proposes: templates, mined, neighbours, tree, endpoint. Repeatable, or separated by
+    commas."""
     proposals: Annotated[
-        int,
-        Field(ge=1, le=10_000),
-        Option("Number of proposals to score.", "Search", flags=("--proposals", "-k")),
+        int, Field(ge=1, le=10_000), Option("Search", flags=("--proposals", "-k"))
     ] = 25
-    topics: Annotated[bool, Option("Suggest topics below --topic, instead of tests.", "Search")] = (
-        False
-    )
-    endpoint: Annotated[
-        str | None,
-        Option(
-            "Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in "
-            "OPENAI_API_KEY; or a .yaml file, as for slicebeam shift --api, with {prompt} in it.",
-            "Models",
-            metavar="<url>",
-        ),
-    ] = None
+    """Number of proposals to score."""
+    topics: Annotated[bool, Option("Search")] = False
+    """Suggest topics below --topic, instead of tests."""
+    endpoint: Annotated[str | None, Option("Models", metavar="<url>")] = None
+    """Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in
+    OPENAI_API_KEY; or a .yaml file, as for slicebeam shift --api, with {prompt} in it."""
     budget: Annotated[
-        str | None,
-        Option(
-            "Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as "
-            "5USD by the price in the .yaml files. Earlier runs with the same ledger count.",
-            "Budget",
-            metavar="<amount>",
-            default="what the proposals need",
-        ),
+        str | None, Option("Budget", metavar="<amount>", default="what the proposals need")
     ] = None
-    ledger: Annotated[
-        str | None,
-        Option(
-            "Folder that keeps the answers that were paid for.",
-            "Budget",
-            metavar=FOLDER,
-            default="beside --output",
-        ),
-    ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Random seed.", "Statistics")] = 0
+    """Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as
+    5USD by the price in the .yaml files. Earlier runs with the same ledger count."""
+    ledger: Annotated[str | None, Option("Budget", metavar=FOLDER, default="beside --output")] = (
+        None
+    )
+    """Folder that keeps the answers that were paid for."""
+    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Statistics")] = 0
+    """Random seed."""
     output: Annotated[
-        str | None,
-        Option(
-            "Test tree to write the suggestions to, those that fail first.",
-            "Output",
-            metavar=FILE,
-            default="TREE.suggestions.csv",
-        ),
+        str | None, Option("Output", metavar=FILE, default="TREE.suggestions.csv")
     ] = None
+    """Test tree to write the suggestions to, those that fail first."""
     allow_http: AllowHttp = False
 
     @field_validator("proposer")

@@ -22,54 +22,29 @@ class ExportTrainingConfig(Display):
 
     tree: Annotated[str, TREE]
     changelist: Annotated[str, CHANGELIST]
-    data: Annotated[
-        str,
-        Option(
-            "Training data, whose labels the tests get: a file of Parquet or CSV (.gz).",
-            "Data",
-            metavar=FILE,
-        ),
-    ]
-    label: Annotated[str, Option("Column of the labels in --data.", "Data", metavar=COLUMN)]
-    to: Annotated[
-        str,
-        Option(
-            "File to write (.parquet, .csv), with text, label, topic and weight.",
-            "Output",
-            metavar=FILE,
-        ),
-    ]
+    data: Annotated[str, Option("Data", metavar=FILE)]
+    """Training data, whose labels the tests get: a file of Parquet or CSV (.gz)."""
+    label: Annotated[str, Option("Data", metavar=COLUMN)]
+    """Column of the labels in --data."""
+    to: Annotated[str, Option("Output", metavar=FILE)]
+    """File to write (.parquet, .csv), with text, label, topic and weight."""
     text: Annotated[
-        tuple[str, ...],
-        Option(
-            "Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas.",
-            "Data",
-            metavar=COLUMNS,
-            by_commas=True,
-            default="text",
-        ),
+        tuple[str, ...], Option("Data", metavar=COLUMNS, by_commas=True, default="text")
     ] = ("text",)
+    """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas."""
     topic: Annotated[
-        tuple[str, ...],
-        Option(
-            "Topic whose failing tests to export, such as /Negation. Repeatable.",
-            "Data",
-            metavar="<topic>",
-            default="the whole tree",
-        ),
+        tuple[str, ...], Option("Data", metavar="<topic>", default="the whole tree")
     ] = ()
+    """Topic whose failing tests to export, such as /Negation. Repeatable."""
     classes: Annotated[
         tuple[str, ...],
         AfterValidator(known_classes),
         Option(
-            "Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated by "
-            "commas.",
-            "Data",
-            metavar=CLASS,
-            by_commas=True,
-            default="--classes of the run in --changelist",
+            "Data", metavar=CLASS, by_commas=True, default="--classes of the run in --changelist"
         ),
     ] = ()
+    """Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated
+    by commas."""
 
     @field_validator("text")
     @classmethod

@@ -54,63 +54,31 @@ class CheckConfig(RunConfig):
     command: ClassVar[Command] = "check"
 
     changelist: Annotated[
-        str | None,
-        Option(
-            "ChangeList of an earlier run, whose slices to check.",
-            "Known slices",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
+        str | None, Option("Known slices", metavar=FILE, has_placeholders=True)
     ] = None
-    slices: Annotated[
-        str | None,
-        Option(
-            "YAML file of predicates to check, such as '- age < 25 & sex = Female'.",
-            "Known slices",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
-    ] = None
+    """ChangeList of an earlier run, whose slices to check."""
+    slices: Annotated[str | None, Option("Known slices", metavar=FILE, has_placeholders=True)] = (
+        None
+    )
+    """YAML file of predicates to check, such as '- age < 25 & sex = Female'."""
     eval_config: EvalConfig = None
     encoder: Annotated[
-        str | None,
-        Option(
-            "Encoder in --changelist, to confirm it. Needed if it is code (module:function) or "
-            "an endpoint (openai:URL) that receives your texts.",
-            "Known slices",
-            metavar="<encoder>",
-            stands_instead=True,
-        ),
+        str | None, Option("Known slices", metavar="<encoder>", stands_instead=True)
     ] = None
-    label: Annotated[
-        str,
-        Option(
-            "Column of the true class or value.",
-            "Models",
-            metavar=COLUMN,
-            default="as in --changelist",
-        ),
-    ] = ""
+    """Encoder in --changelist, to confirm it. Needed if it is code (module:function) or an endpoint
+    (openai:URL) that receives your texts."""
+    label: Annotated[str, Option("Models", metavar=COLUMN, default="as in --changelist")] = ""
+    """Column of the true class or value."""
     features: Annotated[
-        tuple[str, ...],
-        Option(
-            "Columns that --model reads, if the model does not know their names. Repeatable, or "
-            "separated by commas.",
-            "Models",
-            metavar=COLUMNS,
-            default="all others",
-            by_commas=True,
-        ),
+        tuple[str, ...], Option("Models", metavar=COLUMNS, default="all others", by_commas=True)
     ] = ()
+    """Columns that --model reads, if the model does not know their names. Repeatable, or separated
+    by commas."""
     exclude_features: Annotated[
-        tuple[str, ...],
-        Option(
-            "Columns that --model does not read, if the model does not know the names of its columns. Repeatable, or separated by commas.",
-            "Models",
-            metavar=COLUMNS,
-            by_commas=True,
-        ),
+        tuple[str, ...], Option("Models", metavar=COLUMNS, by_commas=True)
     ] = ()
+    """Columns that --model does not read, if the model does not know the names of its columns.
+    Repeatable, or separated by commas."""
 
     @model_validator(mode="after")
     def _checks(self) -> CheckConfig:

@@ -82,8 +82,8 @@ def delimiter_character(text: str) -> str:
 RunnerConfig = Annotated[
     str,
     Option(
-        "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
         "Engine",
+        "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
         metavar="<engine>",
         comes_first=True,
         has_placeholders=True,
@@ -93,8 +93,8 @@ RunnerConfig = Annotated[
 RunnerOption = Annotated[
     tuple[str, ...],
     Option(
-        "Option of the engine. Repeatable.",
         "Engine",
+        "Option of the engine. Repeatable.",
         metavar="<key=value>",
         comes_first=True,
         has_placeholders=True,
@@ -115,75 +115,34 @@ class DataConfig(Options):
     command: ClassVar[Command]
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"format": FORMATS}
 
-    data: Annotated[
-        tuple[str, ...],
-        Option(
-            "Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable.",
-            "Data",
-            metavar=PATH,
-            has_placeholders=True,
-        ),
-    ]
+    data: Annotated[tuple[str, ...], Option("Data", metavar=PATH, has_placeholders=True)]
+    """Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."""
     output: Annotated[
-        str,
-        Option(
-            "Folder for changelist.json and slices.parquet.",
-            "Output",
-            metavar=FOLDER,
-            has_placeholders=True,
-            stands_instead=True,
-        ),
+        str, Option("Output", metavar=FOLDER, has_placeholders=True, stands_instead=True)
     ]
-    format: Annotated[
-        str | None,
-        Option("Format: parquet, csv, jsonl or tfrecord.", "Data", default="from the file's name"),
-    ] = None
-    column_names: Annotated[
-        tuple[str, ...],
-        Option(
-            "Columns of a CSV file without a header, separated by commas.",
-            "Data",
-            metavar=COLUMNS,
-            by_commas=True,
-        ),
-    ] = ()
-    skip_rows: Annotated[
-        int, Field(ge=0), Option("Lines to skip before the header of a CSV file.", "Data")
-    ] = 0
-    delimiter: Annotated[
-        str,
-        Option(
-            "Character between the values of a CSV file, such as ';' or tab.",
-            "Data",
-            metavar="<character>",
-        ),
-    ] = ","
+    """Folder for changelist.json and slices.parquet."""
+    format: Annotated[str | None, Option("Data", default="from the file's name")] = None
+    """Format: parquet, csv, jsonl or tfrecord."""
+    column_names: Annotated[tuple[str, ...], Option("Data", metavar=COLUMNS, by_commas=True)] = ()
+    """Columns of a CSV file without a header, separated by commas."""
+    skip_rows: Annotated[int, Field(ge=0), Option("Data")] = 0
+    """Lines to skip before the header of a CSV file."""
+    delimiter: Annotated[str, Option("Data", metavar="<character>")] = ","
+    """Character between the values of a CSV file, such as ';' or tab."""
     example_id: Annotated[
-        str | None,
-        Option(
-            "Column that identifies an example when examples are resampled.",
-            "Data",
-            metavar=COLUMN,
-            default="the columns that are read",
-        ),
+        str | None, Option("Data", metavar=COLUMN, default="the columns that are read")
     ] = None
-    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Random seed.", "Statistics")] = 0
+    """Column that identifies an example when examples are resampled."""
+    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Statistics")] = 0
+    """Random seed."""
     work_dir: Annotated[
-        str | None,
-        Option(
-            "Folder for unfinished work.",
-            "Engine",
-            metavar=FOLDER,
-            default="OUTPUT/_work",
-            has_placeholders=True,
-        ),
+        str | None, Option("Engine", metavar=FOLDER, default="OUTPUT/_work", has_placeholders=True)
     ] = None
-    memory_budget: Annotated[
-        str, Option("Memory that each worker may use for tables.", "Engine", metavar="<size>")
-    ] = "512MB"
-    chunk_rows: Annotated[
-        int, Field(ge=1), Option("Maximum number of examples to read at a time.", "Engine")
-    ] = CHUNK_ROWS
+    """Folder for unfinished work."""
+    memory_budget: Annotated[str, Option("Engine", metavar="<size>")] = "512MB"
+    """Memory that each worker may use for tables."""
+    chunk_rows: Annotated[int, Field(ge=1), Option("Engine")] = CHUNK_ROWS
+    """Maximum number of examples to read at a time."""
     runner_config: RunnerConfig = "direct"
     runner_option: RunnerOption = ()
 

@@ -30,83 +30,38 @@ _BESIDE = {
 class DefineConfig(CountingConfig):
     """Options of ``slicebeam define``."""
 
-    name: Annotated[str, Option("Name of the slice.", "Definition")]
-    text_filter: Annotated[
-        str | None,
-        Option(
-            "Examples whose embedding is similar to that of this text.",
-            "Definition",
-            metavar="<text>",
-        ),
-    ] = None
+    name: Annotated[str, Option("Definition")]
+    """Name of the slice."""
+    text_filter: Annotated[str | None, Option("Definition", metavar="<text>")] = None
+    """Examples whose embedding is similar to that of this text."""
     threshold: Annotated[
         float | None,
         Option(
-            "Smallest cosine similarity for --text-filter.",
-            "Definition",
-            default="mean + 2 standard deviations of the similarities of all examples",
+            "Definition", default="mean + 2 standard deviations of the similarities of all examples"
         ),
     ] = None
-    where: Annotated[
-        str | None,
-        Option(
-            "Examples that satisfy a predicate, such as 'age < 25 & sex = Female'.",
-            "Definition",
-            metavar="<predicate>",
-            comes_first=True,
-        ),
-    ] = None
-    ids: Annotated[
-        str | None,
-        Option(
-            "Examples with the ids in this file: one a line, CSV or JSON Lines.",
-            "Definition",
-            metavar=FILE,
-        ),
-    ] = None
-    classifier: Annotated[
-        str | None,
-        Option(
-            "Examples that a classifier selects: a logistic regression on embeddings, trained on this "
-            "CSV of id and label (yes, no).",
-            "Definition",
-            metavar=FILE,
-        ),
-    ] = None
-    llm_filter: Annotated[
-        str | None,
-        Option(
-            "Examples for which a language model answers yes to this prompt. {text} stands for "
-            "the text of the example. It works best after a few answered examples.",
-            "Definition",
-            metavar="<prompt>",
-        ),
-    ] = None
-    llm: Annotated[
-        str | None,
-        Option(
-            "YAML file that describes the language model's API, as for shift --api. {prompt} "
-            "stands for the prompt.",
-            "Definition",
-            metavar=FILE,
-        ),
-    ] = None
-    budget: Annotated[
-        int | None,
-        Option(
-            "Maximum number of calls for --llm-filter, including those of earlier runs.",
-            "Definition",
-        ),
-    ] = None
+    """Smallest cosine similarity for --text-filter."""
+    where: Annotated[str | None, Option("Definition", metavar="<predicate>", comes_first=True)] = (
+        None
+    )
+    """Examples that satisfy a predicate, such as 'age < 25 & sex = Female'."""
+    ids: Annotated[str | None, Option("Definition", metavar=FILE)] = None
+    """Examples with the ids in this file: one a line, CSV or JSON Lines."""
+    classifier: Annotated[str | None, Option("Definition", metavar=FILE)] = None
+    """Examples that a classifier selects: a logistic regression on embeddings, trained on this CSV
+    of id and label (yes, no)."""
+    llm_filter: Annotated[str | None, Option("Definition", metavar="<prompt>")] = None
+    """Examples for which a language model answers yes to this prompt. {text} stands for the text of
+    the example. It works best after a few answered examples."""
+    llm: Annotated[str | None, Option("Definition", metavar=FILE)] = None
+    """YAML file that describes the language model's API, as for shift --api. {prompt} stands for
+    the prompt."""
+    budget: Annotated[int | None, Option("Definition")] = None
+    """Maximum number of calls for --llm-filter, including those of earlier runs."""
     text: Annotated[
-        str | None,
-        Option(
-            "Column of the texts for --llm-filter.",
-            "Definition",
-            metavar=COLUMN,
-            default="as in --changelist",
-        ),
+        str | None, Option("Definition", metavar=COLUMN, default="as in --changelist")
     ] = None
+    """Column of the texts for --llm-filter."""
 
     @model_validator(mode="after")
     def _is_defined_once(self) -> DefineConfig:

@@ -15,7 +15,7 @@ from slicebeam.pipelines.config.slices import Direction
 LSA = "lsa"
 _MOST_COMPONENTS = 10_000
 # What a run of other data, or of another mixture, has found says nothing about components.
-_OF_COLUMNS = ("domains", "since")
+_OF_COLUMNS = ("domains", "since", "keep_outputs")
 
 
 class DiscoverConfig(SearchConfig):
@@ -24,111 +24,53 @@ class DiscoverConfig(SearchConfig):
     command: ClassVar[Command] = "discover"
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module"}
+        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module", "keep_outputs"}
     )
 
-    embedding: Annotated[
-        str | None,
-        Option("Column of embeddings: a vector for each example.", "Embeddings", metavar=COLUMN),
-    ] = None
-    text: Annotated[
-        str | None,
-        Option(
-            "Column of texts to embed. With --embedding, the texts are only displayed.",
-            "Embeddings",
-            metavar=COLUMN,
-        ),
-    ] = None
+    embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
+    """Column of embeddings: a vector for each example."""
+    text: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
+    """Column of texts to embed. With --embedding, the texts are only displayed."""
     encoder: Annotated[
         str | None,
-        Option(
-            "Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or "
-            "module:function (which returns a Beam model handler). With --embedding, the encoder "
-            "that made the vectors.",
-            "Embeddings",
-            metavar="<encoder>",
-            default="lsa with --text",
-            stands_instead=True,
-        ),
+        Option("Embeddings", metavar="<encoder>", default="lsa with --text", stands_instead=True),
     ] = None
+    """Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function
+    (which returns a Beam model handler). With --embedding, the encoder that made the vectors."""
     components: Annotated[
-        tuple[int, ...],
-        Option(
-            "Number of components of the mixture. Several numbers, such as 25,100, fit several "
-            "mixtures.",
-            "Embeddings",
-            metavar="<numbers>",
-            default="50",
-            by_commas=True,
-        ),
+        tuple[int, ...], Option("Embeddings", metavar="<numbers>", default="50", by_commas=True)
     ] = (50,)
-    dimensions: Annotated[
-        int,
-        Field(ge=1, le=4096),
-        Option(
-            "Maximum number of principal components to which mixtures are fitted.", "Embeddings"
-        ),
-    ] = 128
+    """Number of components of the mixture. Several numbers, such as 25,100, fit several
+    mixtures."""
+    dimensions: Annotated[int, Field(ge=1, le=4096), Option("Embeddings")] = 128
+    """Maximum number of principal components to which mixtures are fitted."""
     loss_weight: Annotated[
-        float,
-        Field(ge=0, le=1000, allow_inf_nan=False),
-        Option(
-            "Weight of the losses in the fit of the mixture. Above 0, only examples outside the "
-            "fit are tested.",
-            "Embeddings",
-        ),
+        float, Field(ge=0, le=1000, allow_inf_nan=False), Option("Embeddings")
     ] = 0.0
-    discovery_share: Annotated[
-        float,
-        Field(gt=0, lt=1),
-        Option(
-            "Share of the examples that the mixture is fitted to, with --loss-weight.", "Embeddings"
-        ),
-    ] = 0.7
-    slices: Annotated[
-        int,
-        Field(ge=0, le=1000),
-        Option("Number of slices to describe by phrases and examples.", "Embeddings"),
-    ] = 10
+    """Weight of the losses in the fit of the mixture. Above 0, only examples outside the fit are
+    tested."""
+    discovery_share: Annotated[float, Field(gt=0, lt=1), Option("Embeddings")] = 0.7
+    """Share of the examples that the mixture is fitted to, with --loss-weight."""
+    slices: Annotated[int, Field(ge=0, le=1000), Option("Embeddings")] = 10
+    """Number of slices to describe by phrases and examples."""
     phrases: Annotated[
         str | None,
-        Option(
-            "File of phrases that may describe slices, one per line; or YAML file of an API "
-            "whose model suggests phrases.",
-            "Embeddings",
-            metavar=FILE,
-            default="taken from the texts",
-            stands_instead=True,
-        ),
+        Option("Embeddings", metavar=FILE, default="taken from the texts", stands_instead=True),
     ] = None
-    within_findings: Annotated[
-        str | None,
-        Option(
-            "ChangeList of a search. Only the examples in at least one of its findings are read.",
-            "Data",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
-    ] = None
+    """File of phrases that may describe slices, one per line; or YAML file of an API whose model
+    suggests phrases."""
+    within_findings: Annotated[str | None, Option("Data", metavar=FILE, has_placeholders=True)] = (
+        None
+    )
+    """ChangeList of a search. Only the examples in at least one of its findings are read."""
     features: Annotated[
-        tuple[str, ...],
-        Option(
-            "Columns to slice by, besides components. Repeatable, or separated by commas.",
-            "Features",
-            metavar=COLUMNS,
-            default="none",
-            by_commas=True,
-        ),
+        tuple[str, ...], Option("Features", metavar=COLUMNS, default="none", by_commas=True)
     ] = ()
+    """Columns to slice by, besides components. Repeatable, or separated by commas."""
     example_id: Annotated[
-        str | None,
-        Option(
-            "Column that identifies an example in the result.",
-            "Data",
-            metavar=COLUMN,
-            flags=("--example-id", "--id"),
-        ),
+        str | None, Option("Data", metavar=COLUMN, flags=("--example-id", "--id"))
     ] = None
+    """Column that identifies an example in the result."""
     alternative: Direction = "both"
     max_cross_size: CrossSize = 1
 
@@ -209,6 +151,7 @@ class DiscoverConfig(SearchConfig):
     def options_used(self) -> dict[str, Any]:
         """Return every option that has an effect with any strategy, including defaults."""
         options = super().options_used()
+        del options["keep_outputs"]
         if self.used_encoder is not None:
             options["encoder"] = self.used_encoder
         if self.loss_weight == 0:

@@ -10,7 +10,7 @@ from slicebeam.pipelines.config.option_fields import FILE, PATH, Option
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 
 CHANGELIST = Option(
-    "ChangeList (any revision), or its folder for the last revision.", "Data", metavar=PATH
+    "Data", "ChangeList (any revision), or its folder for the last revision.", metavar=PATH
 )
 
 
@@ -24,23 +24,12 @@ class TextsConfig(DocumentConfig):
     """Options of every command that reads the examples of a ChangeList, and may embed texts."""
 
     data: Annotated[
-        tuple[str, ...],
-        Option(
-            "Files or globs of the examples. Repeatable.",
-            "Data",
-            metavar=PATH,
-            default="as in the ChangeList",
-        ),
+        tuple[str, ...], Option("Data", metavar=PATH, default="as in the ChangeList")
     ] = ()
-    encoder: Annotated[
-        str | None,
-        Option(
-            "Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint "
-            "(openai:URL) that gets your texts.",
-            "Models",
-            metavar="<encoder>",
-        ),
-    ] = None
+    """Files or globs of the examples. Repeatable."""
+    encoder: Annotated[str | None, Option("Models", metavar="<encoder>")] = None
+    """Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint
+    (openai:URL) that gets your texts."""
     allow_http: AllowHttp = False
 
     @property
@@ -52,27 +41,13 @@ class TextsConfig(DocumentConfig):
 class ExamplesConfig(TextsConfig):
     """Options of every command that may run the models of a ChangeList on its examples, too."""
 
-    model: Annotated[
-        str | None,
-        Option(
-            "Confirms the model in the ChangeList. Loading it runs the code in it.",
-            "Models",
-            metavar=FILE,
-        ),
-    ] = None
-    baseline_model: Annotated[
-        str | None, Option("Confirms the old model in the ChangeList.", "Models", metavar=FILE)
-    ] = None
-    metric: Annotated[
-        tuple[str, ...],
-        Option(
-            "Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an "
-            "installed package). Importing it runs its code. Repeatable, or separated by commas.",
-            "Models",
-            metavar="<metrics>",
-            by_commas=True,
-        ),
-    ] = ()
+    model: Annotated[str | None, Option("Models", metavar=FILE)] = None
+    """Confirms the model in the ChangeList. Loading it runs the code in it."""
+    baseline_model: Annotated[str | None, Option("Models", metavar=FILE)] = None
+    """Confirms the old model in the ChangeList."""
+    metric: Annotated[tuple[str, ...], Option("Models", metavar="<metrics>", by_commas=True)] = ()
+    """Confirms the metrics in the ChangeList, where one is your own (module:Name, or of an
+    installed package). Importing it runs its code. Repeatable, or separated by commas."""
 
     @property
     def confirmed(self) -> Confirmed:

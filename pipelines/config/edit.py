@@ -13,28 +13,28 @@ _SLICE = "Slice, given by its slice_id, the start of its slice_id, or its name."
 class SliceConfig(DocumentConfig):
     """Options of an edit of one slice."""
 
-    slice: Annotated[str, Option(_SLICE, "Slices", metavar="<slice>")]
+    slice: Annotated[str, Option("Slices", _SLICE, metavar="<slice>")]
 
 
 class RenameConfig(SliceConfig):
     """Options of ``slicebeam edit rename``."""
 
-    name: Annotated[str, Option("New name of the slice.", "Slices")]
+    name: Annotated[str, Option("Slices")]
+    """New name of the slice."""
 
 
 class DescribeConfig(SliceConfig):
     """Options of ``slicebeam edit describe``."""
 
-    text: Annotated[
-        str,
-        Option("Description of the slice. An empty one removes it.", "Slices", metavar="<text>"),
-    ]
+    text: Annotated[str, Option("Slices", metavar="<text>")]
+    """Description of the slice. An empty one removes it."""
 
 
 class AnnotateConfig(SliceConfig):
     """Options of ``slicebeam edit annotate``."""
 
-    note: Annotated[str, Option("Note to add.", "Slices", metavar="<text>")]
+    note: Annotated[str, Option("Slices", metavar="<text>")]
+    """Note to add."""
 
 
 class RemoveConfig(SliceConfig):
@@ -44,39 +44,24 @@ class RemoveConfig(SliceConfig):
 class MergeConfig(CountingConfig):
     """Options of ``slicebeam edit merge``."""
 
-    slices: Annotated[
-        tuple[str, ...],
-        Option(
-            "Slice to merge, given by its slice_id or name. Repeatable.",
-            "Slices",
-            metavar="<slice>",
-            flags=("--slice",),
-        ),
-    ]
-    name: Annotated[str, Option("Name of the new slice.", "Slices")]
+    slices: Annotated[tuple[str, ...], Option("Slices", metavar="<slice>", flags=("--slice",))]
+    """Slice to merge, given by its slice_id or name. Repeatable."""
+    name: Annotated[str, Option("Slices")]
+    """Name of the new slice."""
 
 
 class SplitConfig(CountingConfig):
     """Options of ``slicebeam edit split``."""
 
-    slice: Annotated[str, Option(_SLICE, "Slices", metavar="<slice>")]
-    where: Annotated[
-        str,
-        Option(
-            "Predicate that splits the slice. The examples that satisfy it become one part, the others the second.",
-            "Slices",
-            metavar="<predicate>",
-        ),
-    ]
+    slice: Annotated[str, Option("Slices", _SLICE, metavar="<slice>")]
+    where: Annotated[str, Option("Slices", metavar="<predicate>")]
+    """Predicate that splits the slice. The examples that satisfy it become one part, the others the
+    second."""
     name: Annotated[
         tuple[str, ...],
-        Option(
-            "Name of a part. Give it twice, or not at all.",
-            "Slices",
-            metavar="<name>",
-            default="made from the slice and the predicate",
-        ),
+        Option("Slices", metavar="<name>", default="made from the slice and the predicate"),
     ] = ()
+    """Name of a part. Give it twice, or not at all."""
 
 
 class UndoConfig(DocumentConfig):

@@ -21,13 +21,6 @@ class MetricsConfig(ModelsConfig):
     metric: Annotated[
         tuple[str, ...],
         Option(
-            "Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, "
-            "specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, "
-            "prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, "
-            "f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package "
-            "registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model "
-            "Analysis, computed after the search for the slices it found. Repeatable, or "
-            "separated by commas; the first one steers the search.",
             "Statistics",
             metavar="<metrics>",
             default="accuracy; loss with --loss",
@@ -36,27 +29,25 @@ class MetricsConfig(ModelsConfig):
             by_commas=True,
         ),
     ] = ("accuracy",)
+    """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity,
+    balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate,
+    disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro).
+    module:Name is your own Metric, as is a name that an installed package registers; importing it
+    runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed
+    after the search for the slices it found. Repeatable, or separated by commas; the first one
+    steers the search."""
     tfma_module: Annotated[
-        tuple[str, ...],
-        Option(
-            "Module of your own TFMA metrics, which --metric or --eval-config names. Importing it "
-            "runs its code. Repeatable.",
-            "Statistics",
-            metavar="<module>",
-            stands_instead=True,
-        ),
+        tuple[str, ...], Option("Statistics", metavar="<module>", stands_instead=True)
     ] = ()
+    """Module of your own TFMA metrics, which --metric or --eval-config names. Importing it runs its
+    code. Repeatable."""
     # Those of `metric` that are of TensorFlow Model Analysis.
     tfma_metric: tuple[str, ...] = ()
     compare: Annotated[
         str | None,
-        Option(
-            "What a slice is compared with: overall (all examples) or baseline (the old model).",
-            "Statistics",
-            default="baseline if an old model is given",
-            comes_first=True,
-        ),
+        Option("Statistics", default="baseline if an old model is given", comes_first=True),
     ] = None
+    """What a slice is compared with: overall (all examples) or baseline (the old model)."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,14 +1,19 @@
 """What an option is: a field of a pydantic model, with its help, its group and its spelling.
 
-Each option is declared once, as a field whose annotation holds an `Option`. The flags of the
-command line, the keywords of Python, the keys of a run file and the reference page are generated
-from the fields.
+Each option is declared once, as a field whose annotation holds an `Option` and below which stands
+its help. The flags of the command line, the keywords of Python, the keys of a run file and the
+reference page are generated from the fields.
 """
 
 from __future__ import annotations
 
+import ast
+import sys
 import types
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
@@ -48,7 +53,8 @@ class Option:
 
     Attributes
     ----------
-    help : a sentence that can be read on its own
+    panel : the group in the help that it stands in
+    help : a sentence that can be read on its own, where it does not stand below the field
     metavar : the placeholder of the value; None for the name of its type
     flags : its spelling on the command line where that is not its name
     default : the default in words, where it is not a constant
@@ -62,8 +68,8 @@ class Option:
     in_python : whether it is a keyword of the functions of Python
     """
 
-    help: str
     panel: Panel
+    help: str = ""
     metavar: str | None = None
     flags: tuple[str, ...] = ()
     default: str | None = None
@@ -98,6 +104,7 @@ class OptionField:
 
     Attributes
     ----------
+    model : the class that it is a field of
     kind : its type, without bounds and without None
     default : its value where it is left out; None if there is none
     is_required, is_nullable : whether it must be given, and whether None is a value
@@ -107,6 +114,7 @@ class OptionField:
     """
 
     name: str
+    model: type[BaseModel]
     kind: Any
     default: Any
     is_required: bool
@@ -114,6 +122,12 @@ class OptionField:
     choices: tuple[str, ...]
     bounds: str
     option: Option
+
+    @property
+    def help(self) -> str:
+        """A sentence that can be read on its own."""
+        classes = (_texts(one.__module__).get(one.__name__, {}) for one in self.model.__mro__)
+        return self.option.help or next(one[self.name] for one in classes if self.name in one)
 
     @property
     def is_list(self) -> bool:
@@ -157,6 +171,7 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             words = get_args(kind)
         found[name] = OptionField(
             name=name,
+            model=model,
             kind=kind,
             default=None if field.is_required() else field.default,
             is_required=field.is_required(),
@@ -182,9 +197,29 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
         "Required": [one for one in rank if one.is_required and not one.option.is_argument],
     }
     for panel in PANELS:
-        chosen = [one for one in rank if one.option.panel == panel and not one.is_required]
-        panels[panel] = chosen
+        mine = [one for one in rank if one.option.panel == panel and not one.is_required]
+        panels[panel] = [one for one in mine if not one.option.is_argument]
     return {panel: chosen for panel, chosen in panels.items() if chosen}
+
+
+@cache
+def _texts(module: str) -> dict[str, dict[str, str]]:
+    """Return the texts below the fields of the classes of a module."""
+    path = getattr(sys.modules[module], "__file__", None)
+    tree = ast.parse(Path(path).read_text("utf-8") if path else "")
+    return {
+        one.name: {
+            field.target.id: " ".join(text.value.value.split())
+            for field, text in pairwise(one.body)
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        }
+        for one in tree.body
+        if isinstance(one, ast.ClassDef)
+    }
 
 
 def _plain(annotation: Any) -> tuple[Any, bool, list[Any]]:

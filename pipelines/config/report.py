@@ -14,33 +14,14 @@ from slicebeam.pipelines.config.run_options import Display
 class ReportConfig(Display):
     """Options of ``slicebeam report``."""
 
-    changelist: Annotated[
-        str,
-        Option(
-            "Output folder of a run (for the last revision of its ChangeList), or a ChangeList.",
-            "Data",
-            metavar=FOLDER,
-            is_argument=True,
-        ),
-    ]
-    examples: Annotated[
-        int,
-        Field(ge=0, le=100),
-        Option(
-            "Number of examples of each finding to include. The page then contains your data.",
-            "Data",
-            metavar="<count>",
-        ),
-    ] = 0
+    changelist: Annotated[str, Option("Data", metavar=FOLDER, is_argument=True)]
+    """Output folder of a run (for the last revision of its ChangeList), or a ChangeList."""
+    examples: Annotated[int, Field(ge=0, le=100), Option("Data", metavar="<count>")] = 0
+    """Number of examples of each finding to include. The page then contains your data."""
     data: Annotated[
-        tuple[str, ...],
-        Option(
-            "Files or globs of the examples, on this machine. Repeatable.",
-            "Data",
-            metavar=PATH,
-            default="as in the ChangeList",
-        ),
+        tuple[str, ...], Option("Data", metavar=PATH, default="as in the ChangeList")
     ] = ()
+    """Files or globs of the examples, on this machine. Repeatable."""
 
     @model_validator(mode="after")
     def _data_is_used(self) -> ReportConfig:

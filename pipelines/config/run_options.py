@@ -13,27 +13,17 @@ Report = Literal["findings", "all"]
 
 # Of every command that may call an endpoint.
 AllowHttp = Annotated[
-    bool, Option("Send keys over http:// to other machines, where others can read them.", "Engine")
+    bool, Option("Engine", "Send keys over http:// to other machines, where others can read them.")
 ]
 
 
 class Display(Options):
     """What a command prints."""
 
-    as_json: Annotated[
-        bool,
-        Option(
-            "Print the summary as JSON on stdout.", "Output", flags=("--json",), in_python=False
-        ),
-    ] = False
-    quiet: Annotated[
-        bool,
-        Option(
-            "Print nothing but errors, the failure of a gate, and what --json prints.",
-            "Output",
-            in_python=False,
-        ),
-    ] = False
+    as_json: Annotated[bool, Option("Output", flags=("--json",), in_python=False)] = False
+    """Print the summary as JSON on stdout."""
+    quiet: Annotated[bool, Option("Output", in_python=False)] = False
+    """Print nothing but errors, the failure of a gate, and what --json prints."""
 
 
 class RunOptions(Display):
@@ -49,59 +39,22 @@ class RunOptions(Display):
     log_format : ``text`` or ``json``
     """
 
-    explain: Annotated[
-        str | None,
-        Option(
-            "Slice (id or text) whose test to explain, with all numbers.",
-            "Output",
-            metavar="<slice>",
-        ),
-    ] = None
-    fail_on: Annotated[
-        str | None,
-        Option(
-            "worse: exit with 1 if any metric is significantly worse on a slice, or over all "
-            "examples than before or with --since; with 2 if some metric could not be tested.",
-            "Output",
-            in_python=False,
-        ),
-    ] = None
-    report: Annotated[
-        Report,
-        Option(
-            "What to print: findings, or all for the table of the worst slices.",
-            "Output",
-            in_python=False,
-        ),
-    ] = "findings"
-    page: Annotated[
-        bool,
-        Option("Write report.html too, the page that shows the result.", "Output", in_python=False),
-    ] = False
-    log_format: Annotated[
-        str,
-        Option(
-            "Format of the messages on stderr: text, or json (one object per line, for schedulers).",
-            "Output",
-            in_python=False,
-        ),
-    ] = "text"
-    resume: Annotated[
-        bool,
-        Option(
-            "Continue a stopped run. Start it if there is none; do nothing if it has published its result.",
-            "Engine",
-            comes_first=True,
-        ),
-    ] = False
-    dry_run: Annotated[
-        bool,
-        Option(
-            "Run nothing: print the jobs, their options and what they would cost.",
-            "Engine",
-            in_python=False,
-        ),
-    ] = False
+    explain: Annotated[str | None, Option("Output", metavar="<slice>")] = None
+    """Slice (id or text) whose test to explain, with all numbers."""
+    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
+    before or with --since; with 2 if some metric could not be tested."""
+    report: Annotated[Report, Option("Output", in_python=False)] = "findings"
+    """What to print: findings, or all for the table of the worst slices."""
+    page: Annotated[bool, Option("Output", in_python=False)] = False
+    """Write report.html too, the page that shows the result."""
+    log_format: Annotated[str, Option("Output", in_python=False)] = "text"
+    """Format of the messages on stderr: text, or json (one object per line, for schedulers)."""
+    resume: Annotated[bool, Option("Engine", comes_first=True)] = False
+    """Continue a stopped run. Start it if there is none; do nothing if it has published its
+    result."""
+    dry_run: Annotated[bool, Option("Engine", in_python=False)] = False
+    """Run nothing: print the jobs, their options and what they would cost."""
     allow_http: AllowHttp = False
 
 
@@ -120,15 +73,9 @@ class DiscoverRunOptions(RunOptions):
 
     without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run"})
 
-    fail_on: Annotated[
-        str | None,
-        Option(
-            "worse: exit with 1 if any metric is significantly worse on a slice, or over all "
-            "examples than before; with 2 if some metric could not be tested.",
-            "Output",
-            in_python=False,
-        ),
-    ] = None
+    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
+    before; with 2 if some metric could not be tested."""
 
 
 class ShiftRunOptions(RunOptions):
@@ -136,33 +83,14 @@ class ShiftRunOptions(RunOptions):
 
     without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "dry_run"})
 
-    as_json: Annotated[
-        bool,
-        Option(
-            "Print the summary, plan or measurement as JSON on stdout.",
-            "Output",
-            flags=("--json",),
-            in_python=False,
-        ),
-    ] = False
-    fail_on: Annotated[
-        str | None,
-        Option(
-            "worse: exit with 1 if the accuracy fell significantly, overall or on a slice of --by or "
-            "--changelist.",
-            "Output",
-            in_python=False,
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        Option(
-            "Continue a stopped run without reading its pool again. Start it if there is none; "
-            "do nothing if it has published its result. Answers in the ledger are always used.",
-            "Engine",
-            comes_first=True,
-        ),
-    ] = False
+    as_json: Annotated[bool, Option("Output", flags=("--json",), in_python=False)] = False
+    """Print the summary, plan or measurement as JSON on stdout."""
+    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    """worse: exit with 1 if the accuracy fell significantly, overall or on a slice of --by or
+    --changelist."""
+    resume: Annotated[bool, Option("Engine", comes_first=True)] = False
+    """Continue a stopped run without reading its pool again. Start it if there is none; do nothing
+    if it has published its result. Answers in the ledger are always used."""
 
 
 class FileRunOptions(RunOptions):

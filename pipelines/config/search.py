@@ -22,7 +22,7 @@ STRATEGIES_OF = {
 CrossSize = Annotated[
     int,
     Field(ge=1, le=10),
-    Option("Maximum number of predicates in a slice.", "Search", comes_first=True),
+    Option("Search", "Maximum number of predicates in a slice.", comes_first=True),
 ]
 
 
@@ -37,53 +37,34 @@ class SearchConfig(RunConfig):
     }
 
     eval_config: EvalConfig = None
-    bins: Annotated[
-        int, Field(ge=2, le=1000), Option("Quantile bins of a numeric column.", "Features")
-    ] = 10
-    exact_edges: Annotated[
-        bool, Option("Use values of the data as the edges of bins, not round numbers.", "Features")
-    ] = False
-    top_values: Annotated[
-        int,
-        Field(ge=1, le=1_000_000),
-        Option("Values of a categorical column that get a predicate of their own.", "Features"),
-    ] = 100
-    domains: Annotated[
-        str | None,
-        Option(
-            "ChangeList of an earlier run whose bins and values to use. New values are added.",
-            "Features",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
-    ] = None
+    bins: Annotated[int, Field(ge=2, le=1000), Option("Features")] = 10
+    """Quantile bins of a numeric column."""
+    exact_edges: Annotated[bool, Option("Features")] = False
+    """Use values of the data as the edges of bins, not round numbers."""
+    top_values: Annotated[int, Field(ge=1, le=1_000_000), Option("Features")] = 100
+    """Values of a categorical column that get a predicate of their own."""
+    domains: Annotated[str | None, Option("Features", metavar=FILE, has_placeholders=True)] = None
+    """ChangeList of an earlier run whose bins and values to use. New values are added."""
+    keep_outputs: Annotated[bool, Option("Features")] = False
+    """Slice by columns named like a model's output (score_old, y_pred)."""
     max_cross_size: CrossSize = 3
     strategy: Annotated[
         str | None,
         Option(
-            "batch: every conjunction. iterative: level by level. priority: the most promising ones.",
-            "Search",
-            default="batch; priority where that is estimated to take more than a minute",
+            "Search", default="batch; priority where that is estimated to take more than a minute"
         ),
     ] = None
-    iterations: Annotated[
-        int, Field(ge=1), Option("Iterations of --strategy priority.", "Search")
-    ] = 5
-    max_candidates: Annotated[
-        Annotated[int, Field(ge=1)] | None,
-        Option("Maximum number of candidates in an iteration of --strategy priority.", "Search"),
-    ] = 50_000
-    prune_significant: Annotated[
-        bool, Option("Visit no slices within significant slices, as AutoSlicer does.", "Search")
-    ] = False
+    """batch: every conjunction. iterative: level by level. priority: the most promising ones."""
+    iterations: Annotated[int, Field(ge=1), Option("Search")] = 5
+    """Iterations of --strategy priority."""
+    max_candidates: Annotated[Annotated[int, Field(ge=1)] | None, Option("Search")] = 50_000
+    """Maximum number of candidates in an iteration of --strategy priority."""
+    prune_significant: Annotated[bool, Option("Search")] = False
+    """Visit no slices within significant slices, as AutoSlicer does."""
     save_slices: Annotated[
-        str | None,
-        Option(
-            "Slices to write into slices.parquet: tested or significant.",
-            "Output",
-            default="tested, up to a million slices",
-        ),
+        str | None, Option("Output", default="tested, up to a million slices")
     ] = None
+    """Slices to write into slices.parquet: tested or significant."""
 
     @model_validator(mode="after")
     def _searches(self) -> SearchConfig:

@@ -104,199 +104,102 @@ class ShiftConfig(DataConfig):
     output: Annotated[
         str,
         Option(
-            "Folder for changelist.json and the ledger. Required, except with --plan and --repeat, "
-            "which only print.",
-            "Output",
-            metavar=FOLDER,
-            comes_first=True,
-            has_placeholders=True,
-            stands_instead=True,
+            "Output", metavar=FOLDER, comes_first=True, has_placeholders=True, stands_instead=True
         ),
     ] = ""
-    label: Annotated[str, Option("Column of the true classes.", "Old answers", metavar=COLUMN)]
-    old_prediction: Annotated[
-        str | None,
-        Option("Column of the API's earlier predictions.", "Old answers", metavar=COLUMN),
-    ] = None
+    """Folder for changelist.json and the ledger. Required, except with --plan and --repeat, which
+    only print."""
+    label: Annotated[str, Option("Old answers", metavar=COLUMN)]
+    """Column of the true classes."""
+    old_prediction: Annotated[str | None, Option("Old answers", metavar=COLUMN)] = None
+    """Column of the API's earlier predictions."""
     old_matrix: Annotated[
-        str | None,
-        Option(
-            "ChangeList of an earlier shift, whose new confusion matrix is the old one of this "
-            "run. Replaces --old-prediction.",
-            "Old answers",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
+        str | None, Option("Old answers", metavar=FILE, has_placeholders=True)
     ] = None
-    difficulty: Annotated[
-        str | None,
-        Option(
-            "Column of confidence values, from the old API or a cheap model. Its quantile bins "
-            "are strata.",
-            "Budget",
-            metavar=COLUMN,
-        ),
-    ] = None
-    bins: Annotated[
-        int, Field(ge=1, le=100), Option("Number of quantile bins of --difficulty.", "Budget")
-    ] = 3
+    """ChangeList of an earlier shift, whose new confusion matrix is the old one of this run.
+    Replaces --old-prediction."""
+    difficulty: Annotated[str | None, Option("Budget", metavar=COLUMN)] = None
+    """Column of confidence values, from the old API or a cheap model. Its quantile bins are
+    strata."""
+    bins: Annotated[int, Field(ge=1, le=100), Option("Budget")] = 3
+    """Number of quantile bins of --difficulty."""
     api: Annotated[
-        str | None,
-        Option(
-            "YAML file that describes the requests to the HTTP API and its answers.",
-            "New answers",
-            metavar=FILE,
-            has_placeholders=True,
-            stands_instead=True,
-        ),
+        str | None, Option("New answers", metavar=FILE, has_placeholders=True, stands_instead=True)
     ] = None
+    """YAML file that describes the requests to the HTTP API and its answers."""
     model: Annotated[
         str | None,
-        Option(
-            "scikit-learn model to call instead of an API, or module:function that returns a "
-            "Beam model handler. Loading a model runs the code in it: give only what you trust.",
-            "New answers",
-            metavar="<model>",
-            has_placeholders=True,
-            stands_instead=True,
-        ),
+        Option("New answers", metavar="<model>", has_placeholders=True, stands_instead=True),
     ] = None
+    """scikit-learn model to call instead of an API, or module:function that returns a Beam model
+    handler. Loading a model runs the code in it: give only what you trust."""
     features: Annotated[
-        tuple[str, ...],
-        Option(
-            "Columns that --model reads, if the model does not know their names. Repeatable, or "
-            "separated by commas.",
-            "New answers",
-            metavar=COLUMNS,
-            by_commas=True,
-        ),
+        tuple[str, ...], Option("New answers", metavar=COLUMNS, by_commas=True)
     ] = ()
-    replay_prediction: Annotated[
-        str | None,
-        Option(
-            "Column of recorded answers to use instead of calls.", "New answers", metavar=COLUMN
-        ),
-    ] = None
+    """Columns that --model reads, if the model does not know their names. Repeatable, or separated
+    by commas."""
+    replay_prediction: Annotated[str | None, Option("New answers", metavar=COLUMN)] = None
+    """Column of recorded answers to use instead of calls."""
     method: Annotated[
-        Method | None,
-        Option(
-            "plus: sample most where most changed, with the old predictions as a control "
-            "variate. masa: sample most where answers vary most (Chen et al., 2021; biased). "
-            "proportional: strata by size.",
-            "Budget",
-            default="plus with --old-prediction, else proportional",
-        ),
+        Method | None, Option("Budget", default="plus with --old-prediction, else proportional")
     ] = None
+    """plus: sample most where most changed, with the old predictions as a control variate. masa:
+    sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by
+    size."""
     budget: Annotated[
-        str | None,
-        Option(
-            "Maximum number of calls, such as 2000, or amount of money, such as 5USD.",
-            "Budget",
-            metavar="<budget>",
-            comes_first=True,
-            takes_numbers=True,
-        ),
+        str | None, Option("Budget", metavar="<budget>", comes_first=True, takes_numbers=True)
     ] = None
+    """Maximum number of calls, such as 2000, or amount of money, such as 5USD."""
     target_error: Annotated[
-        Annotated[float, Field(gt=0, lt=2)] | None,
-        Option(
-            "Stop when the Frobenius error of the new matrix is below this value, with "
-            "--confidence. With --repeat: the error whose number of calls is reported (default "
-            "0.01).",
-            "Budget",
-            comes_first=True,
-        ),
+        Annotated[float, Field(gt=0, lt=2)] | None, Option("Budget", comes_first=True)
     ] = None
+    """Stop when the Frobenius error of the new matrix is below this value, with --confidence. With
+    --repeat: the error whose number of calls is reported (default 0.01)."""
     focus: Annotated[
         str | None,
         Option(
-            "What counts: accuracy (the right predictions), one cell LABEL:PREDICTION, or a table "
-            "of the columns label, prediction and weight. Calls go where its error is largest; "
-            "--target-error and --fail-on judge it alone.",
             "Budget",
             metavar="accuracy|<label>:<prediction>|<file.csv>",
             default="all cells alike",
             has_placeholders=True,
         ),
     ] = None
-    confidence: Annotated[
-        float,
-        Field(ge=0.5, lt=1),
-        Option("Confidence of the intervals and of --target-error.", "Budget", comes_first=True),
-    ] = 0.95
+    """What counts: accuracy (the right predictions), one cell LABEL:PREDICTION, or a table of the
+    columns label, prediction and weight. Calls go where its error is largest; --target-error and
+    --fail-on judge it alone."""
+    confidence: Annotated[float, Field(ge=0.5, lt=1), Option("Budget", comes_first=True)] = 0.95
+    """Confidence of the intervals and of --target-error."""
     price: Annotated[
         Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
-        Option(
-            "Price of a call, in the currency of the --api file or of --budget, otherwise USD.",
-            "Budget",
-            default="'price' of the --api file",
-        ),
+        Option("Budget", default="'price' of the --api file"),
     ] = None
-    by: Annotated[
-        str | None,
-        Option(
-            "Column whose values are slices, to report the shift of each too.",
-            "Slices",
-            metavar=COLUMN,
-        ),
-    ] = None
-    changelist: Annotated[
-        str | None,
-        Option(
-            "ChangeList of a search or check, to report the shift of each of its slices too.",
-            "Slices",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
-    ] = None
+    """Price of a call, in the currency of the --api file or of --budget, otherwise USD."""
+    by: Annotated[str | None, Option("Slices", metavar=COLUMN)] = None
+    """Column whose values are slices, to report the shift of each too."""
+    changelist: Annotated[str | None, Option("Slices", metavar=FILE, has_placeholders=True)] = None
+    """ChangeList of a search or check, to report the shift of each of its slices too."""
     ledger: Annotated[
-        str | None,
-        Option(
-            "Folder that stores every answer of --api or --model. A stored answer is never "
-            "requested again.",
-            "Output",
-            metavar=FOLDER,
-            default="OUTPUT/ledger",
-            has_placeholders=True,
-        ),
+        str | None, Option("Output", metavar=FOLDER, default="OUTPUT/ledger", has_placeholders=True)
     ] = None
-    plan: Annotated[
-        bool,
-        Option(
-            "Make no call: simulate updates of the old predictions, and print what each budget and "
-            "method would give.",
-            "Budget",
-            in_python=False,
-        ),
-    ] = False
+    """Folder that stores every answer of --api or --model. A stored answer is never requested
+    again."""
+    plan: Annotated[bool, Option("Budget", in_python=False)] = False
+    """Make no call: simulate updates of the old predictions, and print what each budget and method
+    would give."""
     repeat: Annotated[
-        Annotated[int, Field(ge=1, le=100_000)] | None,
-        Option(
-            "Make no call: print how well the method does on --replay-prediction over this many "
-            "seeds. With --plan: runs of each simulation (default 100).",
-            "Budget",
-            in_python=False,
-        ),
+        Annotated[int, Field(ge=1, le=100_000)] | None, Option("Budget", in_python=False)
     ] = None
+    """Make no call: print how well the method does on --replay-prediction over this many seeds.
+    With --plan: runs of each simulation (default 100)."""
     example_id: Annotated[
-        str | None,
-        Option(
-            "Column that identifies an item. The ledger finds the item by this value, even if "
-            "the data changes.",
-            "Data",
-            metavar=COLUMN,
-            default="its row in the data",
-        ),
+        str | None, Option("Data", metavar=COLUMN, default="its row in the data")
     ] = None
-    seed: Annotated[
-        int, Field(ge=0, lt=2**63), Option("Random seed for drawing items.", "Budget")
-    ] = 0
-    memory_budget: Annotated[
-        str,
-        Option(
-            "Memory that reading the pool may use for a chunk of it.", "Engine", metavar="<size>"
-        ),
-    ] = "512MB"
+    """Column that identifies an item. The ledger finds the item by this value, even if the data
+    changes."""
+    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Budget")] = 0
+    """Random seed for drawing items."""
+    memory_budget: Annotated[str, Option("Engine", metavar="<size>")] = "512MB"
+    """Memory that reading the pool may use for a chunk of it."""
 
     _known_budget = field_validator("budget")(known_budget)
 

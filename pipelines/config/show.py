@@ -16,36 +16,17 @@ class ShowConfig(TextsConfig):
     """Options of ``slicebeam show``."""
 
     changelist: Annotated[str, replace(CHANGELIST, is_argument=True)]
-    slice: Annotated[
-        str | None,
-        Option(
-            "Slice whose examples are shown, given by its slice_id, the start of its slice_id, or its "
-            "name.",
-            "Slices",
-            metavar="<slice>",
-        ),
-    ] = None
-    words: Annotated[
-        str | None,
-        Option(
-            "Only slices with all of these words, joined by &, in their names, descriptions, notes, "
-            "phrases or attributed words.",
-            "Slices",
-            metavar="<words>",
-        ),
-    ] = None
-    text: Annotated[
-        str | None,
-        Option(
-            "Text that slices are ordered by: the cosine similarity of the mean embedding of their "
-            "examples to that of the text. With --slice, that of each example.",
-            "Slices",
-            metavar="<text>",
-        ),
-    ] = None
-    limit: Annotated[
-        int, Field(ge=1), Option("Maximum number of slices or examples.", "Output")
-    ] = 20
+    slice: Annotated[str | None, Option("Slices", metavar="<slice>")] = None
+    """Slice whose examples are shown, given by its slice_id, the start of its slice_id, or its
+    name."""
+    words: Annotated[str | None, Option("Slices", metavar="<words>")] = None
+    """Only slices with all of these words, joined by &, in their names, descriptions, notes,
+    phrases or attributed words."""
+    text: Annotated[str | None, Option("Slices", metavar="<text>")] = None
+    """Text that slices are ordered by: the cosine similarity of the mean embedding of their
+    examples to that of the text. With --slice, that of each example."""
+    limit: Annotated[int, Field(ge=1), Option("Output")] = 20
+    """Maximum number of slices or examples."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> ShowConfig:

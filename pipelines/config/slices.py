@@ -25,7 +25,7 @@ from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Opti
 Direction = Annotated[
     Alternative,
     Option(
-        "Direction of the change to find: worse, better or both.", "Statistics", comes_first=True
+        "Statistics", "Direction of the change to find: worse, better or both.", comes_first=True
     ),
 ]
 
@@ -33,10 +33,10 @@ Direction = Annotated[
 EvalConfig = Annotated[
     str | None,
     Option(
+        "Data",
         "EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and "
         "sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold "
         "fails. Needs the extra tfma.",
-        "Data",
         metavar=FILE,
         has_placeholders=True,
     ),
@@ -54,87 +54,46 @@ class RunConfig(MetricsConfig):
     }
 
     features: Annotated[
-        tuple[str, ...],
-        Option(
-            "Columns to slice by. Repeatable, or separated by commas.",
-            "Features",
-            metavar=COLUMNS,
-            default="all others",
-            by_commas=True,
-        ),
+        tuple[str, ...], Option("Features", metavar=COLUMNS, default="all others", by_commas=True)
     ] = ()
+    """Columns to slice by. Repeatable, or separated by commas."""
     exclude_features: Annotated[
-        tuple[str, ...],
-        Option(
-            "Columns not to slice by. Repeatable, or separated by commas.",
-            "Features",
-            metavar=COLUMNS,
-            by_commas=True,
-        ),
+        tuple[str, ...], Option("Features", metavar=COLUMNS, by_commas=True)
     ] = ()
-    weight: Annotated[
-        str | None, Option("Column of sampling weights (0 or more).", "Data", metavar=COLUMN)
-    ] = None
-    group: Annotated[
-        str | None,
-        Option(
-            "Column of groups of examples that belong together, such as a user's. Whole groups are "
-            "resampled.",
-            "Data",
-            metavar=COLUMN,
-        ),
-    ] = None
+    """Columns not to slice by. Repeatable, or separated by commas."""
+    weight: Annotated[str | None, Option("Data", metavar=COLUMN)] = None
+    """Column of sampling weights (0 or more)."""
+    group: Annotated[str | None, Option("Data", metavar=COLUMN)] = None
+    """Column of groups of examples that belong together, such as a user's. Whole groups are
+    resampled."""
     alternative: Direction = "worse"
-    test: Annotated[
-        Test,
-        Option(
-            "auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over "
-            "Poisson replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its "
-            "settings (alpha 0.01, no correction, size 1).",
-            "Statistics",
-        ),
-    ] = "auto"
+    test: Annotated[Test, Option("Statistics")] = "auto"
+    """auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over Poisson
+    replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its settings (alpha
+    0.01, no correction, size 1)."""
     replicates: Annotated[
         Annotated[int, Field(ge=2, le=10_000)] | None,
-        Option("Number of bootstrap replicates.", "Statistics", default="200, 20 for paper"),
+        Option("Statistics", default="200, 20 for paper"),
     ] = None
-    correction: Annotated[
-        str | None,
-        Option(
-            "Correction for testing many slices: fdr-level, fwer-level, bh, by or none.",
-            "Statistics",
-            default="fdr-level",
-        ),
-    ] = None
+    """Number of bootstrap replicates."""
+    correction: Annotated[str | None, Option("Statistics", default="fdr-level")] = None
+    """Correction for testing many slices: fdr-level, fwer-level, bh, by or none."""
     alpha: Annotated[
-        Annotated[float, Field(gt=0, lt=1)] | None,
-        Option("Significance level.", "Statistics", default="0.05"),
+        Annotated[float, Field(gt=0, lt=1)] | None, Option("Statistics", default="0.05")
     ] = None
+    """Significance level."""
     min_slice_size: Annotated[
-        Annotated[int, Field(ge=1)] | None,
-        Option("Smallest slice to test, in examples.", "Statistics", default="20"),
+        Annotated[int, Field(ge=1)] | None, Option("Statistics", default="20")
     ] = None
-    since: Annotated[
-        str | None,
-        Option(
-            "ChangeList of an earlier run, to report what is new, gone, worse or better since. Its "
-            "bins and values are used unless you choose others.",
-            "Output",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
-    ] = None
+    """Smallest slice to test, in examples."""
+    since: Annotated[str | None, Option("Output", metavar=FILE, has_placeholders=True)] = None
+    """ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins
+    and values are used unless you choose others."""
     # Becomes `since`, or nothing, before there is a configuration.
     since_if_exists: Annotated[
-        str | None,
-        Option(
-            "Like --since, but a missing file is not an error. For the first of a series of runs.",
-            "Output",
-            metavar=FILE,
-            has_placeholders=True,
-        ),
-        Field(exclude=True),
+        str | None, Option("Output", metavar=FILE, has_placeholders=True), Field(exclude=True)
     ] = None
+    """Like --since, but a missing file is not an error. For the first of a series of runs."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:

@@ -28,6 +28,11 @@ _OUTPUT = re.compile(
     r"\w*(score[sd]?|scoring|probs?|probas?|probabilit(y|ies)|preds?|predict(ed|ions?)?|logits?)"
     r"|(score|pred|prob)(old|new|class|label|pos|neg)|yhat"
 )
+# The words of `y_pred`, `score_old` and `predicted_class`, but not all of `credit_score`.
+_ONLY_OUTPUT = re.compile(
+    r"scores?|probs?|probas?|probabilit(y|ies)|preds?|predict(ed|ions?)|logits?|y|p|y?hat"
+    r"|old|new|baseline|previous|current|candidate|model|class|label|pos|neg"
+)
 _ID = frozenset({"id", "uuid", "guid", "idx", "index"})
 # Of a column that looks like an id at least this share of the values are distinct; of one that is
 # called so, this share. Integers that are all distinct, and text above the second share, are left out.
@@ -104,6 +109,15 @@ def looks_like_output(name: str) -> bool:
     """
     words = words_of(name)
     return any(map(_OUTPUT.fullmatch, words)) or ("y", "hat") in pairwise(words)
+
+
+def is_named_output(name: str) -> bool:
+    """Return whether a name says of a model's output, and nothing else.
+
+    >>> [is_named_output(name) for name in ("score_old", "y_pred", "Predicted-Class", "credit_score", "y")]
+    [True, True, True, False, False]
+    """
+    return looks_like_output(name) and all(map(_ONLY_OUTPUT.fullmatch, words_of(name)))
 
 
 def _percent(share: float) -> str:

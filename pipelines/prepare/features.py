@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.prepare.drift import drift_lines
+from slicebeam.pipelines.prepare.feature_hints import is_named_output
 from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
@@ -31,6 +32,27 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Source
 
 
+OUTPUT_REASON = "named like a model's output; --keep-outputs makes features of such"
+
+
+def outputs_left_out(config: RunConfig, source: Source, outcome: Outcome) -> list[str]:
+    """Return the columns that are no features because a model's output has such a name."""
+    if config.features or getattr(config, "keep_outputs", True) or config.command != "search":
+        return []
+    beside = {*_roles(config, outcome), *config.exclude_features}
+    names = [name for name in source.schema.names if name not in beside]
+    outputs = [name for name in names if is_named_output(name)]
+    # Without them nothing would be left to slice by.
+    return outputs if len(outputs) < len(names) else []
+
+
+def _roles(config: RunConfig, outcome: Outcome) -> set[str | None]:
+    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
+    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
+    roles |= {config.loss, config.baseline_loss}
+    return roles | set(map(averaged_column, config.metric))
+
+
 def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list[str]:
     """Return the columns that are features: those named, or all that are nothing else."""
     names = source.schema.names
@@ -50,10 +72,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
             source.column_type(column, option)
-    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
-    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
-    roles |= {config.loss, config.baseline_loss}
-    roles |= set(map(averaged_column, config.metric))
+    roles = _roles(config, outcome)
     for name in config.features:
         if name in roles:
             raise OptionError(
@@ -61,7 +80,8 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
                 "group, an id or the averaged column; a slice of it would be meaningless"
             )
     chosen = config.features or tuple(name for name in names if name not in roles)
-    return [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
+    excluded = {*config.exclude_features, *outputs_left_out(config, source, outcome)}
+    return [name for name in dict.fromkeys(chosen) if name not in excluded]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,17 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.feature_hints import feature_hints
-from slicebeam.pipelines.prepare.features import choose_features, learn
+from slicebeam.pipelines.prepare.features import (
+    OUTPUT_REASON,
+    choose_features,
+    learn,
+    outputs_left_out,
+)
 from slicebeam.pipelines.prepare.given_domains import read_domains_of
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage
+from slicebeam.transforms.encode.domains import LeftOutColumn
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.storage.files import file_format
 
@@ -52,7 +58,11 @@ def prepare(
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
     features = choose_features(config, source, outcome)
-    return prepare_source(config, source, outcome, features, work, engine, on_stage)
+    outputs = outputs_left_out(config, source, outcome)
+    left_out = tuple(LeftOutColumn(name, OUTPUT_REASON) for name in outputs)
+    return prepare_source(
+        config, source, outcome, features, work, engine, on_stage, left_out=left_out
+    )
 
 
 def prepare_source(
@@ -64,10 +74,11 @@ def prepare_source(
     engine: Engine,
     on_stage: Callable[[Stage], None],
     known: tuple[FeatureDomain, ...] = (),
+    left_out: tuple[LeftOutColumn, ...] = (),
 ) -> EncodedDataset:
     """Learn the domains of features, beside those that are known, and write the encoded shards."""
     learned = learn(config, source, features, work, engine)
-    domains, left_out = (*known, *learned.domains), learned.left_out
+    domains, left_out = (*known, *learned.domains), (*left_out, *learned.left_out)
     if not domains:
         reasons = "; ".join(
             f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS]

@@ -107,10 +107,10 @@ def docstring(name: str) -> str:
     first = first_argument(name)
     about = _DATA if first == "data" else "a ChangeList, or its folder for the last revision"
     if first not in ("data", "changelist"):
-        about = declared(spec.options[0])[first].option.help
+        about = declared(spec.options[0])[first].help
     lines = [_worded(spec.help), "", "Parameters", "----------", f"{first} : {about}"]
     for one in keywords(name):
-        help_ = one.option.help
+        help_ = one.help
         if one.option.default:
             help_ += f" By default {one.option.default}."
         lines.append(f"{one.name} : {_worded(help_)}")

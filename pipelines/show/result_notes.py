@@ -106,7 +106,10 @@ def notes(
     sketched = [domain.name for domain in document.dataset.domains if domain.error]
     if sketched:
         lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
-    lines += [f"Left out: {column.name}: {column.reason}." for column in document.dataset.left_out]
+    reasons: dict[str, list[str]] = {}
+    for column in document.dataset.left_out:
+        reasons.setdefault(column.reason, []).append(column.name)
+    lines += [f"Left out: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
     return [*lines, *hint_lines(document.dataset)]
 
 

@@ -41,7 +41,7 @@ def test_every_field_says_what_it_is():
         # What `metric` is split into is no option of its own.
         assert set(declared(model)) == set(model.model_fields) - {"tfma_metric"}, model
     for where, field in fields():
-        text = field.option.help
+        text = field.help
         assert text.endswith("."), where
         assert not re.search(r"\b(told|asked|asks)\b", text), where
         # A sentence begins with a capital, or with the word that it explains.
@@ -52,7 +52,7 @@ def test_every_field_says_what_it_is():
 def test_help_names_only_flags_of_its_command(name):
     spec = command_spec(name)
     known = {flag for one in spec.fields() for flag in one.flags}
-    for text in (spec.help, *(one.option.help for one in spec.fields())):
+    for text in (spec.help, *(one.help for one in spec.fields())):
         # The file of an API is one for several commands.
         named = set(re.findall(r"--[a-z][a-z-]*[a-z]", text.replace("shift --api", "")))
         assert named <= known, (name, text)
@@ -116,9 +116,13 @@ def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatc
 
 def test_help_of_a_search_begins_with_what_is_needed(capsys):
     text = shown(capsys, "search")
+    assert len(re.findall("^  --(?!help)", text, re.MULTILINE)) == 20
+    assert "--help-all  Show all 61 options and exit." in text
+    assert run(["search", "--help-all"]) == 0
+    text = capsys.readouterr().out
     titles = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)
     assert titles == [
-        *("Required", "Data", "Models", "Features", "Statistics", "Search", "Output", "Engine"),
+        *("Arguments", "Data", "Models", "Features", "Statistics", "Search", "Output", "Engine"),
         *("Help", "Example"),
     ]
 

@@ -22,7 +22,8 @@ from slicebeam.transforms.storage.checked_files import (
     read_facts,
     write_facts,
 )
-from slicebeam.transforms.storage.storage import holds, written_whole
+from slicebeam.transforms.storage.files import file_format
+from slicebeam.transforms.storage.storage import holds, storage_path, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.file_formats import Format
     from slicebeam.transforms.storage.storage import StoragePath
 
-_CSV_BLOCK_BYTES = 16 << 20
+_BLOCK_BYTES, _HEAD_BYTES = 16 << 20, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,20 @@ class Conversion:
     delimiter: str = ","
 
 
-def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Table]:
+def first_columns(
+    path: str, form: str | None, column_names: Sequence[str], skip_rows: int, delimiter: str
+) -> list[str]:
+    """Return the names of the columns of a file, of JSON Lines those of its first lines."""
+    kind = file_format(path, form)
+    if kind == "parquet":
+        return list(open_parquet([StoredFile(path, path)]).schema.names)
+    conversion = Conversion(storage_path("."), tuple(column_names), skip_rows, False, delimiter)
+    return list(next(_blocks(path, kind, conversion, _HEAD_BYTES)).column_names)
+
+
+def _blocks(
+    path: str, kind: Format, conversion: Conversion, block_bytes: int = _BLOCK_BYTES
+) -> Iterator[pa.Table]:
     if kind == "csv":
         names = conversion.column_names or None
         return read_csv_blocks(
@@ -57,9 +71,11 @@ def _blocks(path: str, kind: Format, conversion: Conversion) -> Iterator[pa.Tabl
             column_names=names,
             skip_rows=conversion.skip_rows,
             delimiter=conversion.delimiter,
-            block_bytes=_CSV_BLOCK_BYTES,
+            block_bytes=block_bytes,
         )
-    return read_json_blocks(path) if kind == "jsonl" else read_tfrecord_blocks(path)
+    if kind == "jsonl":
+        return read_json_blocks(path, block_bytes=block_bytes)
+    return read_tfrecord_blocks(path)
 
 
 def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:

@@ -27,6 +27,7 @@ _MOST_VALUES_IN_TEXT = 3
 _LONGEST_IN_TEXT = 60
 # Whole numbers below are shown with all digits, larger ones with an exponent.
 _LARGEST_WRITTEN_OUT = 1e15
+_ZEROS = re.compile(r"(T00:00:00|(?<=:\d\d))(\.0+)?\Z")
 _MORE = re.compile(r"… \d+ more")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -104,7 +105,9 @@ class Singleton:
         if self.op == "is_null":
             return f"{field} is missing"
         if self.op == "between":
-            return f"{field} in [{shown(self.value[0])}, {shown(self.value[1])})"
+            return (
+                f"{field} in [{shown(_as_date(self.value[0]))}, {shown(_as_date(self.value[1]))})"
+            )
         if self.op == "not_in":
             listed = ", ".join(shown(value) for value in self.value[:most])
             more = 0 if most is None else len(self.value) - most
@@ -113,7 +116,17 @@ class Singleton:
         if self.op == "in":
             return f"{field} in {{{', '.join(shown(value) for value in self.value)}}}"
         sign = {"==": "=", "<": "<", ">=": ">=", "contains": "contains"}[self.op]
-        return f"{field} {sign} {shown(self.value)}"
+        value = _as_date(self.value) if self.op in ("<", ">=") else self.value
+        return f"{field} {sign} {shown(value)}"
+
+
+def _as_date(edge: Any) -> Any:
+    """Return an edge without the zeros of midnight and of parts of a second.
+
+    >>> [_as_date(edge) for edge in ("2025-02-01T00:00:00.000", "2025-02-01T06:30:00.000", 7)]
+    ['2025-02-01', '2025-02-01T06:30:00', 7]
+    """
+    return _ZEROS.sub("", edge) if isinstance(edge, str) else edge
 
 
 def _without_negative_zero(value: Any) -> Any:

@@ -4,7 +4,6 @@ import json
 import pickle
 import sys
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -17,6 +16,7 @@ from slicebeam.pipelines.adaptive.expectations import expectation_of
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.page.results import discovery_result, shift_result
+from tests.python_models import Trap
 
 # What a CSV file, a spreadsheet, a topic or a terminal could take for something else.
 HOSTILE = [
@@ -285,16 +285,6 @@ def test_what_can_not_be_is_said_in_a_line(found, tmp_path, capsys):
     assert adapt(found / "right", tree) == 0
     assert "has no findings, so that no tree is written" in capsys.readouterr().err
     assert not tree.exists()
-
-
-class Trap:
-    """A pickle that leaves a file behind when it is loaded."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return Path.touch, (self.mark,)
 
 
 def test_no_model_of_a_document_is_loaded_that_the_user_does_not_name(found, tmp_path, capsys):

@@ -108,9 +108,9 @@ def test_the_date_is_today_in_utc(tmp_path):
 def test_every_flag_has_a_key(tmp_path, capsys):
     """The flags of the help, by their names, are the keys that are known."""
     for command in ("search", "check"):
-        run([command, "--help"])
+        run([command, "--help-all"])
         lines = capsys.readouterr().out.splitlines()
-        flags = {line.split()[0] for line in lines if line.startswith("  --")} - {"--help"}
+        flags = {line.split()[0] for line in lines if line.startswith("  --")} - {"--help-all"}
         assert len(flags) > 30
         for flag in flags:
             key = flag.removeprefix("--").replace("-", "_")
@@ -153,6 +153,7 @@ WRONG = {
     "no data": ({**GOOD, "data": "none.parquet"}, "--data none.parquet: no such file"),
     "column": ({**GOOD, "label": "incom"}, "--label: unknown column 'incom'; did you mean 'income'?"),
     "missing": ({"command": "search", "data": DATA}, "is missing"),
+    "no output": ({"command": "shift", "data": DATA, "label": "income", "old_prediction": "prediction_old"}, "--output is missing: name a folder for changelist.json"),
 }  # fmt: skip
 
 

@@ -122,18 +122,12 @@ def test_runs_without_an_encoder_and_other_encoders_are_refused(found, tmp_path,
     data = tmp_path / "vectors.parquet"
     table = pq.read_table(found.folder.parent / "data.parquet")
     pq.write_table(table.append_column("z", vectors), data)
-    cases = {
-        "words need the encoder that made column 'z'": {
-            "encoder": "none",
-            "text_field": None,
-            "embedding_field": "z",
-        },
-        "has changed since the discovery": {"encoder_fingerprint": "sha256:0"},
-        "confirm it with --encoder openai:http://127.0.0.1:9": {
-            "encoder": "openai:http://127.0.0.1:9"
-        },
-    }
-    for at, (message, discovery) in enumerate(cases.items()):
+    cases = (
+        ("words need the encoder that made column 'z'", {"encoder": "none", "text_field": None, "embedding_field": "z"}),
+        ("has changed since the discovery", {"encoder_fingerprint": "sha256:0"}),
+        ("confirm it with --encoder openai:http://127.0.0.1:9", {"encoder": "openai:http://127.0.0.1:9"}),
+    )  # fmt: skip
+    for at, (message, discovery) in enumerate(cases):
         path = changed(found, tmp_path / str(at), **discovery)
         assert run(["show", str(path), "--data", str(data), "--text", "soup"]) == 2
         said = capsys.readouterr().err

@@ -4,7 +4,6 @@ import json
 import pickle
 import shutil
 import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -16,16 +15,7 @@ from slicebeam.pipelines.commands.run_file import read_run
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from tests.discovered import COLUMNS, discovery, planted_file
-
-
-class Trap:
-    """A pickle that leaves a file behind when it is loaded."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return Path.touch, (self.mark,)
+from tests.python_models import Trap
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,11 @@ from slicebeam.pipelines.commands.table import SUBCOMMANDS
 from slicebeam.pipelines.run.work_folder import RunMarker
 from tests.conftest import slow
 from tests.discovered import COLUMNS, discovery, planted_file
+from tests.python_models import Trap
 
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
+REPLAYED = ["--replay-prediction", "p", "--budget", "40"]
+LABELS = ["--labels", "loss_new", "--positive", "1.0"]
 MERGED = ["--slice", "SLICE", "--slice", "OTHER"]
 WORDS = ["--slice", "SLICE", "--text", "words"]
 # Of each command, the options of a document that it would use, and so refuses; by its arguments.
@@ -35,14 +38,7 @@ COMMANDS = {
     "check": (["check", "--changelist", "DOCUMENT", "--data", "DATA", "--output", "OUT"], {"model", "baseline_model", "metric"}),
     "check --since": (["check", *ROLES, "--slices", "SLICES", "--since", "DOCUMENT", "--output", "OUT"], set()),
     "search": (["search", *ROLES, "--since", "DOCUMENT", "--output", "OUT"], set()),
-    "shift": (
-        [
-            *("shift", "--data", "DATA", "--label", "y", "--old-prediction", "p"),
-            *("--replay-prediction", "p", "--budget", "40", "--changelist", "DOCUMENT"),
-            *("--output", "OUT"),
-        ],
-        set(),
-    ),
+    "shift": (["shift", *ROLES[:4], "--old-prediction", "p", *REPLAYED, "--changelist", "DOCUMENT", "--output", "OUT"], set()),
     "define": (["define", "--changelist", "DOCUMENT", "--name", "a", "--where", "x = 1 & z = 1"], {"model", "baseline_model", "metric"}),
     "report": (["report", "DOCUMENT"], set()),
     "show": (["show", "DOCUMENT", "--slice", "SLICE"], set()),
@@ -56,37 +52,25 @@ COMMANDS = {
     "edit log": (["edit", "log", "--changelist", "DOCUMENT"], set()),
     "attribute sample": (["attribute", "sample", "--changelist", "DOCUMENT", *WORDS, "--budget", "10"], set()),
     "attribute estimate": (["attribute", "estimate", "--changelist", "DOCUMENT", *WORDS], set()),
-    "attribute run": (
-        [
-            *("attribute", "run", "--changelist", "DOCUMENT", *WORDS, "--budget", "10"),
-            *("--labels", "loss_new", "--positive", "1.0"),
-        ],
-        set(),
-    ),
+    "attribute run": (["attribute", "run", "--changelist", "DOCUMENT", *WORDS, "--budget", "10", *LABELS], set()),
 }  # fmt: skip
 # Of each kind of reading a document one is in the quick run.
 QUICK = {"run", "check", "edit merge"}
 # These read no document, or use nothing that it names.
 _OTHERS = {
-    *("discover", "schema", "demo", "export tfma"),
-    *("adapt run", "adapt suggest", "adapt import-checklist"),
-    # What it does with a document is done by the commands.
-    "serve",
-    # It goes on without a model, which it would only load to check the data: see its own tests.
-    "adapt from",
-    # Of a document it reads the table of tests beside it.
-    "adapt export-training",
+    *(
+        "discover",
+        "schema",
+        "demo",
+        "export tfma",
+        "adapt run",
+        "adapt suggest",
+        "adapt import-checklist",
+    ),
+    "serve",  # What it does with a document is done by the commands.
+    "adapt from",  # Goes on without a model, which it would only load to check the data: see its own tests.
+    "adapt export-training",  # Of a document it reads the table of tests beside it.
 }
-
-
-class Trap:
-    """A pickle that leaves a file behind when it is loaded."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return Path.touch, (self.mark,)
 
 
 @dataclass
@@ -128,16 +112,10 @@ def traps(tmp_path, monkeypatch):
         (folder / "api.yaml").write_text(f"url: {url}\njson: {{q: '{{prompt}}'}}\nanswer: a\n")
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
         yield Traps(
-            {
-                "model": str(folder / "model.pkl"),
-                "baseline_model": str(folder / "model.pkl"),
-                "runner_config": str(folder / "engine.yaml"),
-                "runner_option": [f"binary={program}"],
-                "encoder": "theirs_module:encoder",
-                "metric": ["theirs_module:Metric"],
-                "api": str(folder / "api.yaml"),
-                "phrases": str(folder / "api.yaml"),
-            },
+            dict.fromkeys(("model", "baseline_model"), str(folder / "model.pkl"))
+            | dict.fromkeys(("api", "phrases"), str(folder / "api.yaml"))
+            | {"runner_config": str(folder / "engine.yaml"), "runner_option": [f"binary={program}"]}
+            | {"encoder": "theirs_module:encoder", "metric": ["theirs_module:Metric"]},
             "theirs_module:encoder",
             f"openai:{url}",
             marks,
@@ -238,8 +216,8 @@ OF_SHIFTS = {"api": "--api", "model": "--model"}
 @pytest.mark.parametrize("name", OF_SHIFTS)
 def test_the_document_of_a_shift_that_is_run(name, made, traps, tmp_path, capfd):
     options = ["--data", str(made / "data.parquet"), "--label", "y", "--old-prediction", "p"]
-    more = ["--replay-prediction", "p", "--budget", "40", "--quiet"]
-    assert run(["shift", *options, *more, "--output", str(tmp_path / "out")]) == 0
+    output = ["--quiet", "--output", str(tmp_path / "out")]
+    assert run(["shift", *options, *REPLAYED, *output]) == 0
     document = tmp_path / "out" / "changelist.json"
     content = json.loads(document.read_text())
     del content["provenance"]["config"]["replay_prediction"]
@@ -259,7 +237,7 @@ OF_DISCOVERIES = {
     "edit merge": ["edit", "merge", *MERGED, "--name", "m"],
     "edit split": ["edit", "split", "--slice", "SLICE", "--where", "id < 300"],
     "attribute sample": ["attribute", "sample", *WORDS, "--budget", "10"],
-    "attribute run": [*("attribute", "run", *WORDS, "--budget", "10"), *("--labels", "loss_new", "--positive", "1.0")],
+    "attribute run": ["attribute", "run", *WORDS, "--budget", "10", *LABELS],
 }  # fmt: skip
 # A member is found by its components, which embeddings tell: all ask the encoder.
 
@@ -277,11 +255,8 @@ def test_the_encoder_of_a_discovery(command, kind, discovered, traps, tmp_path, 
     document.write_text(json.dumps(content))
     (tmp_path / "labels.csv").write_text("id,label\n1,yes\n2,no\n3,yes\n4,no\n")
     slices = [one["slice_id"] for one in content["slices"]]
-    values = {"DATA": content["dataset"]["uri"][0], "OUT": str(tmp_path / "next")} | {
-        "LABELS": str(tmp_path / "labels.csv"),
-        "SLICE": slices[0],
-        "OTHER": slices[-1],
-    }
+    values = {"DATA": content["dataset"]["uri"][0], "OUT": str(tmp_path / "next")}
+    values |= {"LABELS": str(tmp_path / "labels.csv"), "SLICE": slices[0], "OTHER": slices[-1]}
     given = [values.get(one, one) for one in OF_DISCOVERIES[command]]
     assert run([*given, "--changelist", str(document)]) == 2
     said = capfd.readouterr().err.splitlines()[-1]

@@ -1,0 +1,142 @@
+"""What the command line adds where a user names little: the output, and columns by their names.
+
+A run file and Python have neither: what a scheduler repeats does not depend on names.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.common import DataConfig, validated
+from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, declared, flag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OUTPUTS = "slicebeam-out"
+# Names of columns, in any case; docs/how-to/data.md lists them.
+NAMES = {
+    "label": ("label", "labels", "target", "truth", "y", "y_true", "true_label", "ground_truth"),
+    "prediction": ("prediction", "predictions", "predicted", "pred", "y_pred", "y_hat", "yhat"),
+    "score": ("score", "y_score", "probability", "prob", "proba", "y_prob", "y_proba"),
+}
+NAMES |= {
+    f"baseline_{role}": tuple(
+        text
+        for name in NAMES[role]
+        for old in ("old", "baseline")
+        for text in (f"{name}_{old}", f"{old}_{name}")
+    )
+    for role in ("prediction", "score")
+}
+_OF_MODELS = ("prediction", "score", "model", "loss")
+_MOST_COLUMNS = 100
+
+
+def default_output(command: str, data: Sequence[str]) -> str:
+    """Return the folder for the result of a command on data; a check does not replace a search.
+
+    >>> default_output("search", ["gs://bucket/eval.csv.gz"])
+    'slicebeam-out/eval'
+    >>> default_output("check", ["days/2026-11-18/*.parquet"])
+    'slicebeam-out/2026-11-18-check'
+    """
+    path = PurePosixPath(next(iter(data), ""))
+    while re.search(r"[*?\[]", path.name):
+        path = path.parent
+    name = path.name.removesuffix(".gz").rsplit(".", 1)[0] or "data"
+    return f"{OUTPUTS}/{name}" if command == "search" else f"{OUTPUTS}/{name}-{command}"
+
+
+def with_guesses(
+    model: type[DataConfig], options: Mapping[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """Return options with the label and the predictions that no option names, and which they are.
+
+    Raises
+    ------
+    OptionError
+        What is missing can't be guessed, or several columns fit.
+    """
+    needs = _needs(model, options)
+    if not any(needs.values()):
+        return dict(options), None
+    from slicebeam.transforms.encode.convert import first_columns
+    from slicebeam.transforms.storage.files import expand_paths
+
+    data = validated(
+        DataConfig, {key: options[key] for key in DataConfig.model_fields & options.keys()}
+    )
+    names = first_columns(
+        expand_paths(data.data)[0], data.format, data.column_names, data.skip_rows, data.delimiter
+    )
+    of_columns = {
+        key for key, one in declared(model).items() if one.option.metavar in (COLUMN, COLUMNS)
+    }
+    named = {
+        name
+        for key in of_columns & options.keys()
+        for name in ([options[key]] if isinstance(options[key], str) else options[key])
+    }
+    fits = {
+        role: [name for name in names if name.casefold() in known and name not in named]
+        for role, known in NAMES.items()
+    }
+    roles = ["label"] if needs["label"] else []
+    kinds = ["prediction"] if needs["prediction"] and fits["prediction"] else []
+    if needs["score"] or (needs["prediction"] and not kinds):
+        kinds.append("score")
+    missing = [role for role in [*roles, *kinds] if len(fits[role]) != 1]
+    if missing:
+        raise OptionError(_missing(missing, fits, names, needs))
+    old = [f"baseline_{kind}" for kind in kinds]
+    if options.get("compare") != "overall" and all(len(fits[role]) == 1 for role in old):
+        kinds += old
+    guessed = {role: fits[role][0] for role in [*roles, *kinds]}
+    line = ", ".join(f"{flag(role)} {name}" for role, name in guessed.items())
+    return {**options, **guessed}, f"guessed by the names of columns: {line}"
+
+
+def _needs(model: type[DataConfig], options: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what has to be guessed: nothing that a file or another run gives, too."""
+    if not {"label", "prediction", "metric"} <= model.model_fields.keys() or any(
+        name in options for name in ("eval_config", "changelist", "loss")
+    ):
+        return {}
+    from slicebeam.metrics.registry import needs_of, user_named
+    from slicebeam.transforms.tfma.metric_specs import is_tfma
+
+    metrics = options.get("metric") or ("accuracy",)
+    needs = needs_of([user_named(name) for name in metrics if not is_tfma(name)])
+    is_open = not any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
+    return {
+        "label": needs.labels and "label" not in options,
+        "prediction": needs.predictions and is_open,
+        "score": needs.scores and is_open,
+    }
+
+
+def _missing(
+    missing: Sequence[str],
+    fits: Mapping[str, Sequence[str]],
+    names: Sequence[str],
+    needs: Mapping[str, bool],
+) -> str:
+    model = "--score" if needs["score"] else "--prediction (or --score, or --model)"
+    flags = ["--label" if role == "label" else model for role in missing]
+    roles = dict.fromkeys(
+        one for role in missing for one in (role, *(["prediction"] * (role == "score")))
+    )
+    several = [
+        f"; each of {', '.join(fits[role])} could be the {role}"
+        for role in roles
+        if len(fits[role]) > 1
+    ]
+    rest = f", … ({len(names):,} in all)" if len(names) > _MOST_COLUMNS else ""
+    return (
+        f"{' and '.join(flags)} {'are' if len(flags) > 1 else 'is'} missing{''.join(several)}; "
+        f"columns: {', '.join(names[:_MOST_COLUMNS])}{rest}"
+    )
