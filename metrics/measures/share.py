@@ -53,6 +53,8 @@ class _Which:
 class Share(CellMetric):
     """The share of the examples ``within`` (all without) that are ``marked``, a literal such as ``~predicted``."""
 
+    is_ratio = True
+
     def __init__(
         self,
         name: str,
