@@ -419,16 +419,15 @@ class CellMetric(base.Metric):
         named: dict[str, float] = {}
         sums, totals, space = self.own_cells(sums, totals, space)
         for prefix, some in (("slice", sums), ("all", totals)):
-            for power, unit in ((1, ""), (2, " squared")):
-                if power == 2 and not space.weighted:
-                    continue
-                kind = "weight" if space.weighted else "count"
-                exponent = power * space.weight_exponent
+            columns = {"count": space.counts(some).astype(np.float64)}
+            for power, kind in ((1, "weight"), (2, "weight squared")) if space.weighted else ():
                 # Squares of weights of 1e200 are no numbers, though nothing is computed from them.
                 with np.errstate(over="ignore"):
-                    own_units = np.ldexp(space.weights(some, power), exponent)
-                for cell, count in enumerate(own_units.tolist()):
-                    named[f"{prefix} {kind}{unit}: {cell_name(space, cell)}"] = count
+                    exponent = power * space.weight_exponent
+                    columns[kind] = np.ldexp(space.weights(some, power), exponent)
+            for kind, column in columns.items():
+                for cell, count in enumerate(column.tolist()):
+                    named[f"{prefix} {kind}: {cell_name(space, cell)}"] = count
             if space.weighted:
                 named[f"{prefix} examples"] = float(space.sizes(some))
         return named
