@@ -39,8 +39,6 @@ _ROUNDING = 1e-25
 _ROUNDED_GRADIENT = 1e-9
 # Weights of a squared coefficient of variation below this are equal, but for rounding.
 _EQUAL_WEIGHTS = 1e-9
-# The density of Pearson's type III law has no bound beyond this skewness.
-_MOST_SKEWED = 2.0
 _STEP = 1e-100
 # Draws of the permutation law for each slice size: its deviation is known to 1.4 percent.
 _PERMUTATIONS = 2500
@@ -225,12 +223,13 @@ class CellMetric(base.Metric):
             whole = totals[None, : space.columns]
             rest = whole - sums
             reasons[(reasons == 0) & ~(space.weights(rest).sum(axis=1) > 0)] = outcome_codes.WHOLE
-            # One heavy example is most of what is outside: its residual is near 0 whatever it is, so
-            # that nothing tells how far the rest may be off.
-            few = self.effective_n(rest, space) < outcome_codes.LEAST_DENOMINATOR
-            p, varies, skewed = self._random_subset_p(sums, whole, space, tail)
+            # A few heavy examples are most of the slice, or of what is outside.
+            few = np.minimum(*(self.effective_n(some, space) for some in (sums, rest)))
+            p, varies = self._random_subset_p(sums, whole, space, tail)
+            reasons[(reasons == 0) & (few < outcome_codes.LEAST_DENOMINATOR)] = (
+                outcome_codes.TOO_SKEWED
+            )
             reasons[(reasons == 0) & ~varies] = outcome_codes.CONSTANT
-            reasons[(reasons == 0) & (few | skewed)] = outcome_codes.TOO_SKEWED
             return outcome_codes.Tested.by(outcome_codes.WEIGHTED_SUBSET, p, reasons)
         variance = self.delta_variance(sums, totals, space)
         constant = (reasons == 0) & ~(variance > _ROUNDING)
@@ -251,8 +250,8 @@ class CellMetric(base.Metric):
 
     def _random_subset_p(
         self, sums: Sums, population: Sums, space: StatisticSpace, tail: Tail
-    ) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Return p [slices] if each were a random subset of a population, where that varies, and where too skewed.
+    ) -> tuple[FloatArray, BoolArray]:
+        """Return p [slices] if each were a random subset of a population, and where that varies.
 
         An example contributes its weight times the population's gradient. The sum has the tail of Pearson's
         type III law with the moments of as many of the population's examples, cell by cell as unequal as
@@ -264,7 +263,8 @@ class CellMetric(base.Metric):
         own, squares = space.weights(sums, 2), space.weights(population, 2)
         slopes = self.gradient(whole, space)
         alike = counts * _ratio_or(squares, of_all, 0.0)
-        unequal = _ratio_or(of_all * squares, whole**2, 1.0)
+        # Squares of weights may be rounded to 0.
+        unequal = np.maximum(_ratio_or(of_all * squares, whole**2, 1.0), 1.0)
         cubes = _ratio_or(squares**2, whole, 0.0) * slopes**3
         heavy, light = 3.0 - 3.0 / unequal + 1.0 / unequal**2, 2.0 - 1.0 / unequal
         ends = [cubes * np.where((slopes > 0) == up, heavy, light) for up in (False, True)]
@@ -294,8 +294,7 @@ class CellMetric(base.Metric):
         deviation = np.where(varies, deviation, 0.0)
         upper = pearson_iii.pearson_iii_p_value(score, 0.0, deviation, most, "upper")
         lower = pearson_iii.pearson_iii_p_value(score, 0.0, deviation, least, "lower")
-        skewed = np.maximum(most, -least) > _MOST_SKEWED
-        return select_tail(upper, lower, tail), varies, skewed
+        return select_tail(upper, lower, tail), varies
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""
