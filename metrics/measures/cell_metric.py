@@ -21,7 +21,6 @@ from slicebeam.metrics.significance import (
     pearson_iii,
     permutation,
 )
-from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -140,9 +139,8 @@ class CellMetric(base.Metric):
 
         def merged(some: Sums) -> Sums:
             parts = some[..., : own.cell_columns // own.cells * space.cells]
-            return (parts.reshape(*some.shape[:-1], -1, space.cells) @ merge).reshape(
-                *some.shape[:-1], -1
-            )
+            by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
+            return np.asarray(by_cell.reshape(*some.shape[:-1], -1))
 
         return merged(sums), merged(totals), own
 
@@ -255,32 +253,28 @@ class CellMetric(base.Metric):
 
         An example contributes its weight times the population's gradient. The sum has the tail of Pearson's
         type III law with the moments of as many of the population's examples, cell by cell as unequal as
-        the slice's own. The third powers of weights, which are not summed, are those of an inverse
-        Gaussian law or of a gamma law, whichever makes the tail heavier.
+        the slice's own. The third powers of weights, which are not summed, are those of a gamma law.
         """
         cells, whole = space.weights(sums), space.weights(population)
-        counts, of_all = space.counts(sums), space.counts(population)
+        counts, of_all = (space.counts(some).astype(np.float64) for some in (sums, population))
         own, squares = space.weights(sums, 2), space.weights(population, 2)
         slopes = self.gradient(whole, space)
         alike = counts * _ratio_or(squares, of_all, 0.0)
         # Squares of weights may be rounded to 0.
         unequal = np.maximum(_ratio_or(of_all * squares, whole**2, 1.0), 1.0)
-        cubes = _ratio_or(squares**2, whole, 0.0) * slopes**3
-        heavy, light = 3.0 - 3.0 / unequal + 1.0 / unequal**2, 2.0 - 1.0 / unequal
-        ends = [cubes * np.where((slopes > 0) == up, heavy, light) for up in (False, True)]
-        score, variance = np.zeros((2, len(sums)))
-        third = np.zeros((2, len(sums)))
+        cubes = _ratio_or(squares**2, whole, 0.0) * (2.0 - 1.0 / unequal) * slopes**3
+        score, variance, third = np.zeros((3, len(sums)))
         for within in self.strata(space):
 
-            def total(values: NDArray[Any], within: BoolArray = within) -> FloatArray:
-                return values[:, within].sum(axis=1).astype(np.float64)
+            def total(values: FloatArray, within: BoolArray = within) -> FloatArray:
+                return np.asarray(values[:, within].sum(axis=1))
 
             scale = _ratio_or(total(whole), total(cells), 0.0)
             share = _ratio_or(total(counts), total(of_all), 0.0)
             fewer = scale**2 * share * _ratio_or(total(own), total(alike), 1.0)
             score += scale * total(cells * slopes)
             variance += fewer * total(squares * slopes**2)
-            third += fewer**2 * np.stack([total(end) for end in ends])
+            third += fewer**2 * total(cubes)
         if not self.is_ratio:
             # Neither the slope nor the difference alone holds for any composition of the slice.
             delta = self.of_cells(cells, space) - self.of_cells(whole, space)
@@ -290,11 +284,9 @@ class CellMetric(base.Metric):
         variance *= 1.0 - part
         varies = variance > _ROUNDING
         deviation = np.sqrt(np.where(varies, variance, 1.0))
-        least, most = np.sort(third * (1.0 - part) * (1.0 - 2.0 * part) / deviation**3, axis=0)
+        skewness = third * (1.0 - part) * (1.0 - 2.0 * part) / deviation**3
         deviation = np.where(varies, deviation, 0.0)
-        upper = pearson_iii.pearson_iii_p_value(score, 0.0, deviation, most, "upper")
-        lower = pearson_iii.pearson_iii_p_value(score, 0.0, deviation, least, "lower")
-        return select_tail(upper, lower, tail), varies
+        return pearson_iii.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""
