@@ -50,3 +50,35 @@ def saddle_point(values, n, total):
     q = b * np.sqrt(determinant / (values.size * f * (1 - f)))
     w = r + np.log(q / r) / r
     return float(stats.norm.sf(w)), float(stats.norm.cdf(w))
+
+
+def subset_tails(influence, w, cells, held, *, strata=None, delta=None):
+    """Upper and lower tail of a weighted metric if `held` were random, by a law of three moments.
+
+    `influence` is what each example moves the metric by, per relative change of its weight. A cell's third
+    power of weights is a gamma law's, by its squared variation c.
+    """
+    score, variance, third = 0.0, 0.0, 0.0
+    for within in strata or [held == held]:
+        inside = held & within
+        alike = sum(
+            (w[cell & within] ** 2).mean() * (cell & inside).sum()
+            for cell in cells
+            if (cell & inside).any()
+        )
+        scale = w[within].sum() / w[inside].sum()
+        times = scale**2 * inside.sum() / within.sum() * (w[inside] ** 2).sum() / alike
+        score += scale * influence[inside].sum()
+        variance += times * (influence[within] ** 2).sum()
+        for cell in cells:
+            own = w[cell & within]
+            if own.size:
+                c = own.var() / own.mean() ** 2
+                cube = own.size * ((influence / w)[cell & within][0] * own.mean()) ** 3
+                third += times**2 * cube * (1 + 3 * c + 2 * c**2)
+    if delta is not None:
+        score = min(score, delta, key=abs) if score * delta > 0 else 0.0
+    part = w[held].sum() / w.sum()
+    sd = np.sqrt(variance * (1 - part))
+    law = stats.pearson3(third * (1 - part) * (1 - 2 * part) / sd**3)
+    return law.sf(score / sd), law.cdf(score / sd)

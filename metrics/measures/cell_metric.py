@@ -14,7 +14,13 @@ import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import count_tests, delta_method, outcome_codes, permutation
+from slicebeam.metrics.significance import (
+    count_tests,
+    delta_method,
+    outcome_codes,
+    pearson_iii,
+    permutation,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 # A variance of less is what rounding leaves of none, for any number of examples.
 _ROUNDING = 1e-25
 _ROUNDED_GRADIENT = 1e-9
+# Weights of a squared coefficient of variation below this are equal, but for rounding.
+_EQUAL_WEIGHTS = 1e-9
 _STEP = 1e-100
 # Draws of the permutation law for each slice size: its deviation is known to 1.4 percent.
 _PERMUTATIONS = 2500
@@ -39,8 +47,11 @@ class CellMetric(base.Metric):
     """A metric of cell counts: a `formula` of the counts of some `parts`; `Metric` has an example.
 
     Its denominators are `strata`, if they are not all examples. The test against all examples is the law
-    of the metric on random subsets; the rest is by the delta method.
+    of the metric on random subsets; the rest is by the delta method. ``is_ratio`` says that it is a function of
+    ratios of sums of counts, one for each denominator.
     """
+
+    is_ratio: bool = False
 
     def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """Return the sets of cells [cells] whose counts the formula takes, in its order."""
@@ -102,10 +113,13 @@ class CellMetric(base.Metric):
         )
         return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
-    def own_cells(self, sums: Sums, space: StatisticSpace) -> tuple[Sums, StatisticSpace]:
-        """Return sums [slices, columns] over the cells that this metric distinguishes, and their space.
+    def own_cells(
+        self, sums: Sums, totals: Sums, space: StatisticSpace
+    ) -> tuple[Sums, Sums, StatisticSpace]:
+        """Return sums [slices, columns] and totals over the cells that this metric distinguishes, and their space.
 
-        Other metrics may need finer cells; this metric's results must not depend on them.
+        Other metrics may need finer cells; this metric's results must not depend on them. Weights that are
+        all equal are left out.
         """
         own = replace(
             space,
@@ -119,9 +133,16 @@ class CellMetric(base.Metric):
         for axis, old in own.axes:
             cell += space.code(axis, old=old) * own.stride(axis, old=old)
         merge = (cell[:, None] == np.arange(own.cells)).astype(np.int64)
-        parts = sums[..., : space.cell_columns].reshape(*sums.shape[:-1], -1, space.cells)
-        merged: Sums = (parts @ merge).reshape(*sums.shape[:-1], -1)
-        return merged, own
+        first, second = (space.weights(totals, power).sum() for power in (1, 2))
+        if space.weighted and space.sizes(totals) * second - first**2 <= _EQUAL_WEIGHTS * first**2:
+            own = replace(own, weighted=False)
+
+        def merged(some: Sums) -> Sums:
+            parts = some[..., : own.cell_columns // own.cells * space.cells]
+            by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
+            return np.asarray(by_cell.reshape(*some.shape[:-1], -1))
+
+        return merged(sums), merged(totals), own
 
     def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value`."""
@@ -132,8 +153,7 @@ class CellMetric(base.Metric):
     ) -> Tested:
         """Test by exact laws of counts where there are some, else by the delta method."""
         tail = self.tail(alternative)
-        sums, own = self.own_cells(sums, space)
-        totals, space = self.own_cells(totals, space)[0], own
+        sums, totals, space = self.own_cells(sums, totals, space)
         if space.weighted:
             return self._test_weighted(sums, totals, space, tail)
         counts = space.counts(sums)
@@ -193,32 +213,31 @@ class CellMetric(base.Metric):
         return outcome_codes.Tested.by(method, np.nan_to_num(p, nan=1.0), reasons)
 
     def _test_weighted(self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
-        """Linearised t of the delta at Kish's effective number of examples.
-
-        The variance is at least that of a slice like all examples, so that one without errors has one too.
-        """
+        """Test by the contributions of single examples: `_random_subset_p`, or a t of two models' change."""
         reasons = self.untestable(sums, totals, space)
         delta = self.delta(sums, totals, space)
-        variance = self.delta_variance(sums, totals, space)
-        if space.comparison == "overall":
-            variance = np.maximum(variance, self._null_variance(sums, totals, space))
-            rest = totals[None, : space.columns] - sums
-            reasons[(reasons == 0) & ~(space.weights(rest).sum(axis=1) > 0)] = outcome_codes.WHOLE
-            # One heavy example is most of what is outside: its residual is near 0 whatever it is, so
-            # that nothing tells how far the rest may be off.
-            few = self.effective_n(rest, space) < outcome_codes.LEAST_DENOMINATOR
-            reasons[(reasons == 0) & few] = outcome_codes.TOO_SKEWED
         reasons[(reasons == 0) & np.isnan(delta)] = outcome_codes.UNDEFINED
+        if space.comparison == "overall":
+            whole = totals[None, : space.columns]
+            rest = whole - sums
+            reasons[(reasons == 0) & ~(space.weights(rest).sum(axis=1) > 0)] = outcome_codes.WHOLE
+            # A few heavy examples are most of the slice, or of what is outside.
+            few = np.minimum(*(self.effective_n(some, space) for some in (sums, rest)))
+            p, varies = self._random_subset_p(sums, whole, space, tail)
+            reasons[(reasons == 0) & (few < outcome_codes.LEAST_DENOMINATOR)] = (
+                outcome_codes.TOO_SKEWED
+            )
+            reasons[(reasons == 0) & ~varies] = outcome_codes.CONSTANT
+            return outcome_codes.Tested.by(outcome_codes.WEIGHTED_SUBSET, p, reasons)
+        variance = self.delta_variance(sums, totals, space)
         constant = (reasons == 0) & ~(variance > _ROUNDING)
-        is_paired = space.comparison == "baseline"
-        same, apart = outcome_codes.CONSTANT, outcome_codes.NO_VARIANCE
-        if is_paired:
-            same, apart = outcome_codes.UNCHANGED, outcome_codes.UNVARYING
-        reasons[constant] = np.where(delta[constant] == 0, same, apart)
+        reasons[constant] = np.where(
+            delta[constant] == 0, outcome_codes.UNCHANGED, outcome_codes.UNVARYING
+        )
         freedom = np.maximum(self.effective_n(sums, space) - 1.0, 1.0)
         p = delta_method.wald_p_value(delta, variance, freedom, tail)
         method = np.full(len(sums), outcome_codes.LINEARISED, np.int8)
-        if is_paired and self.kind == "pointwise":
+        if self.kind == "pointwise":
             # Every example changes by the same amount.
             flipped = constant & (delta != 0)
             p[flipped] = count_tests.constant_change_p(
@@ -227,15 +246,51 @@ class CellMetric(base.Metric):
             reasons[flipped], method[flipped] = 0, outcome_codes.SIGN_FLIP
         return outcome_codes.Tested.by(method, p, reasons)
 
+    def _random_subset_p(
+        self, sums: Sums, population: Sums, space: StatisticSpace, tail: Tail
+    ) -> tuple[FloatArray, BoolArray]:
+        """Return p [slices] if each were a random subset of a population, and where that varies.
+
+        An example contributes its weight times the population's gradient. The sum has the tail of Pearson's
+        type III law with the moments of as many of the population's examples, cell by cell as unequal as
+        the slice's own. The third powers of weights, which are not summed, are those of a gamma law.
+        """
+        cells, whole = space.weights(sums), space.weights(population)
+        counts, of_all = (space.counts(some).astype(np.float64) for some in (sums, population))
+        own, squares = space.weights(sums, 2), space.weights(population, 2)
+        slopes = self.gradient(whole, space)
+        alike = counts * _ratio_or(squares, of_all, 0.0)
+        # Squares of weights may be rounded to 0.
+        unequal = np.maximum(_ratio_or(of_all * squares, whole**2, 1.0), 1.0)
+        cubes = _ratio_or(squares**2, whole, 0.0) * (2.0 - 1.0 / unequal) * slopes**3
+        score, variance, third = np.zeros((3, len(sums)))
+        for within in self.strata(space):
+
+            def total(values: FloatArray, within: BoolArray = within) -> FloatArray:
+                return np.asarray(values[:, within].sum(axis=1))
+
+            scale = _ratio_or(total(whole), total(cells), 0.0)
+            share = _ratio_or(total(counts), total(of_all), 0.0)
+            fewer = scale**2 * share * _ratio_or(total(own), total(alike), 1.0)
+            score += scale * total(cells * slopes)
+            variance += fewer * total(squares * slopes**2)
+            third += fewer**2 * total(cubes)
+        if not self.is_ratio:
+            # Neither the slope nor the difference alone holds for any composition of the slice.
+            delta = self.of_cells(cells, space) - self.of_cells(whole, space)
+            nearer = np.minimum(np.abs(score), np.abs(delta))
+            score = np.where(score * delta > 0, np.copysign(nearer, delta), 0.0)
+        part = np.clip(cells.sum(axis=1) / whole.sum(axis=1), 0.0, 1.0)
+        variance *= 1.0 - part
+        varies = variance > _ROUNDING
+        deviation = np.sqrt(np.where(varies, variance, 1.0))
+        skewness = third * (1.0 - part) * (1.0 - 2.0 * part) / deviation**3
+        deviation = np.where(varies, deviation, 0.0)
+        return pearson_iii.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
+
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""
         return [np.ones(space.cells, bool)]
-
-    def _null_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> FloatArray:
-        """Return Var(delta) if each effective example of a slice varied as those of all do."""
-        whole = totals[None, : space.columns]
-        outside = 1.0 - space.weights(sums).sum(axis=1) / space.weights(whole).sum()
-        return np.asarray(self._pooled_variance(sums, totals, space) * np.maximum(outside, 0.0))
 
     def _pooled_variance(
         self, sums: Sums, totals: Sums, space: StatisticSpace, *, old: bool = False
@@ -353,22 +408,26 @@ class CellMetric(base.Metric):
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return the counts by cell, named by what holds in each, of the slice and of all examples."""
         named: dict[str, float] = {}
-        sums, own = self.own_cells(sums, space)
-        totals, space = self.own_cells(totals, space)[0], own
+        sums, totals, space = self.own_cells(sums, totals, space)
         for prefix, some in (("slice", sums), ("all", totals)):
-            for power, unit in ((1, ""), (2, " squared")):
-                if power == 2 and not space.weighted:
-                    continue
-                kind = "weight" if space.weighted else "count"
-                exponent = power * space.weight_exponent
+            columns = {"count": space.counts(some).astype(np.float64)}
+            for power, kind in ((1, "weight"), (2, "weight squared")) if space.weighted else ():
                 # Squares of weights of 1e200 are no numbers, though nothing is computed from them.
                 with np.errstate(over="ignore"):
-                    own_units = np.ldexp(space.weights(some, power), exponent)
-                for cell, count in enumerate(own_units.tolist()):
-                    named[f"{prefix} {kind}{unit}: {cell_name(space, cell)}"] = count
+                    exponent = power * space.weight_exponent
+                    columns[kind] = np.ldexp(space.weights(some, power), exponent)
+            for kind, column in columns.items():
+                for cell, count in enumerate(column.tolist()):
+                    named[f"{prefix} {kind}: {cell_name(space, cell)}"] = count
             if space.weighted:
                 named[f"{prefix} examples"] = float(space.sizes(some))
         return named
+
+
+def _ratio_or(above: FloatArray, below: FloatArray, otherwise: float) -> FloatArray:
+    """Return above/below, another number where that is not above 0."""
+    is_above = below > 0
+    return np.where(is_above, above / np.where(is_above, below, 1.0), otherwise)
 
 
 def ratio(above: NDArray[Any], below: NDArray[Any]) -> NDArray[Any]:

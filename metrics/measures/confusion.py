@@ -90,6 +90,7 @@ class FBeta(BinaryMetric):
     """F-beta = (1 + β²)·TP/((1 + β²)·TP + β²·FN + FP), van Rijsbergen (1979)."""
 
     undefined = "no example has a positive label or is predicted positive"
+    is_ratio = True
 
     def __init__(self, beta: float) -> None:
         # All digits where six are too few, so that the name means the same number again.
@@ -133,6 +134,7 @@ class BalancedAccuracy(BinaryMetric):
 
     name, title = "balanced_accuracy", "Balanced accuracy"
     undefined = "all labels are one class"
+    is_ratio = True
 
     def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.strata`."""

@@ -53,6 +53,8 @@ class _Which:
 class Share(CellMetric):
     """The share of the examples ``within`` (all without) that are ``marked``, a literal such as ``~predicted``."""
 
+    is_ratio = True
+
     def __init__(
         self,
         name: str,
@@ -317,6 +319,7 @@ class Share(CellMetric):
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """n, x, N and K of the table, or n, b and c of McNemar's test."""
+        sums, totals, space = self.own_cells(sums, totals, space)
         if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
             return super().inputs(sums, totals, space)
         counts = space.counts(sums[None, :])

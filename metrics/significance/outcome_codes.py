@@ -65,6 +65,7 @@ METHODS: tuple[str, ...] = (
     "exchange of the two models",
     "exact sign flips, constant change",
     "exact sign flips of whole groups, constant change",
+    "law of random subsets, weighted counts",
 )
 (
     HYPERGEOMETRIC,
@@ -82,6 +83,7 @@ METHODS: tuple[str, ...] = (
     EXCHANGE,
     SIGN_FLIP,
     SIGN_FLIP_GROUPS,
+    WEIGHTED_SUBSET,
 ) = range(1, len(METHODS))
 
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 from tests.conftest import ADULT, slow
 from tests.page_commands import ROOT
+from tests.random_subsets import subset_tails
 from tests.running import rows_of, search
 
 SENTENCES = ROOT / "examples" / "sentences" / "sentences.parquet"
@@ -146,38 +147,29 @@ def searched(folder, frame, **options):
     return search(folder / "out", data=(str(folder / "data.parquet"),), **(OPTIONS | options))
 
 
-def kish(w):
-    return w.sum() ** 2 / (w**2).sum()
-
-
-def linearised(x, w, held):
-    """Delta of a weighted share and its variance, which a slice like all examples would not exceed."""
-    inside, total = w[held].sum(), w.sum()
-    mean, whole = (w * x)[held].sum() / inside, (w * x).sum() / total
-    score = np.where(held, (x - mean) / inside, 0) - (x - whole) / total
-    spread = (w**2 * (x - whole) ** 2).sum() / total**2 * kish(w)
-    null = spread * (1 - inside / total) / kish(w[held])
-    return mean - whole, max((w**2 * score**2).sum(), null)
-
-
 @pytest.mark.parametrize("weight", ["w", "one"])
-def test_p_values_are_linearised(tmp_path, frame, weight):
+def test_p_values_are_of_random_subsets(tmp_path, frame, weight):
+    """Of contributions w·(x − mean), or of counts where weights are equal."""
     found = searched(tmp_path, frame, weight=weight, metric=("accuracy",), replicates=None)
     assert found.document["dataset"]["weight_field"] == weight
     x = (frame["income"] == frame["prediction"]).to_numpy(float)
     w = frame[weight].to_numpy(float)
     for row, held in rows_of(found, frame):
-        delta, variance = linearised(x, w, held)
-        law = stats.t(kish(w[held]) - 1)
-        t = abs(delta) / np.sqrt(variance)
         assert row.n == held.sum()
         assert row.value == pytest.approx((w * x)[held].sum() / w[held].sum(), abs=1e-10)
         assert row.complement == pytest.approx((w * x)[~held].sum() / w[~held].sum(), abs=1e-10)
-        assert row.delta == pytest.approx(delta, abs=1e-10)
-        assert row.test == "linearised t, weighted"
-        # Where weights vary the spread of all examples can be estimated in more than one way.
-        tolerance = 1e-6 if weight == "one" else 0.03
-        assert law.isf(row.p_value / 2) == pytest.approx(t, rel=tolerance), row.slice
+        assert row.delta == pytest.approx(row.value - (w * x).sum() / w.sum(), abs=1e-10)
+        if weight == "one":
+            k, law = x[held].sum(), stats.hypergeom(x.size, int(x.sum()), int(held.sum()))
+            tails = law.sf(k) + law.pmf(k) / 2, law.cdf(k) - law.pmf(k) / 2
+        else:
+            influence = w * (x - (w * x).sum() / w.sum()) / w.sum()
+            tails = subset_tails(influence, w, [x == 0, x == 1], held)
+        method = (
+            "hypergeometric mid-p" if weight == "one" else "law of random subsets, weighted counts"
+        )
+        assert row.test == method
+        assert row.p_value == pytest.approx(min(1, 2 * min(tails)), rel=1e-6), row.slice
 
 
 def test_weights_of_1_within_a_small_denominator(tmp_path):
@@ -192,9 +184,8 @@ def test_weights_of_1_within_a_small_denominator(tmp_path):
     one = search(tmp_path / "one", weight="one", features=("s",), **options).table
     few = one[one["slice"] == "s = few"].iloc[0]
     law = stats.hypergeom(920, 709, 20)
-    exact = 2 * (law.sf(19) + law.pmf(19) / 2)
     assert few["value"] == 0.95
-    assert few["p_value"] > exact / 4
+    assert few["p_value"] == pytest.approx(2 * (law.sf(19) + law.pmf(19) / 2), rel=1e-9)
 
 
 @pytest.mark.parametrize("factor", [slow(0.1), 1 / 3, slow(1e200)])

@@ -14,7 +14,7 @@ from slicebeam.metrics.significance import outcome_codes, refinement
 from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.testing.slice_test import SliceTest
 from tests.metrics.measures.test_metric_values import CASES, Examples, by_sklearn, random_members
-from tests.random_subsets import saddle_point
+from tests.random_subsets import saddle_point, subset_tails
 
 # One of each kind.
 RESAMPLED = ("accuracy", "precision", "f1", "mcc", "f1_macro", "auc", "log_loss", "mse", "mean:x")
@@ -117,6 +117,48 @@ def test_random_subsets_follow_from_their_inputs(name, *, weighted):
         deviations = weight * (value - inputs["mean of all"])
         tails = saddle_point(deviations, int(inputs["n"]), inputs["S"])
         np.testing.assert_allclose(p, min(1, 2 * min(tails)), rtol=0.01)
+
+
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+@pytest.mark.parametrize("name", ["recall", "f1", "fbeta:2", "balanced_accuracy", "mcc"])
+def test_weighted_counts_are_tested_by_what_an_example_moves(name, alternative):
+    """Scikit-learn's metric, with the weight of a cell's examples a little larger."""
+    examples, members = Examples.random(21, 900, weighted=True), random_members(22, 12, 900)[1:]
+    members &= np.random.default_rng(23).random(900) < 0.4
+    y, p, w = examples.label == 1, examples.predicted[0] == 1, examples.weight
+    cells = [y & p, y & ~p, ~y & p, ~y & ~p]
+    influence, whole, step = np.zeros(900), by_sklearn(name, examples), 1e-6
+    for cell in cells:
+        heavier, lighter = (
+            by_sklearn(name, replace(examples, weight=w * (1 + sign * step * cell)))
+            for sign in (1, -1)
+        )
+        influence += cell * w / w[cell].sum() * (heavier - lighter) / (2 * step)
+    strata = {"recall": [y], "f1": [y | p], "fbeta:2": [y | p], "balanced_accuracy": [y, ~y]}
+    space = examples.space([name], "overall")
+    tested = metric(name).test(*examples.reduced(space, members), space, alternative)
+    for held, found, reason in zip(members, tested.p, tested.reasons, strict=True):
+        delta = by_sklearn(name, examples.take(held)) - whole if name == "mcc" else None
+        tails = subset_tails(influence, w, cells, held, strata=strata.get(name), delta=delta)
+        both = min(1, 2 * min(tails))
+        expected = {"worse": tails[1], "better": tails[0], "both": both}[alternative]
+        assert reason == 0
+        assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("comparison", ["overall", "baseline"])
+@pytest.mark.parametrize("weight", [0.3, 7.0])
+@pytest.mark.parametrize("name", ["accuracy", "precision", "f1", "mcc", "f1_macro"])
+def test_equal_weights_are_none(name, weight, comparison):
+    """The same test, numbers and method, to the last bit."""
+    found = []
+    for weights in (None, np.full(900, weight)):
+        examples = replace(Examples.random(21, 900), weight=weights)
+        space = examples.space([name], comparison)
+        sums, totals = examples.reduced(space, random_members(22, 12, 900))
+        tested = metric(name).test(sums, totals, space, "both")
+        found.append((*map(np.ndarray.tolist, tested), metric(name).inputs(sums[1], totals, space)))
+    assert found[0] == found[1]
 
 
 def test_a_class_that_one_model_never_predicts_here():
