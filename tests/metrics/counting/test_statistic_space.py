@@ -198,6 +198,8 @@ def test_narrow_ranges_keep_their_variance():
     cube = np.mean((centred - centred.mean()) ** 3) / centred.var() ** 1.5
     assert float(moments.skewness) == pytest.approx(cube, abs=1e-9)
     assert own.value(sums, space)[0] == pytest.approx(values.mean(), rel=1e-15)
+    low, high = own.value_interval(sums, totals, space, 0.95)
+    assert values.mean() - 1 < low[0] < values.mean() < high[0] < values.mean() + 1
 
 
 def test_wide_ranges_are_not_shifted():
