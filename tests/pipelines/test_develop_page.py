@@ -14,6 +14,7 @@ from slicebeam.metrics.measures.share import Share
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.table import COMMANDS, CommandSpec
+from slicebeam.pipelines.config.option_fields import declared
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.define.new_slices import EditSession
 from slicebeam.pipelines.python import signatures
@@ -53,7 +54,7 @@ def test_the_metric_works():
 
 
 def test_every_metric_is_named_where_users_look():
-    of_help = str(RunConfig.model_fields["metric"].metadata)
+    of_help = declared(RunConfig)["metric"].help
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
     # Of the micro averages, the rule is told.
     names = {name for name in metrics() if not name.endswith("_micro")}

@@ -62,7 +62,7 @@ def first_columns(
 
 
 def _blocks(
-    path: str, kind: Format, conversion: Conversion, block_bytes: int = _BLOCK_BYTES
+    path: str, kind: Format, conversion: Conversion, block_bytes: int
 ) -> Iterator[pa.Table]:
     if kind == "csv":
         names = conversion.column_names or None
@@ -87,7 +87,7 @@ def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
     kinds: dict[str, ColumnKinds] = {}
     parts: list[dict[str, Any]] = []
     row = 0
-    for block in _blocks(path, kind, conversion):
+    for block in _blocks(path, kind, conversion, _BLOCK_BYTES):
         found = {"csv": block_kinds, "jsonl": date_kinds}.get(kind)
         for name, column in (found(block) if found else {}).items():
             kinds[name] = column.merge(kinds.get(name, ColumnKinds()))

@@ -39,7 +39,7 @@ def test_from_nine_tenths_of_one_class(rare, is_noted):
         share = table["label"].value_counts(normalize=True).max()
         expected = (
             f"Accuracy ({right:.1%}) is mostly about one class: 0 is the label of {share:.1%} of the "
-            f"of_sizes, and always predicting it has {share:.1%}. --metric balanced_accuracy weighs "
+            f"examples, and always predicting it has {share:.1%}. --metric balanced_accuracy weighs "
             "both classes alike, --metric recall is about class 1 alone."
         )
         assert found == [expected]

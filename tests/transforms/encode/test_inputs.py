@@ -247,7 +247,7 @@ def test_files_of_compatible_schemas(tmp_path):
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
 def test_csv(tmp_path, suffix, monkeypatch):
     """Quotes, line ends in values, blanks, spellings of missing, a type that changes late."""
-    monkeypatch.setattr("slicebeam.transforms.encode.convert._CSV_BLOCK_BYTES", 500)
+    monkeypatch.setattr("slicebeam.transforms.encode.convert._BLOCK_BYTES", 500)
     rows = [[" lead", 'say ""hi""', "a, b", "two\nlines", "", None][i % 6] for i in range(ROWS)]
     amounts = [["1", " 2.5", "NA", "N/A", "-3e2", "null", "inf"][i % 7] for i in range(ROWS)]
     late = [str(i % 9) for i in range(ROWS - 1)] + ["x"]
