@@ -12,7 +12,7 @@ ROWS = 1000
 
 
 def of_sizes(labels, counts, wrong):
-    """So many of_sizes of each class; the model is wrong on the last ones."""
+    """So many examples of each class; the model is wrong on the last ones."""
     label = np.repeat(np.array(labels), counts)
     prediction = label.copy()
     prediction[ROWS - wrong :] = labels[0]
