@@ -51,6 +51,8 @@ class Server:
     times: list[float] = field(default_factory=list)
     in_flight: int = 0
     most: int = 0
+    # Answers wait until so many requests were there at once.
+    together: int = 0
     changing: threading.Lock = field(default_factory=threading.Lock)
 
     def encode(self, texts):
@@ -81,6 +83,9 @@ def server(monkeypatch):
                 fault = told.plan.pop(0) if told.plan else told.rule(texts)
             # A refusal comes at once.
             if not isinstance(fault, tuple):
+                end = time.monotonic() + 20.0
+                while told.most < told.together and time.monotonic() < end:
+                    time.sleep(0.005)
                 time.sleep(told.latency)
             with told.changing:
                 told.in_flight -= 1
@@ -120,7 +125,7 @@ def _expected(texts):
 
 
 def test_vectors_come_in_the_order_of_the_texts(server):
-    server.latency = 0.05
+    server.latency, server.together = 0.05, 4
     made = encoder(f"openai:{server.url}?model=small", cache=None)
     texts = [*TEXTS, *TEXTS[:7]]
     vectors = made.encode(texts)
