@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import signal
 import socket
@@ -74,6 +75,11 @@ def bound_socket(port: int) -> socket.socket:
     return found
 
 
+def _is_unforeseen(record: logging.LogRecord) -> bool:
+    # Whoever ends the server need not hear that a page was still asking.
+    return "graceful shutdown exceeded" not in str(record.msg)
+
+
 def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) -> None:
     """Answer requests until SIGINT or SIGTERM."""
     import uvicorn
@@ -111,6 +117,7 @@ def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) 
         timeout_graceful_shutdown=_LAST_SECONDS,
         backlog=256,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_unforeseen)
     server = Server(config)
     server.run(sockets=[bound])
     if not server.started:

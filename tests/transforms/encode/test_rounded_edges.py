@@ -345,7 +345,8 @@ def test_pandas_selects_the_rows_that_were_counted(tmp_path):
 @pytest.mark.slow
 def test_an_earlier_run_keeps_its_long_edges(tmp_path):
     table = with_roles(mixed())
-    old = search_table(tmp_path, table, bins=4, max_cross_size=1, exact_edges=True)
+    options = {"bins": 4, "max_cross_size": 1, "keep_outputs": True}
+    old = search_table(tmp_path, table, exact_edges=True, **options)
     lows = [value[0] for op, value in singletons(old, "score") if op == "between"]
     assert set(lows) <= set(table.column("score").to_pylist())
     assert old.document["provenance"]["config"]["exact_edges"] is True
@@ -353,14 +354,14 @@ def test_an_earlier_run_keeps_its_long_edges(tmp_path):
 
     def later(name, **options):
         data = [tmp_path / "data.parquet"]
-        return searched(tmp_path / name, data, max_cross_size=1, **options)
+        return searched(tmp_path / name, data, max_cross_size=1, keep_outputs=True, **options)
 
     for option in ("domains", "since"):
         new = later(option, **{option: str(path)})
         assert new.domains() == old.domains()
         assert "exact_edges" not in new.document["provenance"]["config"]
     # Edges of few digits are kept as well, in the column of floats too.
-    short = search_table(tmp_path, table, bins=4, max_cross_size=1)
+    short = search_table(tmp_path, table, **options)
     again = later("again", domains=str(short.folder / "changelist.json"))
     assert again.domains() == short.domains() != old.domains()
     assert list(again.table["n"]) == list(short.table["n"])
