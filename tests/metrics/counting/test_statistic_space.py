@@ -191,13 +191,15 @@ def test_narrow_ranges_keep_their_variance():
     totals = np.append(sums[0], fixed(space, space.total_terms[0], values).sum())
     own = metric("mean:x")
     moments = own.of_all(totals, space)  # type: ignore[attr-defined]
-    centred = values - 1e9
+    centred = values - space.shift("mean:x")
     mean = float(moments.mean) + space.shift("mean:x")
     assert mean == pytest.approx(fsum(values) / ROWS, rel=1e-15)
     assert float(moments.variance) == pytest.approx(centred.var(ddof=1), rel=1e-10)
     cube = np.mean((centred - centred.mean()) ** 3) / centred.var() ** 1.5
     assert float(moments.skewness) == pytest.approx(cube, abs=1e-9)
     assert own.value(sums, space)[0] == pytest.approx(values.mean(), rel=1e-15)
+    # A finding's mean is computed from targets, about the shift.
+    assert own.of_target(centred[:1], space)[0] == pytest.approx(values[0], rel=1e-15)
     low, high = own.value_interval(sums, totals, space, 0.95)
     assert values.mean() - 1 < low[0] < values.mean() < high[0] < values.mean() + 1
 

@@ -7,6 +7,7 @@ from math import comb
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.kinds import ALTERNATIVES
 from slicebeam.metrics.registry import metric
@@ -262,6 +263,24 @@ def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted)
     for worse, expected in ((True, stats.t.cdf(t, freedom)), (False, stats.t.sf(t, freedom))):
         p = f1.p_refine(sums[:1], sums[1:], totals, space, worse=worse)
         assert p == pytest.approx(expected, rel=1e-3)
+
+
+def test_auc_of_two_models_against_the_parent_varies_by_what_is_outside_of_the_child():
+    examples, rows = Examples.random(41, 300), np.arange(300)
+    space, auc = examples.space(["auc"], "baseline"), metric("auc")
+    sums, totals = examples.reduced(space, np.stack([rows < 80, rows < 200]))
+    gain = [
+        roc_auc_score(*(values[:size] for values in (examples.label, examples.score[0])))
+        - roc_auc_score(*(values[:size] for values in (examples.label, examples.score[1])))
+        for size in (80, 200)
+    ]
+    fewest = [np.bincount(examples.label[:size]).min() for size in (80, 200)]
+    variance = auc.inputs(sums[0], totals, space)["variance of the delta"]
+    t = (gain[0] - gain[1]) / (variance * (1 - fewest[0] / fewest[1])) ** 0.5
+    law = stats.t(fewest[0] - 1)
+    for worse, expected in ((True, law.cdf(t)), (False, law.sf(t))):
+        p = auc.p_refine(sums[:1], sums[1:], totals, space, worse=worse)
+        assert p == pytest.approx(expected, rel=1e-6)
 
 
 def test_shares_against_the_parent_are_random_subsets_of_it():
