@@ -179,6 +179,13 @@ def test_scales_are_powers_of_two():
         assert np.frexp(scale)[0] == 0.5
 
 
+def test_parts_of_a_sum_are_told_where_no_value_is_negative():
+    values = np.linspace(0, 9, ROWS)
+    for shift, is_share in ((0.0, True), (-1.0, False)):
+        space = scaled(values + shift, name="mean:x")
+        assert metric("mean:x").target(space).is_share is is_share
+
+
 def test_narrow_ranges_keep_their_variance():
     """Values of 1e9 ± 1, whose squares differ in digits that no float64 has."""
     values = 1e9 + np.random.default_rng(4).uniform(-1, 1, ROWS)
