@@ -255,11 +255,19 @@ def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted)
         return (gap(weight * held + step) - gap(weight * held - step)) / 2e-5
 
     own, above = slopes(child), slopes(parent)
-    terms = child * (own - above) ** 2 + (parent & ~child) * above**2
-    t = (gap(weight * child) - gap(weight * parent)) / (terms @ weight**2) ** 0.5
     space, f1 = examples.space(["f1"], "baseline"), metric("f1")
     sums, totals = examples.reduced(space, np.stack([child, parent]))
     freedom = f1.effective_n(sums[:1], space)[0] - 1
+    # The interval of the difference of the models, by the same gradient; Wilson's where that is wider.
+    every = np.ones(300, bool)
+    sums_of_all, _ = examples.reduced(space, every[None])
+    size, z2 = f1.effective_n(sums_of_all, space)[0], stats.norm.ppf(0.975) ** 2
+    arm = stats.t.ppf(0.975, size - 1) * np.linalg.norm(slopes(every) * weight)
+    assert arm > 2 * z2 / (size + z2)
+    ends = np.ravel(f1.delta_interval(sums_of_all, totals, space, 0.95))
+    np.testing.assert_allclose(ends, [gap(weight) - arm, gap(weight) + arm], rtol=1e-3)
+    terms = child * (own - above) ** 2 + (parent & ~child) * above**2
+    t = (gap(weight * child) - gap(weight * parent)) / (terms @ weight**2) ** 0.5
     for worse, expected in ((True, stats.t.cdf(t, freedom)), (False, stats.t.sf(t, freedom))):
         p = f1.p_refine(sums[:1], sums[1:], totals, space, worse=worse)
         assert p == pytest.approx(expected, rel=1e-3)
