@@ -12,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from slicebeam.pipelines.changelist.dataset import Domain, Seen
+from slicebeam.pipelines.changelist.parts import Condition
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.prepare.drift import why_absent
 from tests.conftest import slow
 from tests.running import read, search
 from tests.transforms.encode.test_inputs import check
@@ -320,6 +323,26 @@ def test_since_says_that_other_was_split(tmp_path):
         ("word not in {a, b, c}", "new", "then the other values of 'word' contained c, too"),
     ):
         assert (listed[name]["status"], listed[name]["missing"]) == (status, reason)
+
+
+@pytest.mark.parametrize(("kind", "op", "uncounted"), [
+    ("categorical", "==", "then no example had this value of 'w'"),
+    # Elements without a predicate are not counted as missing.
+    ("list", "contains", "then this value of 'w' was among the other values"),
+])  # fmt: skip
+def test_why_only_one_of_two_runs_has_a_predicate(kind, op, uncounted):
+    known = [Condition(field="w", op=op, value=value) for value in "abcdef"]
+    other = Condition(field="w", op="not_in", value=["a", "b"])
+    shape = {"name": "w", "kind": kind, "data_type": "string", "error": 0.0, "closed": True}
+    then = Domain(singletons=(*known[:2], other), **shape)
+    now = Domain(singletons=tuple(known), **shape)
+    of_others = "now c, d, e, … 1 more have predicates apart from the other values of 'w'"
+    assert why_absent(other, then, now) == of_others
+    assert why_absent(known[2], then, now) == "then this value of 'w' was among the other values"
+    whole = then.model_copy(update={"singletons": tuple(known[:2]), "seen": Seen(missing=0)})
+    assert why_absent(known[2], whole, now) == "then no example had this value of 'w'"
+    before = whole.model_copy(update={"seen": None})
+    assert why_absent(known[2], before, now) == uncounted
 
 
 def test_columns_that_had_no_domain(tmp_path):
