@@ -125,7 +125,7 @@ def table(adult_path, tmp_path_factory):
     return path
 
 
-QUICK = ("accuracy", "recall", "weighted accuracy of two models", "log loss")
+QUICK = ("accuracy", "recall", "weighted accuracy of two models")
 
 
 @pytest.mark.parametrize("case", [case if case in QUICK else slow(case) for case in CASES])

@@ -14,6 +14,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
+from tests.conftest import slow
 from tests.object_stores import ROOT
 from tests.running import search
 
@@ -133,14 +134,18 @@ class RefuseOfBundles(Refuse):
         pass
 
 
-def test_an_error_arrives_in_its_words_and_others_with_a_log(engine, tmp_path):
+# Processes are started again each time.
+@pytest.mark.parametrize("function", [Refuse, slow(RefuseOfBundles)])
+def test_an_error_arrives_in_its_words(engine, function):
+    with pytest.raises(InputError, match=r"^the data has a 5$"):
+        engine.run(numbers(beam.ParDo(function())), "a")
+
+
+@pytest.mark.slow
+def test_an_unforeseen_error_arrives_with_a_log(engine, tmp_path):
     def division(number):
         return number / (number - 4)
 
-    # Processes are started again each time.
-    for function in (Refuse, RefuseOfBundles):
-        with pytest.raises(InputError, match=r"^the data has a 5$"):
-            engine.run(numbers(beam.ParDo(function())), "a")
     with pytest.raises(EngineError, match="ZeroDivisionError: division by zero; more in"):
         engine.run(numbers(beam.Map(division)), "b")
     assert "in division" in (tmp_path / "log").read_text()

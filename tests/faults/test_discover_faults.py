@@ -161,7 +161,7 @@ COMMANDS = ("search", "check", "discover", "shift")
 ENGINES = ("direct", "direct_multi")
 KILLS = 24
 # The first are in process, and the very first, a search and a check, in the default run.
-IN_PROCESS, QUICK = 8, 2
+IN_PROCESS, QUICK = 8, 1
 # At which share of an undisturbed run's time each is killed; a little beyond it too.
 _SHARES = np.random.default_rng(20).uniform(0.0, 1.1, KILLS).tolist()
 

@@ -83,6 +83,7 @@ def test_planted_slices():
     assert not calibration.planted_slices(data_sets=1, slack=0.1, correction="none").passed
 
 
+@pytest.mark.slow
 def test_priority_selection_by_false_discoveries():
     """Without a real slice every call is false: their rate is the share of searches with one."""
     found = calibration.priority_selection(permutations=100, slack=0.03, correction="fdr-level")

@@ -238,6 +238,7 @@ def runs(place):
     return searched(place / "out", first), searched(place / "out", second)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_beside_the_result(place, runs):
     *_, last = runs
     root = place.parents[3]
@@ -246,6 +247,7 @@ def test_nothing_is_left_beside_the_result(place, runs):
     assert not list(root.rglob("zz*"))
 
 
+@pytest.mark.slow
 def test_each_run_finds_what_is_in_its_own_data(runs):
     for seed, found in enumerate(runs):
         first = {
