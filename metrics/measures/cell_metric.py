@@ -259,19 +259,19 @@ class CellMetric(base.Metric):
         counts, of_all = (space.counts(some).astype(np.float64) for some in (sums, population))
         own, squares = space.weights(sums, 2), space.weights(population, 2)
         slopes = self.gradient(whole, space)
-        alike = counts * _ratio_or(squares, of_all, 0.0)
+        alike = counts * ratio(squares, of_all, otherwise=0.0)
         # Squares of weights may be rounded to 0.
-        unequal = np.maximum(_ratio_or(of_all * squares, whole**2, 1.0), 1.0)
-        cubes = _ratio_or(squares**2, whole, 0.0) * (2.0 - 1.0 / unequal) * slopes**3
+        unequal = np.maximum(ratio(of_all * squares, whole**2, otherwise=1.0), 1.0)
+        cubes = ratio(squares**2, whole, otherwise=0.0) * (2.0 - 1.0 / unequal) * slopes**3
         score, variance, third = np.zeros((3, len(sums)))
         for within in self.strata(space):
 
             def total(values: FloatArray, within: BoolArray = within) -> FloatArray:
                 return np.asarray(values[:, within].sum(axis=1))
 
-            scale = _ratio_or(total(whole), total(cells), 0.0)
-            share = _ratio_or(total(counts), total(of_all), 0.0)
-            fewer = scale**2 * share * _ratio_or(total(own), total(alike), 1.0)
+            scale = ratio(total(whole), total(cells), otherwise=0.0)
+            share = ratio(total(counts), total(of_all), otherwise=0.0)
+            fewer = scale**2 * share * ratio(total(own), total(alike), otherwise=1.0)
             score += scale * total(cells * slopes)
             variance += fewer * total(squares * slopes**2)
             third += fewer**2 * total(cubes)
@@ -424,15 +424,10 @@ class CellMetric(base.Metric):
         return named
 
 
-def _ratio_or(above: FloatArray, below: FloatArray, otherwise: float) -> FloatArray:
-    """Return above/below, another number where that is not above 0."""
-    is_above = below > 0
-    return np.where(is_above, above / np.where(is_above, below, 1.0), otherwise)
-
-
-def ratio(above: NDArray[Any], below: NDArray[Any]) -> NDArray[Any]:
-    """Return above/below [slices], NaN where the denominator is 0."""
-    undefined = np.full(below.shape, np.nan, np.result_type(above, below, np.float64))
+def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan) -> NDArray[Any]:
+    """Return above/below [slices], NaN or another number where the denominator is 0."""
+    shape = np.broadcast_shapes(np.shape(above), np.shape(below))
+    undefined = np.full(shape, otherwise, np.result_type(above, below, np.float64))
     return np.asarray(np.divide(above, below, out=undefined, where=np.real(below) > 0))
 
 
