@@ -196,8 +196,13 @@ class DocumentData:
         first : roles that are worth a look first; they are nothing where no class is predicted
         option : that asks for examples, for the error where the slice has another number of them
         """
-        member = self.counted(of.definition)
-        check_size(of, int(member.sum()), option)
+        tiers = self.by_role(of.definition, first)
+        check_size(of, sum(map(len, tiers)), option)
+        return tiers
+
+    def by_role(self, definition: AnyDefinition, first: Sequence[str]) -> list[IntArray]:
+        """Return the positions of the examples of a definition, as `tiers` does."""
+        member = self.counted(definition)
         places = self.order[member[self.order]]
         if self.roles is None:
             return [places]

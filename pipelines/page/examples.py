@@ -39,7 +39,7 @@ def examples_of(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return examples of the findings, and of the worst slices of metrics that have none.
 
-    Of a discovery it is all slices that it described, whose examples are in the document. DocumentData of
+    Of a discovery it is all slices that it described, whose examples are in the document. Examples of
     other documents are read from the data: first what the model gets wrong, or what the update broke.
     """
     if not isinstance(document, SearchChangeList):

@@ -135,12 +135,7 @@ class SliceExamples:
             self._members.move_to_end(given.slice_id)
             return self._members[given.slice_id]
         name, definition, n = self._defined(given)
-        member = data.counted(definition)
-        rows = data.order[member[data.order]]
-        if data.roles is not None:
-            own = data.roles[rows]
-            rank = np.select([own == one for one in _ORDER], range(len(_ORDER)), len(_ORDER))
-            rows = rows[np.argsort(rank, kind="stable")]
+        rows = np.concatenate(data.by_role(definition, _ORDER))
         found = self._members[given.slice_id] = _Members(name, n, rows)
         if len(self._members) > _SLICES:
             self._members.popitem(last=False)
