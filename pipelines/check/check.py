@@ -107,7 +107,7 @@ def prepare_given(
     if within is not None:
         source, within = read_within(source, within, work, engine)
     outcome = resolve_outcome(config, source)
-    read = model_columns(config, source, choose_features(config, source, outcome))
+    read = model_columns(config, source, choose_features(config, source, outcome).features)
     size = len(wanted.slices)
     encoding = Encoding(
         source,

@@ -121,6 +121,11 @@ class SearchConfig(RunConfig):
         return self.model_copy(update={"domains": self.since})
 
     @property
+    def leaves_outputs_out(self) -> bool:
+        """See `RunConfig.leaves_outputs_out`."""
+        return not (self.keep_outputs or self.features)
+
+    @property
     def domains_option(self) -> str:
         """The option that named the file of domains."""
         return "--since" if self.domains == self.since else "--domains"

@@ -156,6 +156,11 @@ class RunConfig(MetricsConfig):
             )
 
     @property
+    def leaves_outputs_out(self) -> bool:
+        """Whether columns that are named like a model's output are no features."""
+        return False
+
+    @property
     def names_examples(self) -> bool:
         """Whether ids identify examples to the user, and not only for resampling."""
         return False

@@ -171,7 +171,7 @@ def _encoding(
             raise OptionError(
                 f"--features: {name!r}: components are always features; leave them out"
             )
-    everything = choose_features(config, source, outcome)
+    everything = choose_features(config, source, outcome).features
     features = everything if config.features else []
     encoding = Encoding(
         source,

@@ -161,7 +161,7 @@ def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
     config, _ = compared(config)
     inputs = _inspect(config, engine)
     sample = inputs.sample
-    features = choose_features(config, sample.source, inputs.outcome)
+    features = choose_features(config, sample.source, inputs.outcome).features
     known: dict[str, FeatureDomain] = {}
     learned = features
     if config.domains:
@@ -211,7 +211,7 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     membership = given_slices(
         read_given(config.changelist, config.slices), source.schema
     ).membership
-    features = choose_features(config, source, inputs.outcome)
+    features = choose_features(config, source, inputs.outcome).features
     facts = {
         "features": len(membership.columns),
         "singletons": membership.size,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column
@@ -32,28 +32,17 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Source
 
 
-OUTPUT_REASON = "named like a model's output; --keep-outputs makes features of such"
+_OUTPUT = "named like a model's output; --keep-outputs makes features of such"
 
 
-def outputs_left_out(config: RunConfig, source: Source, outcome: Outcome) -> list[str]:
-    """Return the columns that are no features because a model's output has such a name."""
-    if config.features or getattr(config, "keep_outputs", True) or config.command != "search":
-        return []
-    beside = {*_roles(config, outcome), *config.exclude_features}
-    names = [name for name in source.schema.names if name not in beside]
-    outputs = [name for name in names if is_named_output(name)]
-    # Without them nothing would be left to slice by.
-    return outputs if len(outputs) < len(names) else []
+class ChosenColumns(NamedTuple):
+    """The columns that are features, and those that are not because of their names."""
+
+    features: list[str]
+    left_out: tuple[LeftOutColumn, ...]
 
 
-def _roles(config: RunConfig, outcome: Outcome) -> set[str | None]:
-    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
-    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
-    roles |= {config.loss, config.baseline_loss}
-    return roles | set(map(averaged_column, config.metric))
-
-
-def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list[str]:
+def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> ChosenColumns:
     """Return the columns that are features: those named, or all that are nothing else."""
     names = source.schema.names
     for option, given in (
@@ -72,7 +61,10 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
             source.column_type(column, option)
-    roles = _roles(config, outcome)
+    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
+    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
+    roles |= {config.loss, config.baseline_loss}
+    roles |= set(map(averaged_column, config.metric))
     for name in config.features:
         if name in roles:
             raise OptionError(
@@ -80,8 +72,17 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> list
                 "group, an id or the averaged column; a slice of it would be meaningless"
             )
     chosen = config.features or tuple(name for name in names if name not in roles)
-    excluded = {*config.exclude_features, *outputs_left_out(config, source, outcome)}
-    return [name for name in dict.fromkeys(chosen) if name not in excluded]
+    features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
+    return _without_outputs(features) if config.leaves_outputs_out else ChosenColumns(features, ())
+
+
+def _without_outputs(names: list[str]) -> ChosenColumns:
+    """Leave out what is named like a model's output, unless nothing would be left to slice by."""
+    features = [name for name in names if not is_named_output(name)]
+    if not features:
+        return ChosenColumns(names, ())
+    outputs = (name for name in names if is_named_output(name))
+    return ChosenColumns(features, tuple(LeftOutColumn(name, _OUTPUT) for name in outputs))
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,11 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.feature_hints import feature_hints
-from slicebeam.pipelines.prepare.features import (
-    OUTPUT_REASON,
-    choose_features,
-    learn,
-    outputs_left_out,
-)
+from slicebeam.pipelines.prepare.features import choose_features, learn
 from slicebeam.pipelines.prepare.given_domains import read_domains_of
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.encode.domains import LeftOutColumn
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.storage.files import file_format
 
@@ -31,7 +25,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.domains import FeatureDomain
+    from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import Outcome
     from slicebeam.transforms.encode.sources import Source
 
@@ -57,9 +51,7 @@ def prepare(
     if source.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
-    features = choose_features(config, source, outcome)
-    outputs = outputs_left_out(config, source, outcome)
-    left_out = tuple(LeftOutColumn(name, OUTPUT_REASON) for name in outputs)
+    features, left_out = choose_features(config, source, outcome)
     return prepare_source(
         config, source, outcome, features, work, engine, on_stage, left_out=left_out
     )
