@@ -331,3 +331,55 @@ def test_columns_that_the_model_misses(tmp_path, data, adult):
     joblib.dump(fitted(renamed, ["age", "hours_per_week", "sex"]), tmp_path / "m.joblib")
     message = refused(tmp_path / "m.joblib", data)
     assert "unknown column 'hours_per_week'; did you mean 'hours-per-week'?" in message
+
+
+CLASSES = np.array(["ant", "bee", "cat", "dog"])
+
+
+def averages(p):
+    def of(some):
+        y, predicted = some["label"], some[p]
+        found = {"accuracy": sk.accuracy_score(y, predicted)}
+        scores = {"precision": sk.precision_score, "recall": sk.recall_score, "f1": sk.f1_score}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name, score in scores.items():
+                for average in ("macro", "micro"):
+                    key = f"{name}_{average}"
+                    found[key] = score(y, predicted, average=average, zero_division=0)
+                found[name] = score(y == "cat", predicted == "cat", zero_division=np.nan)
+        return found
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """Four classes, one of them rare, so that some slices miss it in label or prediction."""
+    rng = np.random.default_rng(8)
+    rows = 3000
+    codes = rng.choice(4, rows, p=[0.45, 0.3, 0.23, 0.02])
+    x = np.array([[0, 0], [2, 0], [0, 2], [2, 2]])[codes] + rng.normal(0, 1, (rows, 2))
+    guessed = (x > 1) @ [1, 2]
+    frame = pd.DataFrame({"x0": x[:, 0], "site": rng.choice(list("PQRS"), rows)})
+    frame["label"], frame["new"] = CLASSES[codes], CLASSES[guessed]
+    frame["old"] = CLASSES[np.where(rng.random(rows) < 0.2, 0, guessed)]
+    path = tmp_path_factory.mktemp("four") / "data.parquet"
+    frame.to_parquet(path)
+    return path, frame
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sides", [("new",), ("new", "old")], ids=len)
+def test_many_classes(tmp_path, four, sides):
+    path, frame = four
+    roles = dict(zip(("prediction", "baseline_prediction"), sides, strict=False))
+    options = {"data": (str(path),), "label": "label", "features": ("x0", "site"), "bins": 3}
+    options |= {"max_cross_size": 1, **roles}
+    for names in (
+        {"metric": ("accuracy", "precision_macro", "f1_macro", "f1_micro")},
+        {"metric": ("recall", "f1"), "positive_class": "cat"},
+    ):
+        found = search(tmp_path / names["metric"][0], **names, **options)
+        assert check_values(found, frame, *map(averages, sides)) == 7
+        assert found.document["dataset"]["classes"] == CLASSES.tolist()

@@ -137,6 +137,7 @@ def frame(adult):
         score=some["score"].astype(float).round(2),
         score_old=some["score_old"].astype(float).round(2),
         w=rng.gamma(1.5, 2, len(some)),
+        whole=rng.integers(0, 4, len(some)),
         one=np.ones(len(some)),
     )
 
@@ -198,3 +199,44 @@ def test_the_unit_of_weights_draws_no_other_replicates(tmp_path, frame, factor):
     assert resampled.sum() >= 5
     for column in ("p_value", "ci_low", "ci_high"):
         assert_allclose(other[column], plain[column], rtol=1e-6)
+
+
+METRICS = (
+    *("accuracy", "error_rate", "precision", "recall", "f1", "fbeta:2", "fpr", "specificity"),
+    *("balanced_accuracy", "mcc", "prediction_rate", "log_loss", "brier", "mse", "mae", "bias"),
+    *("auc", "f1_macro", "recall_micro"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [-1000, 1000])
+def test_weights_of_any_size(tmp_path, frame, exponent):
+    """Weights that are all multiplied by a power of two change nothing, to the last bit."""
+    options = {"metric": METRICS, "weight": "w", "features": ("sex",)}
+    plain = searched(tmp_path / "plain", frame, **options)
+    other = frame.assign(w=np.ldexp(frame["w"], exponent))
+    scaled = searched(tmp_path / "scaled", other, **options)
+    pd.testing.assert_frame_equal(plain.table, scaled.table, check_exact=True)
+
+
+OF_THE_DATA = ("label_rate", "mean:age")
+
+
+OLD = {"baseline_prediction": "prediction_old", "baseline_score": "score_old"}
+
+
+@pytest.mark.parametrize("compared", ["overall", pytest.param("baseline", marks=pytest.mark.slow)])
+@pytest.mark.slow
+def test_whole_weights_are_repeated_rows(tmp_path, frame, compared):
+    old = OLD if compared == "baseline" else {}
+    names = METRICS if old else (*(set(METRICS) - {"f1_macro"}), *OF_THE_DATA)
+    options = {"metric": names, "min_slice_size": 1, **old}
+    repeated = frame.loc[frame.index.repeat(frame["whole"])]
+    by_weight = searched(tmp_path / "weight", frame, weight="whole", **options)
+    by_rows = searched(
+        tmp_path / "rows", repeated, **{**options, "replicates": None} if not old else options
+    )
+    both = by_weight.table.merge(by_rows.table, on=["slice_id", "metric"], suffixes=("", "_rows"))
+    assert len(both) == len(by_rows.table)
+    for column in ("value", "reference", "delta", "complement"):
+        assert_allclose(both[column], both[f"{column}_rows"], atol=1e-10)

@@ -393,3 +393,13 @@ def test_degenerate_domains(name, tmp_path):
     held = dict(zip(found.table["slice"], found.table["n"], strict=True))
     assert {text: held.get(text) for text in sizes} == sizes
     assert sum(n for text, n in held.items() if text.startswith("x ")) == ROWS
+
+
+def test_the_night_after_has_nothing_new(nights, now, tmp_path):
+    """What was new is known, and its slices are compared."""
+    options = {"since": now.folder / "changelist.json", "max_cross_size": 2, **ROLES}
+    found = search(tmp_path, data=nights / "second.parquet", **options)
+    assert found.domains() == now.domains()
+    assert drift(found) == []
+    assert found.document["since"]["new"] == 0
+    assert found.slices_bytes == now.slices_bytes

@@ -17,6 +17,7 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.conftest import slow
 from tests.object_stores import ROOT
 from tests.running import search
+from tests.waiting_jobs import command, search_at_work
 
 
 def children(*, recursive=False):
@@ -167,3 +168,50 @@ def test_nothing_heavy_is_loaded_before_they_start():
     how = {"capture_output": True, "text": True, "env": {**os.environ, "PYTHONPATH": path}}
     done = subprocess.run([sys.executable, "-c", program], check=True, **how)
     assert {"apache_beam", "numpy", "pyarrow"}.isdisjoint(done.stdout.split())
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_worker(tmp_path, adult_path):
+    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
+    assert len(workers) == 3
+    process.kill()
+    process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+
+
+def test_they_end_with_the_engine(tmp_path):
+    before = children(recursive=True)
+    with Engine(runner_config("direct_multi", ())) as engine:
+        engine.log_to(tmp_path / "log")
+        engine.run(numbers(beam.Map(str)), "a")
+        processes = children(recursive=True) - before
+        # Two workers, and the process that they are forked from.
+        assert len(processes) == 3
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive
+
+
+def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
+    folder = tmp_path / "bundles"
+    folder.mkdir()
+    engine.run(numbers(beam.ParDo(WriteOfBundles(folder))), "a")
+    assert sorted(written(folder).values()) == [4, 4]
+    assert os.getpid() not in written(folder)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(tmp_path, adult_path):
+    output = tmp_path / "out"
+    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
+    workers[-1].kill()
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 3, message
+    first, second = message.strip().splitlines()
+    assert first.startswith("slicebeam: ")
+    assert "--resume" in second
+    assert not (output / "changelist.json").exists()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+    subprocess.run([*command(output, adult_path, "direct_multi"), "--resume"], check=True)
+    assert (output / "changelist.json").exists()

@@ -2,6 +2,8 @@
 
 import json
 import re
+import signal
+import time
 from collections import Counter
 
 import pandas as pd
@@ -352,3 +354,106 @@ def test_endpoints_that_nothing_can_be_asked_of(bench, capsys):
     assert "all tests are at the root" in capsys.readouterr().err
     assert found.api.requests == []
     assert not (found.folder / "out" / "changelist.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lost", "times"), [("repeat", 10), ("count", 5)])
+def test_killed_runs_pay_each_input_once(bench, commands, lost, times):
+    faults = {"429": 0.05, "500": 0.05, "drop-before": 0.04, "drop-after": 0.04}
+    honours = lost == "repeat"
+    found = bench(frame_of(120), faults=faults, latency=(0.0, 0.05), honours=honours, seed=3)
+    texts = texts_of(found.frame)
+    found.file(concurrency=4, lost_calls=lost)
+    budget = len(texts) - 10
+    flags = (f"--budget={budget}", "--quiet") if honours else (f"--budget={budget / 2} USD",)
+    found.killed(commands, found.arguments(*flags), times, seed=7, most=15)
+    document, charged = found.document(), found.api.charged
+    found.paid_once()
+    assert len(charged) <= budget
+    (paid,) = document["paid"]
+    assert paid["calls"] == budget
+    assert paid["spent"] == PRICE * budget
+    answers = set(found.answered())
+    if honours:
+        assert len(charged) == len(answers) == budget
+        found.check(document, without=texts[budget:])
+    else:
+        # What was lost may have been charged: with the answers it uses the budget up.
+        assert len(answers) <= len(charged) <= budget
+        assert len(answers) < budget
+        assert "without an outcome" in str(document["unscored"])
+        assert paid["unaccounted"] == 0
+    assert found.names() == PUBLISHED
+
+
+@pytest.mark.slow
+def test_two_runs_at_once(bench, commands):
+    found = bench(frame_of(30), latency=(0.1, 0.2))
+    found.file(concurrency=1)
+    first = found.start(commands, found.arguments("--quiet"))
+    found.wait_for(3, first)
+    ledger = f"--ledger={found.folder / 'own'}"
+    own = f"--model={found.file('old', concurrency=30)}"
+    second = [one for one in found.arguments("--quiet", ledger) if "--model" not in one]
+    assert run([*second, own]) == 0
+    assert first.runs()
+    ended = first.ended()
+    # Whichever publishes last: both end, and nothing of either stays.
+    assert ended.code == 0, ended
+    assert found.names() == PUBLISHED
+    found.paid_once()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["429", "500", "drop-before", "hang", "half", "drop-after"])
+def test_what_passes_changes_nothing(bench, fault):
+    found = bench(frame_of(30), faults={fault: 0.2}, retry_after="1", honours=True)
+    if fault == "429":
+        plan = {"answers": {}, "forced": {"new text 0": ["429"]}, "retry_after": "1"}
+        found.api = found.api.anew(found.api.folder / "again", **plan)
+        found.frame = found.frame.assign(label="pass", output="POSITIVE", expectation="", value="")
+        found.save()
+        begun = time.monotonic()
+        assert found.bought()["tests"] == 30
+        assert time.monotonic() - begun > 1
+        return
+    document = found.bought(timeout=0.5 if fault == "hang" else 20)
+    found.check(document)
+    texts = texts_of(found.frame)
+    assert sorted(found.api.charged) == sorted(f"new {one}" for one in texts)
+    assert len(found.api.requests) > len(texts)
+    (paid,) = document["paid"]
+    assert paid["spent"] == PRICE * len(texts)
+    assert (paid["unaccounted"] > 0) == (fault in ("hang", "half", "drop-before", "drop-after"))
+
+
+@pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
+@pytest.mark.slow
+def test_output_and_ledger_in_object_storage(bench, bucket):
+    found = bench(frame_of(30))
+    model = f"--model={found.file()}"
+    tree = bucket.upload(found.folder / "tree.csv")
+    for _ in range(2):
+        assert run(["adapt", "run", tree, model, f"--output={bucket.uri}/out", "--quiet"]) == 0
+        assert {key for key in bucket.keys("out/") if "lock" in key} == set()
+    assert len(found.api.charged) == len(texts_of(found.frame))
+    document = json.loads(bucket.read("out/changelist.json"))["adaptive"]
+    assert document["paid"][0]["replayed"] == len(found.api.charged)
+    assert document["tests"] == 30
+
+
+@pytest.mark.slow
+def test_a_signal_loses_nothing(bench, commands):
+    found = bench(frame_of(60), latency=(0.1, 0.2))
+    found.file(concurrency=4)
+    command = found.start(commands, found.arguments("--quiet"))
+    found.wait_for(15, command)
+    command.send(signal.SIGINT)
+    ended = command.ended()
+    assert ended.code == 130
+    assert ended.said.startswith("slicebeam: interrupted")
+    assert "shift" not in ended.said
+    assert len(found.answered()) == len(found.api.charged) >= 15
+    assert found.names() == {"ledger"}
+    found.check(found.bought())
+    found.paid_once()

@@ -1,6 +1,10 @@
 """Proposals of a language model: what is sent, what is paid once, and what faults cost."""
 
 import json
+import os
+import random
+import signal
+import time
 
 import pytest
 import yaml
@@ -185,3 +189,35 @@ def test_streams_are_read_whole_or_not_at_all():
     assert json.loads(whole)["choices"][0]["message"]["content"] == "ab"
     assert whole_completion("".join(lines[:2])) is None
     assert whole_completion("data: {\n\n") is None
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_loses_nothing_and_pays_nothing_twice(server, tree):
+    server.latency = 0.05
+    rng = random.Random(7)
+    given = config(tree, server.url, proposals=90)
+    # What the client takes before its first call is not what is to be killed.
+    for _ in range(10):
+        before = len(server.requests)
+        child = os.fork()
+        if not child:
+            try:
+                suggest(given, lambda _: None)
+            finally:
+                os._exit(0)
+        until = time.monotonic() + 20
+        while len(server.requests) == before and time.monotonic() < until:
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0.0, 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    paid = len(server.charged)
+    assert 10 < paid < 90
+    found, notes = run(tree, server.url, proposals=90)
+    assert max(server.charged.values()) == 1
+    (lost,) = [int(note.split()[0]) for note in notes if "never answered" in note]
+    # Each kill loses at most the calls in flight; all others are there.
+    assert 0 < lost <= 10 * 8
+    # Twelve completions of each of seven prompts.
+    assert 84 - lost <= len(server.charged) <= 84
+    assert len(found.tests) + lost == 84

@@ -5,6 +5,9 @@ import math
 import pytest
 
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.table import COMMANDS
+from slicebeam.pipelines.config.run_options import RunOptions
+from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.shift.simulated import CHURNS, BudgetPlan, better_methods
 from slicebeam.pipelines.show.shift import show_plan
 
@@ -45,3 +48,23 @@ def test_a_plan_says_where_another_method_errs_less(capsys):
     assert f"With a completely new API, {error}" in shown
     assert better_methods([one for one in rows if one.method == "plus"]) == []
     assert None in CHURNS
+
+
+def helps():
+    return {one.name: one.help for one in COMMANDS["shift"].fields()}
+
+
+def test_every_option_has_help_and_an_effect():
+    # The files are data without their flag.
+    known = {"files", *ShiftConfig.model_fields, *RunOptions.model_fields}
+    for name, text in helps().items():
+        assert name in known
+        assert text.endswith((".", "]")), name
+
+
+def test_help_names_only_flags_of_shift():
+    flags = {"--" + name.replace("_", "-") for name in helps()} | {"--json"}
+    for name, text in helps().items():
+        for word in text.replace("(", " ").replace(")", " ").split():
+            if word.startswith("--"):
+                assert word.strip(".,:;") in flags, (name, word)

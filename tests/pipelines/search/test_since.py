@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -15,6 +16,7 @@ from scipy import stats
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import holm_adjusted
+from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
 from tests.edited_documents import ROWS, examples, stand_in
@@ -667,3 +669,7 @@ def test_a_search_since_a_check_of_other_slices(new_data, tmp_path):
     for name in ("age < 30", "price = 0.25", "other < 2"):
         reason = HAND_MADE[name]
         assert found[name] == (reason and f"now {reason}")
+
+
+def test_the_document_follows_its_schema(second):
+    jsonschema.validate(second.document, json_schema())

@@ -444,3 +444,50 @@ def test_a_wrong_api_file_costs_nothing(bench, capsys, changes, told):
     assert found.api.requests == []
     assert found.ledger() == []
     assert not (found.folder / "out" / "changelist.json").exists()
+
+
+@pytest.mark.slow
+def test_money_is_never_exceeded_with_many_calls_in_flight(bench):
+    found = bench(faults=FAULTS, latency=(0.05, 0.1))
+    document = found.bought("--budget=0.05USD", price=0.00025, concurrency=64, retries=20)
+    cost = document["shift"]["cost"]
+    assert (cost["calls"], cost["spent"], cost["currency"]) == (200, 0.05, "USD")
+    assert document["shift"]["stopped"] == "budget"
+    found.paid_once(200)
+    assert found.api.stats["most_in_flight"] == 64
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_on_one_ledger(bench, commands, capsys):
+    found = bench(latency=(0.05, 0.1))
+    flags = ("--budget=300", f"--ledger={found.folder / 'paid'}")
+    first = found.start(commands, found.arguments(f"--api={found.file()}", *flags))
+    found.wait_for(20, first)
+    said = found.refused(*flags, f"--output={found.folder / 'second'}", capsys=capsys, code=3)
+    assert "another run " in said
+    assert "is using DIR/paid; wait for it, or choose another --ledger" in said
+    assert first.ended().code == 0
+    found.paid_once(300)
+
+
+@pytest.mark.parametrize("wrong", ["answer", "labels"])
+@pytest.mark.slow
+def test_what_is_mended_reads_the_paid_answers_again(bench, capsys, wrong):
+    frame = frame_of()
+    names = {"a": "ALPHA", "b": "BETA", "c": "GAMMA"}
+    found = bench(frame, answers=dict(zip(frame["text"], frame["new"].map(names), strict=True)))
+    labels = {name: label for label, name in names.items()}
+    mended = {"labels": {**labels, "UNKNOWN": None}}
+    given = {"answer": "result.lable"} if wrong == "answer" else {"labels": ...}
+    said = found.refused("--budget=100", capsys=capsys, **{**mended, **given})
+    assert said.startswith("DIR/api.yaml: none of the first 20 answers is a class (")
+    assert ("nothing at" if wrong == "answer" else "none of them is a class of the pool") in said
+    assert "correct 'answer'" in said
+    assert len(found.api.charged) == 20
+    # All are bought, and have no class as long as the file is wrong.
+    document = found.bought("--budget=100", **{**mended, **given, "stop_after": 0})
+    assert document["shift"]["cost"]["no_result"] == 100
+    assert len(found.api.charged) == 100
+    document = found.bought("--budget=100", **mended)
+    assert len(found.api.charged) == 100
+    assert unpaid(document) == unpaid(found.replayed("--budget=100"))

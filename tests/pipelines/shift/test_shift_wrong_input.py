@@ -368,3 +368,18 @@ def test_a_scikit_learn_model(frame, texts, tmp_path, capsys):
     arguments = ["shift", *map(str, flags), str(tmp_path / "named.pkl"), "--features", "x1,x2"]
     arguments += ["--output", str(tmp_path / "one"), "--quiet"]
     assert "belong to other requests" in refused(arguments, capsys, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_ledgers_that_are_no_folder(refuse, tmp_path):
+    fitted = LogisticRegression().fit(FRAME[["x1", "x2"]], FRAME["label"])
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(fitted))
+    (tmp_path / "file").write_text("x")
+    asking = {**NO_ANSWERS, "model": tmp_path / "model.pkl"}
+    said = refuse(**asking, ledger=tmp_path / "file")
+    assert said == "--ledger DIR/file is a file; name a folder"
+    said = refuse(code=3, **asking, ledger=tmp_path / "file" / "x")
+    assert said.startswith("cannot make DIR/file/x: Not a directory")
+    said = refuse(**asking, ledger="gcs://bucket/ledger")
+    assert said.startswith("--ledger gcs://bucket/ledger: unknown store 'gcs://'; did you mean")
+    assert (tmp_path / "file").read_text() == "x"

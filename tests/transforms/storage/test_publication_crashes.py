@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import signal
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
-from tests.conftest import slow
+from tests.conftest import google_first, slow
 from tests.publications import (
     MIXTURE,
     MemoryStore,
@@ -24,6 +26,7 @@ from tests.publications import (
     publish_set,
     seen,
 )
+from tests.storage_faults import OBJECTS, Fault
 
 OLD, NEW, OTHER = Written("old"), Written("new"), Written("other")
 # Of a shift, which has a document and nothing else.
@@ -285,3 +288,109 @@ def test_older_readers_and_copies_go_by_the_well_known_names(tmp_path):
     # A table of another run under this name is not taken for its own.
     (copies / TABLE).write_bytes(OTHER.contents[TABLE])
     assert read_table(uri, read_search(uri, "--changelist"), ["accuracy"], ["slice_id"]) is None
+
+
+CHANGING = [
+    "openat",
+    "write",
+    "fsync",
+    "chmod",
+    "rename",
+    "renameat2",
+    "link",
+    "linkat",
+    "unlink",
+    "unlinkat",
+    "flock",
+]
+
+
+def dies_at_call(folder, call, number):
+    """Publish in a process that is killed as it makes a system call for the n-th time."""
+    go, may = os.pipe()
+    process = os.fork()
+    if not process:
+        code = 1
+        try:
+            os.read(go, 1)
+            publish_set(folder, NEW)
+            code = 0
+        finally:
+            os._exit(code)
+    tracer = subprocess.Popen(
+        [
+            *("strace", "-f", "-p", str(process), "-e", f"trace=?{call}"),
+            *("-e", f"inject=?{call}:signal=KILL:when={number}"),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tracer.stderr is not None
+    attached = tracer.stderr.readline()
+    os.write(may, b".")
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    tracer.communicate()
+    for end in (go, may):
+        os.close(end)
+    if "attached" not in attached:
+        pytest.skip(f"strace may not trace here: {attached.strip()}")
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@begins
+def test_it_is_killed_at_any_system_call(tmp_path, begin):
+    there, make = BEGINNINGS[begin]
+    killed = {}
+    for call in CHANGING:
+        for number in range(1, 60):
+            folder = tmp_path / f"{call}-{number}"
+            folder.mkdir()
+            make(folder)
+            if not dies_at_call(folder, call, number):
+                break
+            killed.setdefault(call, []).append(seen(folder))
+            assert publish_set(folder, NEW) == []
+            assert_published(folder, NEW)
+            shutil.rmtree(folder)
+    outcomes = {one for found in killed.values() for one in found}
+    assert outcomes == {there, NEW.name}
+    for call in ("openat", "fsync", "rename", "flock"):
+        assert len(killed[call]) >= 2, killed
+    assert sum(map(len, killed.values())) > 30
+
+
+@google_first
+@pytest.mark.slow
+@pytest.mark.usefixtures("short_waits")
+def test_storage_fails_from_some_request_on(bucket, proxy, monkeypatch):
+    """The same with a server: what fails for good is an error in a line, and leaves one whole set."""
+    from slicebeam.metrics.errors import EngineError
+
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
+    outcomes = []
+    for number in range(40):
+        folder = ObjectPath(f"{bucket.uri}/{number}")
+        publish_set(folder, OLD)
+        fault = proxy.add(
+            Fault("status", status=503, path=OBJECTS[bucket.store.scheme], skip=number)
+        )
+        said = ""
+        try:
+            left = publish_set(folder, NEW)
+        except EngineError as error:
+            said, left = str(error), []
+        is_struck = fault.struck > 0
+        proxy.heal()
+        if not is_struck:
+            break
+        outcomes.append(seen(folder))
+        # What can't be tidied up is no error, but is said.
+        assert said or left
+        assert all(re.search(rf"{folder}", line) for line in [said or left[0], *left])
+        assert len(said.splitlines()) <= 1
+        assert publish_set(folder, NEW) == []
+        assert_published(folder, NEW)
+    assert_one_or_the_other(outcomes, OLD.name, NEW, 3, 0)

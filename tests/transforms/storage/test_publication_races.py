@@ -12,7 +12,7 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
-from tests.conftest import slow
+from tests.conftest import own_stores, slow
 from tests.publications import MemoryStore, Written, assert_published, publish_set, seen
 
 OLD, ONE, TWO = Written("old"), Written("one"), Written("two")
@@ -245,3 +245,19 @@ def test_a_reader_meets_runs_that_publish(tmp_path):
             assert tables["accuracy"].column("slice_id").to_pylist() == [document.title]
             read += 1
     assert read > 3
+
+
+@own_stores
+@pytest.mark.slow
+def test_two_runs_meet_at_a_server(bucket, monkeypatch):
+    store = ObjectPath(f"{bucket.uri}/out").store
+    for name in ("facts", "read", "write", "delete"):
+        monkeypatch.setattr(store, name, _stepping_first(getattr(store, name), name))
+    for at in range(60):
+        folder = ObjectPath(f"{bucket.uri}/{at}")
+        publish_set(folder, OLD)
+        publishers, was_held = raced(folder, (ONE, TWO), at, 1000)
+        one_won(folder, publishers)
+        if not was_held:
+            break
+    assert at > 8

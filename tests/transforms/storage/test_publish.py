@@ -4,6 +4,9 @@ import hashlib
 import io
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +28,7 @@ from slicebeam.transforms.storage.storage import (
 )
 from tests.conftest import google_first, own_stores
 from tests.gcs_server import FORBIDDEN
-from tests.object_stores import free_port, one_line
+from tests.object_stores import ROOT, free_port, one_line
 from tests.publications import Written, assert_published, publish_set
 from tests.storage_faults import OBJECTS, Fault, within
 
@@ -469,3 +472,115 @@ def test_an_upload_that_is_cut_leaves_what_was_there(bucket, proxy, monkeypatch)
     with pytest.raises(EngineError):
         write(path, b"newer" * 1_000_000)
     assert bucket.read("file") == b"new" * 1_000_000
+
+
+RACER = """
+import io, sys
+from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.storage.publish import publish, version_of
+from slicebeam.transforms.storage.storage import ObjectPath
+folder, me = ObjectPath(sys.argv[1]), sys.argv[2]
+for line in sys.stdin:
+    path = folder / line.strip()
+    version = version_of(path)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        publish(path, io.BytesIO(me.encode() * 1000), version, me)
+        print("won", flush=True)
+    except EngineError as error:
+        print(error, flush=True)
+"""
+
+
+@atomic_stores
+@pytest.mark.slow
+def test_one_of_many_processes_wins(bucket, path):
+    names = [f"process {number}" for number in range(WRITERS)]
+    command = [sys.executable, "-c", RACER, str(path.parent)]
+    racers = [
+        subprocess.Popen(
+            [*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        for name in names
+    ]
+
+    def tell(line):
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write(f"{line}\n")
+            racer.stdin.flush()
+        return [racer.stdout.readline().strip() for racer in racers if racer.stdout is not None]
+
+    try:
+        for round_ in range(ROUNDS):
+            place = path.parent / f"object {round_}"
+            if round_ % 2:
+                put(place, b"before", None)
+            assert tell(place.name) == ["ready"] * WRITERS
+            outcome = tell("go")
+            winners = [name for name, told in zip(names, outcome, strict=True) if told == "won"]
+            assert len(winners) == 1, outcome
+            assert place.read_bytes() == winners[0].encode() * 1000
+            told = [TOLD.search(one) for one in outcome if one != "won"]
+            assert [one.group(1) for one in told if one] == winners * (WRITERS - 1)
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.communicate()
+
+
+@google_first
+@pytest.mark.parametrize("kind", [
+    "status",
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ("silence", "drop", "cut request")
+    ),
+])  # fmt: skip
+@pytest.mark.slow
+def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
+    put(path, b"old", None)
+    version = version_of(path)
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
+    proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
+    with pytest.raises(EngineError) as error:
+        within(60, put, path, b"new" * 1_000_000, version)
+    one_line(error, str(path), "SLICEBEAM_STORAGE_TIMEOUT")
+    proxy.heal()
+    assert path.read_bytes() == b"old"
+
+
+KILLED = """
+import io, sys
+from slicebeam.transforms.storage.publish import publish, version_of
+from slicebeam.transforms.storage.storage import ObjectPath, written_whole
+path, how = ObjectPath(sys.argv[1]), sys.argv[2]
+data = b"new" * 5_000_000
+if how == "publish":
+    publish(path, io.BytesIO(data), version_of(path), "one that dies")
+else:
+    with written_whole(path) as stream:
+        stream.write(data)
+"""
+
+
+def is_google(bucket):
+    return bucket.store.scheme == "gs"
+
+
+@pytest.mark.parametrize("how", ["publish", "written_whole"])
+def test_a_writer_that_is_killed_leaves_the_old_object(path, proxy, bucket, how):
+    put(path, b"old", None)
+    keys = bucket.keys()
+    # Of an upload in several requests the one with the bytes.
+    proxy.add(Fault("hold request", method="PUT", path="upload_id" if is_google(bucket) else ""))
+    process = subprocess.Popen([sys.executable, "-c", KILLED, str(path), how], cwd=ROOT)
+    assert proxy.holding.wait(60)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    proxy.heal()
+    assert path.read_bytes() == b"old"
+    assert bucket.keys() == keys
+    put(path, b"new", version_of(path))
+    assert path.read_bytes() == b"new"
