@@ -99,8 +99,7 @@ def population(size=300, outside=3700, precision=0.8, recall=0.8, **how):
 def a_slice(slice_id, name, n, of, definition):
     change = {"metric": METRIC, "n": n, "after": {"value": 0.5}, "direction": "none"}
     told = {"slice_id": slice_id, "name": name, "definition": definition, "cross_size": 1}
-    size = {"n": n, "share": n / of}
-    return Slice.model_validate({**told, "size": size, "changes": [change]})
+    return Slice.model_validate({**told, "size": {"n": n, "share": n / of}, "changes": [change]})
 
 
 def document(people):
@@ -144,8 +143,7 @@ def labels_file(folder):
 
 def fill(sheet, answer, change=lambda rows: rows, *, encoding="utf-8-sig", **dialect):
     """Fill a CSV as a spreadsheet does: read, answer, write in a dialect of its own."""
-    text = sheet.read_bytes().decode("utf-8-sig")
-    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    header, *rows = csv.reader(io.StringIO(sheet.read_bytes().decode("utf-8-sig"), newline=""))
     at, item = header.index("label"), header.index("item")
     for row in rows:
         row[at] = answer(row[item])

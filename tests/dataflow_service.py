@@ -350,8 +350,7 @@ def _error(status, message):
 def dataflow_service(environment):
     """Run a stand-in whose workers find storage by variables of the environment."""
     service = DataflowService(environment)
-    handler = type("ServiceHandler", (_Handler,), {"service": service})
-    server = _Server(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), type("ServiceHandler", (_Handler,), {"service": service}))
     # The client speaks JSON to this very name only.
     service.endpoint = f"http://localhost:{server.server_port}"
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

@@ -472,8 +472,7 @@ class Server(ThreadingHTTPServer):
 
 def serve():
     """Print the address, and answer until standard input ends."""
-    handler = type("StoreHandler", (Handler,), {"store": Objects()})
-    server = Server(("127.0.0.1", 0), handler)
+    server = Server(("127.0.0.1", 0), type("StoreHandler", (Handler,), {"store": Objects()}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"http://127.0.0.1:{server.server_port}\n")
     sys.stdout.flush()

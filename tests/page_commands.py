@@ -97,8 +97,7 @@ class Block(NamedTuple):
 
     def commands(self):
         """Return its lines, those that go on in the next line joined."""
-        joined = re.sub(r"\s*\\\n\s*", " ", self.text)
-        return [line for line in joined.splitlines() if line.strip()]
+        return [line for line in re.sub(r"\s*\\\n\s*", " ", self.text).splitlines() if line.strip()]
 
 
 def text_of(page):

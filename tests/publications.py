@@ -105,8 +105,7 @@ def publish_set(folder, written, before="now"):
     with files_to_publish(folder / CHANGELIST, tuple(contents), version, written.name) as files:
         for name, content in contents.items():
             files.streams[name].write(content)
-        document = naming_files(written.document, files)
-        return files.publish(document.to_json().encode())
+        return files.publish(naming_files(written.document, files).to_json().encode())
 
 
 def publish_like_earlier_versions(folder, written):
@@ -157,8 +156,7 @@ def assert_published(folder, written, *others):
     own = {file["name"] for file in document.get("files", {}).values()}
     assert len(own) == len(contents)
     assert all(map(OWN_NAME.fullmatch, own))
-    names = {path.name for path in folder.iterdir()}
-    assert names == {CHANGELIST, *contents, *own, *others}
+    assert {path.name for path in folder.iterdir()} == {CHANGELIST, *contents, *own, *others}
 
 
 @dataclass

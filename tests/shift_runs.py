@@ -68,8 +68,7 @@ def stratified(frame, difficulty, bins, *, signed):
         values = frame[difficulty].to_numpy(np.float64)
         if signed:
             values = np.where(frame["label"] == frame["old"], values, -values)
-        known = values[~np.isnan(values)]
-        edges = np.unique(np.quantile(known, np.arange(1, bins) / bins))
+        edges = np.unique(np.quantile(values[~np.isnan(values)], np.arange(1, bins) / bins))
         bin_of = np.searchsorted(edges, values, side="right")
         bin_of[np.isnan(values)] = -1
     groups = pd.DataFrame({"label": frame["label"], "bin": bin_of}).groupby(["label", "bin"])

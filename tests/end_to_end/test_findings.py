@@ -242,8 +242,7 @@ def found(frame, tmp_path_factory):
     frame[:1000].to_parquet(folder / "part-0.parquet", row_group_size=300)
     frame[1000:].to_parquet(folder / "part-1.parquet", row_group_size=700)
     data = [f"--data={folder}/part-*.parquet", "--example-id=id", *OUTCOME, "--quiet"]
-    search = ["search", *data, "--features=shop", f"--output={folder / 'search'}"]
-    assert run(search) == 0
+    assert run(["search", *data, "--features=shop", f"--output={folder / 'search'}"]) == 0
     within = f"--within-findings={folder / 'search' / 'changelist.json'}"
     discover = ["discover", *data, "--text=text", "--components=3", within]
     assert run([*discover, f"--output={folder / 'discover'}"]) == 0
@@ -278,8 +277,7 @@ def test_slices_by_hand_are_of_the_same_examples(found, kept, tmp_path):
     red = kept[kept["text"].str.contains("red")]
     ids.write_text("\n".join(map(str, red["id"])))
     for name, rule in (("small", "--where=size < 50"), ("listed", f"--ids={ids}")):
-        command = ["define", f"--changelist={out}", f"--name={name}", rule, "--quiet"]
-        assert run(command) == 0
+        assert run(["define", f"--changelist={out}", f"--name={name}", rule, "--quiet"]) == 0
     document = json.loads((out / "changelist.r2.json").read_text())
     small = kept[kept["size"] < 50]
     sizes = {one["name"]: one["size"]["n"] for one in document["slices"]}
@@ -309,12 +307,10 @@ def test_data_without_an_example_in_the_findings(frame, found, tmp_path, capsys)
 
 def test_a_document_without_findings(frame, tmp_path, capsys):
     """Outside steps, where such a step is skipped, it is an error."""
-    perfect = frame.assign(prediction=frame["label"])
-    perfect.to_parquet(tmp_path / "perfect.parquet")
+    frame.assign(prediction=frame["label"]).to_parquet(tmp_path / "perfect.parquet")
     data = [f"--data={tmp_path}/perfect.parquet", *OUTCOME, "--quiet"]
     assert run(["search", *data, "--features=shop", f"--output={tmp_path / 'search'}"]) == 0
     capsys.readouterr()
     within = f"--within-findings={tmp_path / 'search' / 'changelist.json'}"
-    discover = ["discover", *data, "--text=text", within, f"--output={tmp_path / 'out'}"]
-    assert run(discover) == 2
+    assert run(["discover", *data, "--text=text", within, f"--output={tmp_path / 'out'}"]) == 2
     assert "has no findings, so there is nothing to examine" in capsys.readouterr().err

@@ -85,8 +85,7 @@ def test_losses_beside_another_metric(tmp_path):
     for row, held in rows_of(found, frame[["age", "sex"]]):
         if row.metric == "accuracy":
             assert row.value == pytest.approx(right[held].mean(), rel=1e-12)
-            other = tables.loc[("loss", row.slice)]
-            assert other["value"] == alone.loc[row.slice, "value"]
+            assert tables.loc[("loss", row.slice)]["value"] == alone.loc[row.slice, "value"]
     assert all(len(one["changes"]) == 2 for one in told.values())
 
 
@@ -173,8 +172,7 @@ def test_search_finds_the_same(folder, plain, tmp_path, name, sign):
     found = read(tmp_path)
     assert found.slices_bytes == plain.slices_bytes
     assert found.document["testing"]["significant"] > 0
-    used = found.document["provenance"]["config"]["delimiter"]
-    assert used == {";": ";"}.get(sign, "\t")
+    assert found.document["provenance"]["config"]["delimiter"] == {";": ";"}.get(sign, "\t")
     # The document repeats the run.
     again = tmp_path / "again"
     assert run(["run", f"{tmp_path}/changelist.json", f"--output={again}", "--quiet"]) == 0
@@ -182,8 +180,7 @@ def test_search_finds_the_same(folder, plain, tmp_path, name, sign):
 
 
 def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
-    slices = json.dumps([{"predicate": 'place = "Kiel, Ost"'}])
-    (tmp_path / "slices.yaml").write_text(slices)
+    (tmp_path / "slices.yaml").write_text(json.dumps([{"predicate": 'place = "Kiel, Ost"'}]))
     options = {"command": "check", "data": f"{folder}/tab.csv", "delimiter": "\t", "label": "label"}
     options |= {"prediction": "pred", "slices": f"{tmp_path}/slices.yaml", "quiet": True}
     (tmp_path / "run.yaml").write_text(json.dumps(options | {"output": f"{tmp_path}/check"}))

@@ -86,8 +86,7 @@ def test_some_of_it_in_object_storage(bucket, data, reference, tmp_path, adult_p
     source = data if in_the_bucket == "data" else str(adult_path)
     assert run([*arguments(source, output, work_dir=work), "--quiet"]) == 0
     is_there = in_the_bucket == "output"
-    found = published(bucket, tmp_path / "found") if is_there else read(tmp_path / "out")
-    equal(found, reference)
+    equal(published(bucket, tmp_path / "found") if is_there else read(tmp_path / "out"), reference)
     assert bucket.keys() == ["data/adult.parquet", *(keys_of(bucket) if is_there else [])]
     assert not (tmp_path / "work").exists()
 

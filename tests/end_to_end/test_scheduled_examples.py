@@ -68,8 +68,7 @@ def test_the_days_are_the_examples_of_the_package(days, adult):
     assert sum(map(len, tables)) == len(adult)
     right = [(table["income"] == table["prediction"]).mean() for table in tables]
     assert right[1] < 0.85 < min(right[0], right[2])
-    planted = tables[1].query("occupation == 'Sales' and relationship == 'Husband'")
-    assert len(planted) == 280
+    assert len(tables[1].query("occupation == 'Sales' and relationship == 'Husband'")) == 280
 
 
 @pytest.mark.slow
@@ -77,8 +76,7 @@ def test_checks_of_the_watched_slices(days, tmp_path, monkeypatch):
     monkeypatch.setenv("DATA", str(days))
     monkeypatch.setenv("RESULTS", str(tmp_path))
     file = str(FOLDER / "check.yaml")
-    codes = [run(["run", file, "--date", date, "--quiet"]) for date in DAYS]
-    assert codes == [0, 1, 0]
+    assert [run(["run", file, "--date", date, "--quiet"]) for date in DAYS] == [0, 1, 0]
     second = read(tmp_path / DAYS[1]).document
     assert second["slices"][0]["name"] == "husbands in sales"
     assert [one["status"] for one in second["since"]["slices"]].count("new") == 1
@@ -171,8 +169,7 @@ def test_the_commands_of_the_workflow():
     (command,) = [step["run"] for step in steps if "slicebeam run" in step.get("run", "")]
     assert "$(date -u -d yesterday +%F)" in command
     command = command.replace("$(date -u -d yesterday +%F)", "2026-11-19")
-    seen = parsed(command, {"DATA": "days", "RESULTS": "results"})
-    assert seen["command"] == "check"
+    assert parsed(command, {"DATA": "days", "RESULTS": "results"})["command"] == "check"
     (kept,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
     assert kept["if"] == "always()"
 

@@ -143,8 +143,7 @@ def test_labels_follow_their_definition(overall, adult):
     by_slice = dict(zip(conjunctions, rows.itertuples(), strict=True))
     called = {one for one, row in by_slice.items() if row.significant}
     seen = set()
-    sample = [one for one in conjunctions if one in called][::5]
-    for one in sample:
+    for one in [one for one in conjunctions if one in called][::5]:
         row = by_slice[one]
         parents = [one - {name} for name in one if len(one) > 1]
         above = {
@@ -235,8 +234,7 @@ def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path):
     path = tmp_path / "ids.parquet"
     frame.to_parquet(path)
     options = {"label": "label", "prediction": "prediction", "example_id": "id"}
-    found = search(tmp_path / "out", data=path, **options)
-    assert found.document["search"]["duplicates"] == 0
+    assert search(tmp_path / "out", data=path, **options).document["search"]["duplicates"] == 0
 
 
 OPTIONS = {
@@ -254,8 +252,7 @@ def found(tmp_path_factory, adult_path):
 def test_the_document_follows_its_schema(found):
     jsonschema.Draft202012Validator.check_schema(json_schema())
     jsonschema.validate(found.document, json_schema())
-    again = ChangeList.model_validate(found.document)
-    assert json.loads(again.to_json()) == found.document
+    assert json.loads(ChangeList.model_validate(found.document).to_json()) == found.document
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**found.document, "slices": [{}]}, json_schema())
 
@@ -268,8 +265,7 @@ def test_schema_command(capsys):
 def test_the_document_names_its_table(found):
     digest = hashlib.sha256(found.slices_bytes).hexdigest()
     assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
-    table = pq.read_table(found.folder / "slices.parquet")
-    assert table.schema == SCHEMA
+    assert pq.read_table(found.folder / "slices.parquet").schema == SCHEMA
     file = found.document["files"]["slices"]
     assert file["sha256"] == f"sha256:{digest}"
     assert file["size"] == len(found.slices_bytes)

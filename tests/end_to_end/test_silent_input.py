@@ -55,8 +55,7 @@ def test_repeated_ids_are_noted(tmp_path, ids, test):
 
 
 def test_distinct_ids_and_groups_are_not(tmp_path):
-    frame = examples().assign(id=np.arange(ROWS), user=np.arange(ROWS) // 5)
-    data = saved(tmp_path, frame)
+    data = saved(tmp_path, examples().assign(id=np.arange(ROWS), user=np.arange(ROWS) // 5))
     for number, options in enumerate(({"example_id": "id"}, {"group": "user", "replicates": 10})):
         found = search(tmp_path / f"{number}", data=data, **ROLES, **options)
         assert not any("more than once" in one for one in warnings(found))
@@ -90,8 +89,7 @@ def test_ids_of_pairs_are_left_out():
 def test_measurements_that_repeat_as_seldom_stay():
     rng = np.random.default_rng(3)
     for most in (500, 1000, 2000, 10_000, 10**6):
-        values = rng.integers(0, most, 2000).tolist()
-        assert isinstance(learned(values), FeatureDomain), most
+        assert isinstance(learned(rng.integers(0, most, 2000).tolist()), FeatureDomain), most
     # Some names are frequent, though most occur about twice.
     names = [f"name {one}" for one in np.repeat(np.arange(900), 2)] + ["Miller"] * 200
     assert isinstance(learned(names), FeatureDomain)
@@ -133,8 +131,7 @@ def test_bad_input_leaves_nothing_behind(tmp_path, capsys, wrong, work):
     data = saved(tmp_path / "data", examples().assign(zero=0))
     arguments = ["search", f"--data={data}", "--prediction=pred", *WRONG[wrong], "--quiet"]
     arguments += [f"--work-dir={tmp_path}/{work}"] if work else []
-    said = refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
-    assert wrong in said
+    assert wrong in refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
     # What was there before stays.
     (tmp_path / "out").mkdir()
@@ -183,8 +180,7 @@ def test_an_index_with_a_name_is_a_column():
     assert slices_of(indexed, features=["side"]) == ["side = left", "side = right"]
     two = pd.MultiIndex.from_arrays([side, np.arange(ROWS)], names=["side", None])
     assert {"side = left", "place = a"} <= set(slices_of(frame.set_axis(two, axis=0)))
-    shuffled = frame.sample(frac=1, random_state=1)
-    assert slices_of(shuffled) == slices_of(frame)
+    assert slices_of(frame.sample(frac=1, random_state=1)) == slices_of(frame)
     assert "side" not in indexed.columns
 
 

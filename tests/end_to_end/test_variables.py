@@ -290,8 +290,7 @@ def test_a_path_with_a_secret_is_refused(tmp_path, data, capsys):
 def test_a_document_reads_no_variable(data, tmp_path, capsys):
     """A path with a secret in it, asked for in somebody's bucket, would tell them the secret."""
     assert run(["run", run_file(tmp_path, data), "--quiet"]) == 0
-    document = tmp_path / "out" / "changelist.json"
-    content = json.loads(document.read_text())
+    content = json.loads((tmp_path / "out" / "changelist.json").read_text())
     config = content["provenance"]["config"]
     capsys.readouterr()
     for option in ("data", "since", "work_dir", "runner_option"):

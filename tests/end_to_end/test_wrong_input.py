@@ -162,8 +162,7 @@ def test_columns_that_are_no_classes(folder, refuse):
         assert refuse(data="x.parquet").startswith(message)
     frame.iloc[:0].to_parquet(folder / "x.parquet")
     assert refuse(data="x.parquet") == "--data DIR/x.parquet: there are no examples in it"
-    hint = refuse(label="one", prediction="score")
-    assert hint.endswith("is it a score? give it as --score")
+    assert refuse(label="one", prediction="score").endswith("is it a score? give it as --score")
 
 
 def test_more_classes_than_a_label_has(folder, refuse):
@@ -171,8 +170,7 @@ def test_more_classes_than_a_label_has(folder, refuse):
     table = pa.table({"n": pa.array([1, 2] * 2500), "label": numbers, "pred": numbers})
     pq.write_table(table, folder / "x.parquet")
     assert "label 'label' has more than 1,000 distinct values" in refuse(data="x.parquet")
-    three = examples().assign(label=["a", "b", "c"] * (ROWS // 3))
-    three.to_parquet(folder / "x.parquet")
+    examples().assign(label=["a", "b", "c"] * (ROWS // 3)).to_parquet(folder / "x.parquet")
     options = {"prediction": None, "score": "score", "positive_class": "a"}
     assert "label 'label' has 3 classes" in refuse(data="x.parquet", **options)
 

@@ -49,8 +49,7 @@ def folders(tmp_path_factory):
 def test_wrong_options(subject, name, folders, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(folders[subject])
     options, message = TABLE_OF[subject][name]
-    said = refuse(subject, options, folders[subject], tmp_path, capsys)
-    assert said.startswith(message)
+    assert refuse(subject, options, folders[subject], tmp_path, capsys).startswith(message)
 
 
 def refuse(subject, options, folder, output, capsys):

@@ -77,8 +77,7 @@ def test_a_service_that_is_overloaded_is_asked_again(bucket, service, adult_path
     assert all(job.state == "JOB_STATE_DONE" for job in service.jobs)
     assert len({job.name for job in service.jobs}) == len(service.jobs)
     # The two that the faults struck: the third was not sent, since its job was there already.
-    sent = [one for one in service.requests if one.startswith("POST")]
-    assert len(sent) == len(service.jobs) + 2
+    assert len([one for one in service.requests if one.startswith("POST")]) == len(service.jobs) + 2
 
 
 @pytest.mark.slow
@@ -129,8 +128,7 @@ def test_a_killed_driver_finds_its_job_again(
     assert codes == [0]
     assert bucket.read("out/slices.parquet") == expected
     same = [one for one in service.named(stage) if "resampled" not in one.name]
-    names = [job.name, *[f"{job.name}-2"] * (meanwhile == "failed")]
-    assert [one.name for one in same] == names
+    assert [one.name for one in same] == [job.name, *[f"{job.name}-2"] * (meanwhile == "failed")]
     assert same[-1].state == "JOB_STATE_DONE"
 
 

@@ -246,8 +246,7 @@ def test_a_program_that_never_answers_is_given_up(tmp_path):
 
 def test_small_work_stays_in_this_process(tmp_path):
     binary = program(tmp_path / "p", "exit 3")
-    config = runner_config("prism", [f"binary={binary}", "smallest_job_seconds=5"])
-    with Engine(config) as engine:
+    with Engine(runner_config("prism", [f"binary={binary}", "smallest_job_seconds=5"])) as engine:
         engine.log_to(tmp_path / "log")
         engine.run(nothing, "small", 4.9)
         assert engine.name == "prism, 2 threads"

@@ -65,8 +65,7 @@ def test_the_attack_succeeds_where_sockets_are_open(tmp_path):
     server = worker_handlers.GrpcServer(state, provision, manager)
     known, safe = LoopbackPool(secret="guessed"), LoopbackPool()
     try:
-        sockets = listening() - before
-        told = attacked(sockets, tmp_path)
+        told = attacked(listening() - before, tmp_path)
     finally:
         server.close()
         known.stop()

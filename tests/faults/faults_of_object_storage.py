@@ -47,8 +47,7 @@ class Place:
     def published(self, bench):
         """Return a folder with what is in the bucket."""
         folder = bench.place()
-        every = self.bucket.keys()
-        for key in every:
+        for key in self.bucket.keys():
             (folder / key.removeprefix("out/").replace("/", "-")).write_bytes(self.bucket.read(key))
         return folder
 
@@ -66,8 +65,7 @@ class Place:
 
     def nothing_half(self):
         """Return whether nothing is published, or the table under its own name alone."""
-        every = self.bucket.keys()
-        found = [key for key in every if not key.startswith("out/_work/")]
+        found = [key for key in self.bucket.keys() if not key.startswith("out/_work/")]
         strange = [key for key in found if not is_own_name(key.removeprefix("out/"))]
         return f"half published: {found}" if strange else EQUAL
 
@@ -91,8 +89,7 @@ def passing(store, fault, bench, number):
 def lasting(store, fault, bench, number):
     with opened(store) as place:
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
-        skip = int(bench.random.integers(0, 60))
-        place.proxy.add(storage_faults.Fault(**fault, skip=skip))
+        place.proxy.add(storage_faults.Fault(**fault, skip=int(bench.random.integers(0, 60))))
         impatient = {**place.environment, "SLICEBEAM_STORAGE_TIMEOUT": "2"}
         ended = bench.commands.run(command, environment=impatient)
         yield place.verdict(bench, ended)

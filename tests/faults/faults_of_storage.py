@@ -273,8 +273,7 @@ def _blocks(path):
 
 
 def disk_full(bench, number):
-    way = list(WAYS)[number % len(WAYS)]
-    flags = WAYS[way]
+    flags = WAYS[list(WAYS)[number % len(WAYS)]]
     size = max(4, int(float(bench.random.uniform(0, 1)) * most_used(bench, *flags)))
     with small_disk(bench, size) as disk:
         output = disk / "out"
@@ -294,8 +293,7 @@ def disk_full(bench, number):
 
 def file_too_large(bench, number):
     """Let the system refuse files above a size, as quotas do."""
-    way = list(WAYS)[number % len(WAYS)]
-    flags = WAYS[way]
+    flags = WAYS[list(WAYS)[number % len(WAYS)]]
     output = bench.place() / "out"
     output.mkdir()
     (output / "changelist.json").write_bytes(OLD)
@@ -311,8 +309,7 @@ def file_too_large(bench, number):
 
 def folder_struck(which, bench, number):
     """Delete a folder under a running search, or forbid to write into it."""
-    way = ("iterative", "batch", "priority", "bootstrap-rows")[number % 4]
-    flags = WAYS[way]
+    flags = WAYS[("iterative", "batch", "priority", "bootstrap-rows")[number % 4]]
     place = bench.place()
     output, work = place / "out", place / "work"
     for folder in (output, work):

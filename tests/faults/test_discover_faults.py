@@ -219,8 +219,7 @@ class Place:
     def run(self, name, command, engine, *more):
         folder = self.folder / f"{name} {command} {engine}"
         folder.mkdir(exist_ok=True)
-        given = [*self.arguments(command, engine), *more]
-        return folder, self.commands.run(given, folder=folder)
+        return folder, self.commands.run([*self.arguments(command, engine), *more], folder=folder)
 
 
 def published_by(output):
@@ -278,8 +277,7 @@ def seconds(commands, data, tmp_path_factory):
 @pytest.mark.parametrize("moment", range(10))
 def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed, tmp_path, moment):
     wait = (moment + np.random.default_rng(moment).random()) / 10 * seconds
-    output = tmp_path / "out"
-    killed_and_resumed(commands, data, output, undisturbed, lambda _: time.sleep(wait))
+    killed_and_resumed(commands, data, tmp_path / "out", undisturbed, lambda _: time.sleep(wait))
 
 
 @pytest.mark.parametrize(
@@ -308,8 +306,7 @@ def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatc
 @pytest.mark.slow
 def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
     output = tmp_path / "out"
-    other = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1})
-    document = other.document
+    document = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1}).document
     discover(output, data=(data,), **OPTIONS)
     assert_same(output, undisturbed)
     # Another seed, another result.

@@ -48,15 +48,13 @@ def named(fault):
     ids=named,
 )
 def test_fault(place, fault):
-    tally = fault.tried(place, fault.quick)
-    assert tally.other(fault.may) == {}
+    assert fault.tried(place, fault.quick).other(fault.may) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=named)
 def test_fault_at_many_moments(place, fault):
-    tally = fault.tried(place, range(min(fault.times, MOST_TRIES)))
-    assert tally.other(fault.may) == {}
+    assert fault.tried(place, range(min(fault.times, MOST_TRIES))).other(fault.may) == {}
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +70,7 @@ def stores():
 )
 def test_fault_of_object_storage(place, stores, scheme, what):
     fault = stores[f"{scheme} {what}"]
-    numbers = range(min(fault.times, MOST_TRIES))
-    assert fault.tried(place, numbers).other(fault.may) == {}
+    assert fault.tried(place, range(min(fault.times, MOST_TRIES))).other(fault.may) == {}
 
 
 @pytest.fixture
@@ -114,9 +111,7 @@ def test_what_is_wrong_is_told_from_what_is_right(place):
     assert whole(output, right) == "left behind: ['mine']"
     own_file(output, "slices.parquet").write_bytes(b"")
     assert whole(output, right).startswith("other slices.")
-    table = output / "slices.parquet"
-    other = place.undisturbed("--max-cross-size=2").slices_bytes
-    table.write_bytes(other)
+    (output / "slices.parquet").write_bytes(place.undisturbed("--max-cross-size=2").slices_bytes)
     assert verdict(done, output, right) == "other slices.parquet"
     line = "slicebeam: cannot read x: no such file"
     assert verdict(Ended(2, f"{line}\n"), output, right) == CLEAR

@@ -70,8 +70,7 @@ def rows(data, *, names=None, skip_rows=0):
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError(str(error)) from error
-    lines = io.StringIO(text, newline="").readlines()
-    text = "".join(lines[skip_rows:])
+    text = "".join(io.StringIO(text, newline="").readlines()[skip_rows:])
     before = csv.field_size_limit(1 << 30)
     try:
         # The reader of Python 3.10 refuses a NUL.

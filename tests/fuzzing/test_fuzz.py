@@ -88,8 +88,7 @@ def attempt(tmp_path, monkeypatch, capfd):
     for name, value in {**ENVIRONMENT, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    taken = pages * resource.getpagesize()
+    taken = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, before[1]))
     yield partial(judging.attempt, folder=tmp_path / "data", capture=capfd)
@@ -328,8 +327,7 @@ def earlier(folder):
     data["hours"] = [float(n % 10) for n in range(len(data))]
     data.to_parquet(folder / "data.parquet")
     options = {**ROLES, "max_cross_size": 1, "min_slice_size": 1, "bins": 4}
-    found = search(folder / "out", data=folder / "data.parquet", **options)
-    return found.document
+    return search(folder / "out", data=folder / "data.parquet", **options).document
 
 
 def test_a_gap_after_the_first_bin_holds_nobody(tmp_path):

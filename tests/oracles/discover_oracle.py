@@ -138,8 +138,7 @@ def changes(D, of=0.0):
 def p_accuracy(new_wrong, old_wrong, held):
     """Return the two-sided mid-p of McNemar's test."""
     b = int((new_wrong & ~old_wrong & held).sum())
-    c = int((old_wrong & ~new_wrong & held).sum())
-    return mcnemar_mid_p(b, c, "both")
+    return mcnemar_mid_p(b, int((old_wrong & ~new_wrong & held).sum()), "both")
 
 
 def p_error(wrong, held):
@@ -160,8 +159,7 @@ def p_paired(D, held):
     joined = ((n - 1) * own.var(ddof=1) + added * spread) / (n - 1 + added)
     variance = max(own.var(ddof=1), joined)
     t, G = own.mean() / np.sqrt(variance / n), skewness / np.sqrt(n)
-    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
-    return float(2 * stats.t.sf(abs(T), n - 1))
+    return float(2 * stats.t.sf(abs(t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6), n - 1))
 
 
 def benjamini_hochberg(p, tests, factor=1.0):

@@ -155,15 +155,13 @@ def test_it_is_shown_as_the_command_does(adult, adult_path, tmp_path, capsys):
     paths = [tmp_path / name for name in ("changelist.json", "slices.parquet")]
     assert printed[-1] == f"Ids and all numbers: {paths[0]}; all slices: {paths[1]}"
     assert shown[-1] == "Ids and all numbers: .findings, .changelist; all slices: .slices"
-    ranked = search(adult, **OPTIONS, score="score", metric="auc", max_cross_size=1)
-    ranked.show()
+    search(adult, **OPTIONS, score="score", metric="auc", max_cross_size=1).show()
     printed_text = capsys.readouterr().out
     assert "value_error in .slices" in printed_text
     assert "slices.parquet" not in printed_text
     search(adult, **OPTIONS, progress=True)
     assert "iteration 1" in capsys.readouterr().err
-    pool = made()
-    shift(pool, **SHIFT, budget=100).show()
+    shift(made(), **SHIFT, budget=100).show()
     assert "of 600 items were queried" in capsys.readouterr().out
 
 
@@ -260,8 +258,7 @@ def test_a_table_of_any_library_with_arrow_capsules(adult_path):
 
 
 def test_a_table_of_polars(adult_path):
-    polars = pytest.importorskip("polars")
-    found = search(polars.read_parquet(adult_path), **OPTIONS)
+    found = search(pytest.importorskip("polars").read_parquet(adult_path), **OPTIONS)
     assert found.slices.equals(search(adult_path, **OPTIONS).slices)
 
 

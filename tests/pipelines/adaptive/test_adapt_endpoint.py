@@ -29,8 +29,7 @@ def frame_of(number=60):
     """Return tests of which some have the same input, and some compare inputs."""
     rows = []
     for one in range(number):
-        text = f"text {one % (2 * number // 3)}"
-        test = {"topic": f"/T{one % 4}", "input": text}
+        test = {"topic": f"/T{one % 4}", "input": f"text {one % (2 * number // 3)}"}
         if one % 5 == 4:
             test |= {"topic": "/T1/Same", "expectation": SAME}
             test["value"] = json.dumps([f"other {one}", f"text {one // 2}"])
@@ -207,8 +206,7 @@ def test_two_endpoints_share_a_budget(bench, capsys):
     old = found.file("old", price=0.25)
     document = found.bought(f"--baseline-model={old}", "--budget=15.30 USD")
     # An input that only one of them has answered would say nothing.
-    count = Counter(one.partition(" ")[0] for one in found.api.charged)
-    assert count == {"new": 20, "old": 20}
+    assert Counter(one.partition(" ")[0] for one in found.api.charged) == {"new": 20, "old": 20}
     assert [one["spent"] for one in document["paid"]] == [10.0, 5.0]
     found.check(document, without=texts[20:])
     whole = found.bought(f"--baseline-model={old}")
@@ -264,8 +262,7 @@ def test_an_output_may_be_a_long_text(bench):
     assert (document["tests"], document["topics"][0]["failures"]) == (2, 1)
     tests = pq.read_table(found.folder / "out" / "tests.parquet").to_pandas()
     assert tests.output.tolist() == [long, "short"]
-    again = found.bought()
-    assert again["topics"] == document["topics"]
+    assert found.bought()["topics"] == document["topics"]
     assert len(found.api.charged) == 2
 
 
@@ -321,8 +318,7 @@ def test_the_key_is_shown_nowhere(bench, capfd, monkeypatch, fault, code, said):
     found = bench(frame_of(30), faults={} if fault in NO_PLAN else {fault: 1.0})
     if fault == "crash":
         monkeypatch.setattr("slicebeam.pipelines.adaptive.paid_outputs.AnsweredModel", fail)
-    url = f"{found.struck(fault, monkeypatch)}/answer?key=${{API_KEY}}"
-    found.file(url=url, retries=2)
+    found.file(url=f"{found.struck(fault, monkeypatch)}/answer?key=${{API_KEY}}", retries=2)
     assert run(found.arguments("--json")) == code
     printed = capfd.readouterr()
     assert said in printed.err

@@ -235,8 +235,7 @@ def test_of_an_update_the_broken_ones_come_first_and_appending_makes_no_doubles(
 
 def test_pairs_and_a_slice_by_its_name(found, tmp_path):
     frame = pd.read_parquet(found / "data.parquet")
-    document = json.loads((found / "one" / "changelist.json").read_text())
-    one = document["slices"][-1]
+    one = json.loads((found / "one" / "changelist.json").read_text())["slices"][-1]
     tree = tmp_path / "tree.csv"
     pair = ("--text", "text", "--text", "second")
     assert adapt(found / "one", tree, *pair, "--slice", one["name"], "--quiet") == 0

@@ -230,8 +230,7 @@ def test_classes_in_parentheses_are_names_too(tmp_path, capsys):
     assert "tests name the classes 'neg', 'pos', but" in capsys.readouterr().err
     assert adapt(tree, tmp_path / "out", *model, "--classes", "pos=positive,neg=negative") == 0
     first = [one["failures"] for one in adaptive(tmp_path / "out")["topics"]]
-    renamed = written(tmp_path, *tests("positive", "negative"))
-    assert adapt(renamed, tmp_path / "other", *model) == 0
+    assert adapt(written(tmp_path, *tests("positive", "negative")), tmp_path / "other", *model) == 0
     assert [one["failures"] for one in adaptive(tmp_path / "other")["topics"]] == first
 
 

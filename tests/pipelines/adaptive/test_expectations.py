@@ -56,8 +56,7 @@ def test_a_change_fails_just_beyond_the_tolerance(changes, tolerance):
     # Of a change that differs by a rounding error from the tolerance either is right.
     clear = np.abs(beyond) > 1e-12
     assert (fails(score) == (beyond > 0))[clear].all()
-    order = np.argsort(changes, kind="stable")
-    assert (np.diff(score[order]) >= -1e-15).all()
+    assert (np.diff(score[np.argsort(changes, kind="stable")]) >= -1e-15).all()
 
 
 def test_a_change_without_a_number_has_no_score():
@@ -244,8 +243,7 @@ class _TensorOfAGraph:
     ([[{"generated_text": "one"}]] * 3, ["one"] * 3),
 ])  # fmt: skip
 def test_what_models_may_return(raw, texts):
-    is_pipeline = isinstance(raw, list) and isinstance(raw[0], dict | list)
-    classes = None if is_pipeline else CLASSES
+    classes = None if isinstance(raw, list) and isinstance(raw[0], dict | list) else CLASSES
     assert as_outputs(raw, 3, "m", classes).texts.tolist() == texts
 
 
@@ -504,8 +502,7 @@ def test_a_round_goes_on_with_what_fails_and_explores_a_tenth():
     assert sum(number for name, number in second.items() if name in failing) == 72
     assert max(second.values()) == second["b0"] == 10
     mined = [*families[:5], counting("c", "c0", failures=3)]
-    third = Counter(one.family.name for one in draw(context_of(), mined, 40))
-    assert third["c0"] == 5
+    assert Counter(one.family.name for one in draw(context_of(), mined, 40))["c0"] == 5
 
 
 def test_a_round_has_no_duplicates_and_ends_with_its_families():
@@ -520,8 +517,7 @@ def test_a_round_has_no_duplicates_and_ends_with_its_families():
     assert len(draw(context_of(known), [counting("b", "z", most=3)], 50)) == 2
     bought = draw(context_of(), [counting("a", "x")], 10, [counting("endpoint", "e", most=4)])
     assert [one.family.proposer for one in bought] == ["endpoint"] * 4 + ["a"] * 6
-    pairs = draw(context_of(has_pairs=True), [counting("b", "z", most=3)], 5)
-    assert pairs == []
+    assert draw(context_of(has_pairs=True), [counting("b", "z", most=3)], 5) == []
 
 
 def test_yields_count_only_what_is_known():

@@ -71,8 +71,7 @@ def test_suggestions_are_a_tree_with_the_failing_tests_first(tree):
     assert tree.read_bytes() == before
     scores = [one.score for one in found.tests]
     assert scores == sorted(scores, reverse=True)
-    written = read_tree(found.path)
-    tests = [test for test in written.rows() if test.label != "topic_marker"]
+    tests = [test for test in read_tree(found.path).rows() if test.label != "topic_marker"]
     assert [test.id for test in tests] == [one.test.id for one in found.tests]
     for test, one in zip(tests, found.tests, strict=True):
         assert float(test.other[f"{__name__}:likes_good score"]) == one.score
@@ -300,8 +299,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         return one.test.output != clear.get(one.test.input, one.test.output)
 
     pairs = zip(pool, target.answers(pool), strict=True)
-    wrong = [said != clear.get(text, said) for text, said in pairs]
-    random = 100 * float(np.mean(wrong))
+    random = 100 * float(np.mean([said != clear.get(text, said) for text, said in pairs]))
     found = np.zeros((SEEDS, ROUNDS))
     last = []
     for seed in range(SEEDS):
@@ -322,8 +320,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         assert len({text.casefold() for text in inputs}) == len(inputs)
     assert random > 10
     assert found[:, -1].mean() >= 3 * random
-    proposed = {one.proposer for one in yields(last)}
-    assert proposed == set(offline_proposers()) - {"tree"}
+    assert {one.proposer for one in yields(last)} == set(offline_proposers()) - {"tree"}
 
 
 def _judged(one, clear):

@@ -140,8 +140,7 @@ def test_faults_cost_what_they_must(server, tree, tmp_path):
 
 def test_a_call_that_hangs_is_given_up(server, tree, tmp_path):
     server.faults = ["hang"]
-    api = file_of(tmp_path, server.url, timeout=0.3)
-    found, notes = run(tree, api)
+    found, notes = run(tree, file_of(tmp_path, server.url, timeout=0.3))
     assert len(found.tests) == 5
     assert notes[-2] == "1 calls were paid perhaps and never answered"
 
@@ -211,8 +210,7 @@ def test_killed_ten_times_it_loses_nothing_and_pays_nothing_twice(server, tree):
         time.sleep(rng.uniform(0.0, 0.15))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    paid = len(server.charged)
-    assert 10 < paid < 90
+    assert 10 < len(server.charged) < 90
     found, notes = run(tree, server.url, proposals=90)
     assert max(server.charged.values()) == 1
     (lost,) = [int(note.split()[0]) for note in notes if "never answered" in note]

@@ -64,8 +64,7 @@ def test_items_labels_and_a_revision(commands):
     assert str(sheet) in said.splitlines()[2]
     assert "items to label" in said
     assert f"slicebeam attribute estimate --changelist {commands.folder} --slice 3f2" in said
-    again = commands("sample", "--budget", "100").output
-    assert "still to label" in again
+    assert "still to label" in commands("sample", "--budget", "100").output
     fill(sheet, truthful(commands.people))
     result = commands("estimate")
     lines = [line.strip() for line in result.output.splitlines()]
@@ -90,15 +89,13 @@ def test_items_labels_and_a_revision(commands):
 
 def test_a_run_with_recorded_labels(commands):
     options = ("--budget", "400", "--rounds", "2", "--labels", "truth", "--data", "a.parquet")
-    result = commands("run", *options)
-    assert result.exit_code == 0
+    assert commands("run", *options).exit_code == 0
     told = attribution_in(commands.folder / "changelist.r1.json")
     assert told["state"] == "estimated"
     assert told["looks"] == 2
     assert commands.data == [("a.parquet",)]
     assert "column truth" in json.dumps(told)
-    quiet = commands("run", *options, "--quiet")
-    assert quiet.output == ""
+    assert commands("run", *options, "--quiet").output == ""
 
 
 def test_a_run_that_proposes_another_slice(commands):

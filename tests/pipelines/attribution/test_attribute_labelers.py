@@ -71,8 +71,7 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
     with opened(tmp_path / "doc", people) as session:
         session.draw(60)
         items = session.open_items
-    late = str(items[40])
-    api = served(people, always={late: "500"})
+    api = served(people, always={str(items[40]): "500"})
     path = file(api, retries=1, concurrency=2)
     with (
         pytest.raises(EngineError, match="HTTP 500 2 times for item"),

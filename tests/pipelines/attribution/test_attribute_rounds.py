@@ -65,8 +65,7 @@ def check_coverage(tmp_path, runs, first, how, **plan):
     values = np.zeros(runs)
     for run in range(runs):
         with opened(tmp_path / str(run), people, seed=first + run, looks=1, **plan) as session:
-            drawn = session.sample(160)
-            fill(drawn.sheet, truthful(people))
+            fill(session.sample(160).sheet, truthful(people))
             found = estimate(session).assessed.attribution
         hits[run], values[run] = covered(people, found), found.precision.value
     assert (hits.mean(axis=0) >= 0.92).all(), hits.mean(axis=0)
@@ -173,8 +172,7 @@ def test_the_plan_of_the_first_round_is_kept(tmp_path):
 
 
 def test_other_examples_than_those_drawn_from_are_refused(tmp_path):
-    people = population()
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population()) as session:
         session.sample(40)
     other = population()
     other.member = np.roll(other.member, 1)
@@ -247,8 +245,7 @@ def test_a_census_is_exact(tmp_path):
 
 
 def test_a_slice_of_all_examples_has_recall_1(tmp_path):
-    people = population(size=100, outside=0, precision=0.9, recall=1.0)
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population(size=100, outside=0, precision=0.9, recall=1.0)) as session:
         found = run_rounds(session, TRUTH, budget=100, rounds=1).assessed
     assert (found.attribution.recall.lo, found.attribution.missed.hi) == (1.0, 0.0)
     assert found.decision == "accept"
@@ -266,8 +263,7 @@ def test_a_stopped_run_goes_on(tmp_path):
     people = population()
     labeler = Counting(after=30)
     with opened(tmp_path, people) as session:
-        stopped = run_rounds(session, labeler, budget=100, rounds=1)
-        assert isinstance(stopped, Stopped)
+        assert isinstance(run_rounds(session, labeler, budget=100, rounds=1), Stopped)
         assert not session.state.looked
     labeler.after, labeler.error = 20, EngineError("the API is down")
     with pytest.raises(EngineError), opened(tmp_path, people) as session:
@@ -342,8 +338,7 @@ def test_only_the_draws_before_a_missing_label_count(tmp_path):
     with opened(tmp_path, people) as session:
         drawn = session.sample(80).drawn
         first = drawn.asked[:30]
-        late = drawn.asked[-5:]
-        TRUTH.label((*first, *late), people, session.store)
+        TRUTH.label((*first, *drawn.asked[-5:]), people, session.store)
         found = session.evidence
         assert found.waiting == 5
         counted = {*first} & {*drawn.precision}
@@ -362,8 +357,7 @@ def test_a_damaged_record_is_told(tmp_path):
         TRUTH.label(session.open_items[:3], people, session.store)
     folder = labels_folder(tmp_path)
     path = labels_file(tmp_path)
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text(lines[0] + '{"item": 1\n')
+    path.write_text(path.read_text().splitlines(keepends=True)[0] + '{"item": 1\n')
     refused(EngineError, r"labels\.jsonl, line 2 is damaged", tmp_path, people)
     path.write_text("")
     (folder / "state.json").write_text("{}")
@@ -371,8 +365,7 @@ def test_a_damaged_record_is_told(tmp_path):
 
 
 def test_labels_are_kept_as_lines_of_json(tmp_path):
-    people = population(textual=True)
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population(textual=True)) as session:
         session.draw(20)
         items = session.open_items
         session.store.add({items[0]: UNSURE}, "me")
@@ -412,8 +405,7 @@ def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path):
 
 
 def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
-    people = population(precision=0.5)
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population(precision=0.5)) as session:
         finished = run_rounds(session, TRUTH, budget=200, rounds=1)
     assert finished.document == tmp_path / "changelist.r1.json"
     told = json.loads(finished.document.read_text())

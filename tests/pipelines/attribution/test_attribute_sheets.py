@@ -35,8 +35,7 @@ def test_words_for_labels(written, label):
 
 
 def test_what_is_written(tmp_path):
-    people = population()
-    sampled, _ = drawn_in(tmp_path, people)
+    sampled, _ = drawn_in(tmp_path, population())
     content = sampled.sheet.read_bytes()
     # Excel reads UTF-8 only where it is told so.
     header = b'"item","label","text","data.label"\r\n'
@@ -91,8 +90,7 @@ def test_a_line_that_names_the_delimiter_and_floats_for_ids(tmp_path):
         return [rows[0], *([f"{row[0]}.0", *row[1:]] for row in rows[1:])]
 
     fill(sampled.sheet, truthful(people), floats, delimiter=";")
-    text = sampled.sheet.read_text("utf-8-sig")
-    sampled.sheet.write_text("sep=;\n" + text, "utf-8")
+    sampled.sheet.write_text("sep=;\n" + sampled.sheet.read_text("utf-8-sig"), "utf-8")
     assert read_sheet(folder, sampled.drawn) == the_truth(people, sampled.drawn)
 
 

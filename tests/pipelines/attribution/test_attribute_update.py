@@ -33,8 +33,7 @@ def test_an_update_finds_a_better_slice(tmp_path):
         estimated = {item for one in rounds for item in one.precision + one.recall}
         with_all = opened_session.updated()
         # Labels of estimates train nothing.
-        others = dict.fromkeys(estimated, 0)
-        opened_session.store.add(others, "nobody")
+        opened_session.store.add(dict.fromkeys(estimated, 0), "nobody")
         assert opened_session.updated().definition == with_all.definition
     assert isinstance(finished, Finished)
     assert finished.assessed.decision == "update"
@@ -75,8 +74,7 @@ def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path):
         assert first.precision[: len(both)] != tuple(both)
         assert new.state.sampling_seed != old_state.sampling_seed
         assert not set(first.asked) & set(before)
-        known = set(first.items) & set(before)
-        assert known
+        assert set(first.items) & set(before)
         assert new.evidence.open == tuple(dict.fromkeys(x for x in first.items if x not in before))
         TRUTH.label(new.open_items, people, new.store)
         found = new.look().attribution
@@ -119,8 +117,7 @@ def test_a_train_round_by_sheets(tmp_path):
         # Not before all of them are labelled.
         assert estimate(one).proposed is None
         fill(training.sheet, truthful(people))
-        finished = estimate(one)
-        assert finished.proposed is not None
+        assert estimate(one).proposed is not None
         # Labels to train by are no look at those to estimate by.
         assert len(one.state.looked) == 1
         # Once is enough.
@@ -142,8 +139,7 @@ def test_labels_that_make_no_slice_are_told(tmp_path):
 
 
 def test_there_may_be_nothing_left_to_train_by(tmp_path):
-    people = population(size=5, outside=5, precision=1.0, recall=1.0)
-    with opened(tmp_path, people) as one:
+    with opened(tmp_path, population(size=5, outside=5, precision=1.0, recall=1.0)) as one:
         run_rounds(one, TRUTH, budget=10, rounds=1)
         with pytest.raises(InputError, match="already has a label"):
             one.draw(4, is_train=True)

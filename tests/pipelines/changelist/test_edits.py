@@ -102,8 +102,7 @@ def test_findings_go_with_their_slice_and_come_back(document):
     assert now.finding_models[0].removed == (1,)
     check_findings("it", now, with_slices=True)
     assert now.edits[-1].before[0]["findings"][0]["finding"]["rank"] == 1
-    second = now.findings[0].slice_id
-    both = journal(now, ed.removed(now, second))
+    both = journal(now, ed.removed(now, now.findings[0].slice_id))
     assert both.finding_models[0].removed == (1, 2)
     for _ in range(2):
         both = journal(both, ed.undone(both))
@@ -121,8 +120,7 @@ def test_attribution_is_undone_too(document):
     one = ed.attributed(document, slice_id, told)
     assert one.document.slices[0].attribution == told
     other = told.model_copy(update={"state": "accepted"})
-    two = ed.attributed(one.document, slice_id, other)
-    now = journal(document, one, two)
+    now = journal(document, one, ed.attributed(one.document, slice_id, other))
     assert now.slices[0].attribution == other
     now = journal(now, ed.undone(now))
     assert now.slices[0].attribution == told
@@ -581,8 +579,7 @@ def test_object_storage(bucket, original, monkeypatch):
     _, path = noted(uri, "two")
     monkeypatch.undo()
     assert str(path) == f"{bucket.uri}/out/changelist.r2.json"
-    copied = read_search(f"{bucket.uri}/out/changelist.r1.json", "--changelist")
-    assert copied == document
+    assert read_search(f"{bucket.uri}/out/changelist.r1.json", "--changelist") == document
     # A write whose answer got lost meets its own object, and that is success.
     content = document.to_json().encode()
     target = storage_path(f"{bucket.uri}/out/changelist.r9.json")

@@ -330,8 +330,7 @@ def test_slices_with_few_or_no_examples_in_every_metric(more, tmp_path, adult_pa
     (tmp_path / "s.yaml").write_text("- age >= 200\n- row_id = 7\n- row_id < 5\n- sex = Male\n")
     roles = {"label": "income", "prediction": "prediction", "score": "score"}
     options = {"data": adult_path, "slices": tmp_path / "s.yaml", **roles, **more}
-    found = check(tmp_path / "out", **options)
-    for _, rows in found.table.groupby("metric"):
+    for _, rows in check(tmp_path / "out", **options).table.groupby("metric"):
         assert rows["n"].tolist()[:3] == [0, 1, 5]
         assert rows["p_value"].notna().all()
         assert rows["p_value"].tolist()[0] == 1.0

@@ -73,8 +73,7 @@ def test_help_is_quick():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert used <= 0.3
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.3
 
 
 def test_version_is_printed_without_the_libraries():
@@ -123,8 +122,7 @@ def test_the_summary_finds_metrics_by_their_names(data):
     path = data.parent / "out" / "changelist.json"
     document = read_search(str(path), "--changelist")
     # As a document is where somebody left a metric out of the tests, or ordered them anew.
-    tests = document.testing.metrics[:0:-1]
-    testing = document.testing.model_copy(update={"metrics": tests})
+    testing = document.testing.model_copy(update={"metrics": document.testing.metrics[:0:-1]})
     changed = document.model_copy(update={"testing": testing})
     found = summary_json(Published(changed, path, path.with_name("slices.parquet")))
     values = {one.metric: one.after.value for one in document.global_}
@@ -134,8 +132,7 @@ def test_the_summary_finds_metrics_by_their_names(data):
 
 def test_json_on_stdout_only(data, capsys):
     assert run(arguments(data, "--json")) == 0
-    printed = capsys.readouterr()
-    summary = json.loads(printed.out)
+    summary = json.loads(capsys.readouterr().out)
     assert summary["worst"][0]["slice"] == "group = bad"
     assert summary["examples"] == 400
 
@@ -148,8 +145,7 @@ def test_quiet_prints_nothing(data, capsys):
 def test_fail_on_worse(data, capsys):
     assert run(arguments(data, "--fail-on", "worse", "--quiet")) == 1
     # A gate that can never fire is refused.
-    better = ("--alternative", "better", "--fail-on", "worse", "--quiet")
-    assert run(arguments(data, *better)) == 2
+    assert run(arguments(data, "--alternative", "better", "--fail-on", "worse", "--quiet")) == 2
     assert "with better, no slice is worse" in capsys.readouterr().err
 
 

@@ -58,6 +58,5 @@ def test_it_is_said_before_any_job(case, folder, tmp_path, monkeypatch, capsys):
     data = [f"--data={folder}/data.csv", f"--output={tmp_path}/out"]
     assert run([*COMMANDS[command], *data, *flags]) == 2
     said = capsys.readouterr().err
-    wrong = next(one for one in reversed(flags) if str(folder) in one)
-    assert wrong.partition("=")[2] in said
+    assert next(one for one in reversed(flags) if str(folder) in one).partition("=")[2] in said
     assert not (tmp_path / "out").exists()

@@ -75,8 +75,7 @@ def test_names_and_values_of_a_data_set(found, data, tmp_path, capfd):
         (["--features", f"nope{ESCAPES}"], 2),
     ):
         assert run([*search(data), *output, *more]) == code
-        said = capfd.readouterr()
-        assert_harmless(said)
+        assert_harmless(capfd.readouterr())
     # Nothing is written but where the user said.
     assert files_in(tmp_path) == {
         "in",

@@ -47,8 +47,7 @@ def test_json_files_and_checks(tmp_path, monkeypatch):
     (tmp_path / "s.yaml").write_text("- sex = Male\n")
     content = {**GOOD, "command": "check", "slices": "{here}/s.yaml", "fail_on": "worse"}
     del content["features"]
-    file = written(tmp_path, json.dumps(content), "run.json")
-    assert run(["run", file, "--quiet"]) == 1
+    assert run(["run", written(tmp_path, json.dumps(content), "run.json"), "--quiet"]) == 1
     assert read(tmp_path / "out").document["check"]["uri"] == f"{tmp_path}/s.yaml"
 
 
@@ -162,8 +161,7 @@ def test_what_is_wrong_in_a_file(case, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_SUCH", raising=False)
     content, message = WRONG[case]
-    said = refused(["run", written(tmp_path, content)], capsys, folder=tmp_path)
-    assert message in said
+    assert message in refused(["run", written(tmp_path, content)], capsys, folder=tmp_path)
 
 
 @pytest.mark.parametrize(("given", "message"), [

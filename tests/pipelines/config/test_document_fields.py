@@ -138,8 +138,7 @@ def models_of(root, seen):
 
 def test_every_option_of_a_document_is_in_a_table():
     found = set().union(*map(texts_of, CONFIGS.values()))
-    listed = {*CODE, *PROCESS, *ADDRESS, *READ, *WRITTEN, *NAMES, *VALUES}
-    assert found == listed
+    assert found == {*CODE, *PROCESS, *ADDRESS, *READ, *WRITTEN, *NAMES, *VALUES}
 
 
 def test_every_field_of_a_document_is_in_a_table():

@@ -74,8 +74,7 @@ def test_a_document_allows_itself_no_module(made, tmp_path, capfd, monkeypatch):
         capfd.readouterr().err
     )
     # The user's word is for their modules, and not for the document's.
-    given = ["--tfma-module", "mine"]
-    assert run(["run", "theirs.json", "--output", "next", *given]) == 2
+    assert run(["run", "theirs.json", "--output", "next", "--tfma-module", "mine"]) == 2
     assert "theirs_metrics is not a module of TFMA" in capfd.readouterr().err
     assert "theirs_metrics" not in sys.modules
 

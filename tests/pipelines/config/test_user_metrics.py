@@ -80,8 +80,7 @@ def test_it_steers_a_search_and_a_document_imports_nothing(module, capfd):
     assert run(["search", *given, "--output", str(module / "out")]) == 0
     document = module / "out" / "changelist.json"
     content = json.loads(document.read_text())
-    table = module / "out" / "slices.parquet"
-    found = pd.read_parquet(table).set_index(["metric", "slice"])
+    found = pd.read_parquet(module / "out" / "slices.parquet").set_index(["metric", "slice"])
     first, own, built_in = names.split(",")
     numbers = ["value", "delta", "p_value", "q_value", "finding"]
     pd.testing.assert_frame_equal(found.loc[own][numbers], found.loc[built_in][numbers])

@@ -151,8 +151,7 @@ def test_a_hand_made_slice_is_not_significant(edited, tmp_path, capsys):
     checked = ["check", f"--changelist={latest(out)}", data]
     assert run([*checked, f"--output={tmp_path}/again", "--quiet"]) == 0
     again = read_search(f"{tmp_path}/again/changelist.json", "--changelist")
-    tested = {one.slice_id: one.changes[0] for one in again.slices}
-    assert tested[new[0].slice_id].significant
+    assert {one.slice_id: one.changes[0] for one in again.slices}[new[0].slice_id].significant
 
 
 @pytest.mark.parametrize(

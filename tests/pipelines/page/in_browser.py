@@ -20,8 +20,7 @@ def opened(browser, result, width=1280, scheme="light", view=""):
 @contextmanager
 def watched(browser, origin, width, height, scheme, refusals=()):
     """Yield a new page; at its end no request elsewhere, dialog, error or message was there."""
-    viewport = {"width": width, "height": height}
-    context = browser.new_context(viewport=viewport, color_scheme=scheme)
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page, wrong = context.new_page(), []
 
     def requested(request):

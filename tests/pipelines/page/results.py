@@ -42,8 +42,7 @@ def next_night(folder, days):
     """Search two of the scheduled days, the second against the first, and return its folder."""
     flags = ("--label", "income", "--exclude-features", "prediction_old", "--max-cross-size", "2")
     first, second = (days / f"date=2026-11-{day}" / "*.parquet" for day in (18, 19))
-    earlier = search(first, folder / "2026-11-18", *flags)
-    since = ("--since", str(earlier / "changelist.json"))
+    since = ("--since", str(search(first, folder / "2026-11-18", *flags) / "changelist.json"))
     return search(second, folder / "2026-11-19", *flags, *since)
 
 

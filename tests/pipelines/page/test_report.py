@@ -33,15 +33,13 @@ def test_the_page_of_a_folder_and_of_a_document(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"report": str(result / "report.html")}
     assert (result / "report.html").read_text() == page
     document = json.loads((result / "changelist.json").read_text())
-    content = overview(page)
-    assert content["findings"] == document["findings"]
+    assert overview(page)["findings"] == document["findings"]
     assert [one.name for one in result.iterdir() if one.name.startswith(".")] == []
 
 
 def test_the_last_revision_of_a_folder_is_shown(tmp_path):
     result = search_result(tmp_path)
-    document = json.loads((result / "changelist.json").read_text())
-    first = document["findings"][0]["slice_id"]
+    first = json.loads((result / "changelist.json").read_text())["findings"][0]["slice_id"]
     renaming = ["--slice", first, "--name", "the worst", "--quiet"]
     assert run(["edit", "rename", "--changelist", str(result), *renaming]) == 0
     assert run(["report", str(result), "--quiet"]) == 0

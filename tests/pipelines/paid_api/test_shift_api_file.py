@@ -68,8 +68,7 @@ def test_columns_are_filled_in_everywhere(read):
         params={"q": "{text}", "exact": True},
         json={"a": [{"b": "{text}"}, 1, None, True], "c": "<{text}> {{x}} ${{y}}", "n": "{n}"},
     )
-    item = Item("7", {"language": "a/b?c", "text": "ü&=1", "n": 1.5})
-    request = api.request(item)
+    request = api.request(Item("7", {"language": "a/b?c", "text": "ü&=1", "n": 1.5}))
     # What the environment holds is no template.
     assert request.url == "https://api.example.com/a%2Fb%3Fc/x?key=abc%7Btext%7D"
     assert request.address == f"{request.url}&q=%C3%BC%26%3D1&exact=true"
@@ -317,8 +316,7 @@ def test_a_secret_within_base64_is_hidden(read, user, after):
     text = base64.b64encode(f"{user}:swordfish{after}".encode()).decode()
     assert "***" in api.redact(text)
     # What is left of it tells two signs at most, of which others have a part.
-    left = api.redact(text).replace("***", "")
-    assert len(left) <= len(text) - len("swordfish")
+    assert len(api.redact(text).replace("***", "")) <= len(text) - len("swordfish")
 
 
 def test_a_short_secret_is_hidden_as_a_word_only(read):

@@ -159,8 +159,7 @@ def test_items_of_one_key_are_one_item(served):
 
 def test_a_get_is_asked_too(served):
     with served(answers={"text 1": "one ö"}) as server:
-        found = bought(server, 3, **by_method(server, "GET"))
-        assert found["1"].value == "one ö"
+        assert bought(server, 3, **by_method(server, "GET"))["1"].value == "one ö"
         assert sorted(server.charged) == ["0", "1", "2"]
 
 
@@ -179,8 +178,7 @@ def test_what_cost_nothing_is_asked_again(served, fault):
 @unknown_outcomes
 def test_a_lost_call_is_repeated_under_the_same_key(served, fault, method):
     with served(forced={"3": [fault, None]}) as server:
-        found = bought(server, timeout=1, **by_method(server, method))
-        assert found["3"].value == "POSITIVE"
+        assert bought(server, timeout=1, **by_method(server, method))["3"].value == "POSITIVE"
         asked = [one for one in server.requests if one["item"] == "3"]
         assert len({one["key"] for one in asked}) == 1
         outcomes = ["free", "charged"] if fault == "drop-before" else ["charged", "replayed"]
@@ -249,8 +247,7 @@ def test_an_answer_without_a_class_is_paid_and_never_asked_again(served, fault, 
             assert bought(server)["3"] == Answer("3", None, problem)
         assert len(server.requests) == 10
         (line,) = [one for one in records(server).splitlines() if problem in one]
-        kept = json.loads(line)
-        body = kept["refusal" if fault in ("400", "422") else "body"]
+        body = json.loads(line)["refusal" if fault in ("400", "422") else "body"]
         assert fault == "elsewhere" or "Bearer ***" in body
 
 

@@ -426,8 +426,7 @@ def noted(now, examples=10**6):
     then = FeatureDomain(
         "x", "categorical", "string", singletons, seen=ColumnSummary(40_000, 1_000, 500)
     )
-    frozen = {"x": FrozenDomain(then, 10**6)}
-    given = GivenDomains("DOC", 10**6, frozen, (), (), (), {}, None)
+    given = GivenDomains("DOC", 10**6, {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
@@ -468,8 +467,7 @@ def test_values_beyond_an_end_that_are_most(option, side):
     then = FeatureDomain(
         "x", "numeric", "double", singletons, seen=ColumnSummary(0, low=-5, high=7)
     )
-    frozen = {"x": FrozenDomain(then, 1000)}
-    given = GivenDomains("DOC", 1000, frozen, (), (), (), {}, None, option)
+    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so bin the column again with --bins{instead}"
@@ -592,8 +590,7 @@ def test_nothing_is_said_of_columns_that_the_user_named():
 
 
 def test_where_nothing_would_be_left_no_flag_is_given(capsys):
-    table = examples().select(["label", "prediction", "scoreOld, raw"])
-    api.search(table, **HINTED).show()
+    api.search(examples().select(["label", "prediction", "scoreOld, raw"]), **HINTED).show()
     printed = " ".join(capsys.readouterr().out.split())
     assert "All features look like a model's output (scoreOld, raw)." in printed
     assert "--exclude-features" not in printed

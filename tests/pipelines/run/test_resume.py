@@ -36,8 +36,7 @@ class Killed(BaseException):
 def table(rows=400):
     random = np.random.default_rng(5)
     job, label = random.choice(["ant", "bee", "cat"], rows), random.integers(0, 2, rows)
-    wrong = random.random(rows) < np.where(job == "ant", 0.6, 0.1)
-    new = np.where(wrong, 1 - label, label)
+    new = np.where(random.random(rows) < np.where(job == "ant", 0.6, 0.1), 1 - label, label)
     return pd.DataFrame({"job": job, "label": label, "new": new})
 
 

@@ -189,8 +189,7 @@ def texts(rows=400):
     of = random.choice([*words], rows)
     chosen = [" ".join(random.permutation(words[one].split())[:3]) for one in of]
     label = random.integers(0, 2, rows)
-    wrong = random.random(rows) < np.where(of == "ant", 0.6, 0.1)
-    new = np.where(wrong, 1 - label, label)
+    new = np.where(random.random(rows) < np.where(of == "ant", 0.6, 0.1), 1 - label, label)
     return pd.DataFrame({"text": chosen, "label": label, "old": label, "new": new})
 
 

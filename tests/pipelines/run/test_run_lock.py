@@ -188,8 +188,7 @@ def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
 def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path):
     lock = held(tmp_path, every=1000, after=0.02)
     lock.acquire()
-    put_aside = tmp_path / "lock"
-    put_aside.unlink()
+    (tmp_path / "lock").unlink()
     time.sleep(0.02)
     with pytest.raises(LostLockError, match="was removed"):
         lock.check()
@@ -239,8 +238,7 @@ def stored(bucket, **times):
 def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket):
     for number in range(20):
         if number % 2:
-            dead = replace(Owner.this_process(), begun="long ago")
-            bucket.write("work/lock", dead.to_json())
+            bucket.write("work/lock", replace(Owner.this_process(), begun="long ago").to_json())
         locks = [stored(bucket) for _ in range(3)]
 
         def told(lock):

@@ -96,8 +96,7 @@ def test_by_slice_id_and_as_json(explained):
     name = "sex = Male & relationship = Husband"
     by_text, found = explained(name)
     assert by_text[0].endswith("level 2)")
-    slice_id = row_of(found, name, "accuracy").slice_id
-    as_json, _ = explained(slice_id, "--json")
+    as_json, _ = explained(row_of(found, name, "accuracy").slice_id, "--json")
     assert [line.rstrip() for line in as_json] == [line.rstrip() for line in by_text]
 
 
@@ -452,8 +451,7 @@ def test_planted_slices_are_recovered(tmp_path):
         assert sum(found.document["testing"]["tested_per_level"]) > 20_000
         names = {one["slice_id"]: one["name"] for one in found.document["slices"]}
         findings_ = [set(names[one["slice_id"]].split(" & ")) for one in found.document["findings"]]
-        called = found.table[found.table.significant]
-        marginal = [set(text.split(" & ")) for text in called.slice]
+        marginal = [set(text.split(" & ")) for text in found.table[found.table.significant].slice]
         significant += sum(one in marginal for one in planted)
         recovered += sum(one in findings_ for one in planted)
         found_in_all += len(findings_)
@@ -494,8 +492,7 @@ def test_the_slice_takes_the_place_of_its_parents(planted, tmp_path, options, ex
 @pytest.mark.parametrize(("seed", "worse_values", "most"), [(11, 0, 3), (12, 0, 3), (0, 6, 9)])
 def test_the_default_search_of_a_wide_table(tmp_path, seed, worse_values, most):
     """Nor do the children of values that are worse fill the queue."""
-    planted = planted_triple(seed, 150_000, 100, worse_values=worse_values)
-    rank, strategy = place(planted, tmp_path)
+    rank, strategy = place(planted_triple(seed, 150_000, 100, worse_values=worse_values), tmp_path)
     assert strategy == "priority"
     assert rank is not None
     assert rank <= most

@@ -75,8 +75,7 @@ def test_order_of_examples_files_and_row_groups(tmp_path, adult, plain, way):
         part = shuffled.iloc[bounds[number] : bounds[number + 1]]
         table = pa.Table.from_pandas(part, preserve_index=False)
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=700)
-    pattern = str(tmp_path / "*.parquet")
-    found = search(tmp_path / "out", data=pattern, **(OPTIONS | WAYS[way]))
+    found = search(tmp_path / "out", data=str(tmp_path / "*.parquet"), **(OPTIONS | WAYS[way]))
     _same(found, plain(way))
 
 

@@ -221,8 +221,7 @@ def test_priority_is_algorithm_2():
 
 def test_knowledge_stays_sorted():
     known = SearchState(2)
-    rng = np.random.default_rng(0)
-    keys = rng.permutation(40)
+    keys = np.random.default_rng(0).permutation(40)
     for some in np.split(keys, [5, 6, 20]):
         known.add(some, some + 1)
         known.learn(some, some / 40, some / 60)
@@ -266,8 +265,7 @@ def cost(rows, features, **options):
 ])  # fmt: skip
 def test_the_default_strategy(rows, features, options, strategy):
     fits = cost(rows, features, **options).fits
-    config = search_config(ROLES | options)
-    assert config.resolved_strategy(10**8, batch_fits=fits) == strategy
+    assert search_config(ROLES | options).resolved_strategy(10**8, batch_fits=fits) == strategy
 
 
 def test_it_grows_with_the_data_and_with_nothing_else():
@@ -312,8 +310,7 @@ def test_nested_slices_of_one_size_are_one_class():
     digits = np.array([[1, 0, 0], [3, 0, 0], [1, 3, 0], [1, 5, 0], [1, 3, 5], [2, 4, 0]])
     keys = lattice.keys(digits)
     # a (40) = a&b (40); a&c (30) = a&b&c (30); b has 50; the last has 40 by chance.
-    sizes = np.array([40, 50, 40, 30, 30, 40])
-    classes = nested_classes(keys, sizes, np.arange(6), lattice)
+    classes = nested_classes(keys, np.array([40, 50, 40, 30, 30, 40]), np.arange(6), lattice)
     assert classes[0] == classes[2]
     assert classes[3] == classes[4]
     assert len(set(classes.tolist())) == 4
@@ -408,8 +405,7 @@ def test_slices_without_a_delta_are_last_whatever_the_metric(metric):
     measured = SimpleNamespace(
         name=metric, delta=delta, low=delta - 0.05, high=delta + 0.05, significant=np.zeros(5, bool)
     )
-    results = SimpleNamespace(metrics=[measured], keys=np.arange(1, 6))
-    order = given_order(results)
+    order = given_order(SimpleNamespace(metrics=[measured], keys=np.arange(1, 6)))
     assert order.positions[0] == (2 if metric == "accuracy" else 1)
     assert order.positions[-2:].tolist() == [0, 3]
     assert order.by_metric[0].tolist() == order.positions.tolist()

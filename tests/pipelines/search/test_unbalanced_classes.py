@@ -56,8 +56,7 @@ def test_no_better_than_the_most_frequent_class(wrong, is_noted):
 
 @pytest.mark.slow
 def test_several_classes():
-    table = of_sizes(["a", "b", "c"], [500, 300, 200], wrong=500)
-    (line,) = lines(table)
+    (line,) = lines(of_sizes(["a", "b", "c"], [500, 300, 200], wrong=500))
     assert line == (
         "Accuracy (50.0%) is no better than always predicting 'a' (50.0%). --metric recall_macro weighs "
         "all classes alike, --metric recall --positive-class c is about class 'c' alone."

@@ -245,8 +245,7 @@ def test_a_perfect_model_that_fails_on_a_slice(tmp_path):
 def test_every_prediction_turned_round(tmp_path):
     frame = pd.DataFrame({"shop": SHOP, "y": LABEL, "p": 1 - LABEL, "o": LABEL})
     metrics = "precision,f1,fbeta:2,balanced_accuracy,f1_macro,mcc"
-    options = ("--baseline-prediction=o", f"--metric={metrics}")
-    code, table, _ = searched(tmp_path, frame, *options)
+    code, table, _ = searched(tmp_path, frame, "--baseline-prediction=o", f"--metric={metrics}")
     assert code == 1
     assert table["significant"].all()
     assert set(table["test"]) == {"exchange of the two models"}
@@ -290,15 +289,13 @@ def test_exchange_is_the_share_of_all_exchanges(name, negatives, positives):
     assert lower == pytest.approx(expected, rel=1e-12)
     assert (upper, both) == (1.0, 2 * lower)
     # What goes either way is not for this test.
-    mixed = exchange_p_value(counts((1, 0)), np.array([observed]), space, "lower")
-    assert np.isnan(mixed).all()
+    assert np.isnan(exchange_p_value(counts((1, 0)), np.array([observed]), space, "lower")).all()
 
 
 def test_a_weight_beside_which_all_others_vanish(tmp_path):
     weight, label = np.ones(N), LABEL.copy()
     weight[5], label[5] = 1e12, 0
-    right = DRAWN.random(N) < np.where(BAD, 0.2, 0.8)
-    predicted = np.where(right, label, 1 - label)
+    predicted = np.where(DRAWN.random(N) < np.where(BAD, 0.2, 0.8), label, 1 - label)
     predicted[5] = 0
     frame = pd.DataFrame({"shop": SHOP, "y": label, "p": predicted, "w": weight})
     code, table, (tests,) = searched(tmp_path, frame, "--weight=w", "--metric=recall")
@@ -341,8 +338,7 @@ BY_ROWS, BY_GROUPS = "--test=bootstrap-rows", "--group=u"
 def turned_on_a_slice():
     """A model that was always right, and is always wrong on one shop."""
     predicted = np.where(BAD, 1 - LABEL, LABEL)
-    shop = np.where(BAD, "x", SHOP)
-    columns = {"shop": shop, "y": LABEL, "p": predicted, "o": LABEL, "u": USER}
+    columns = {"shop": np.where(BAD, "x", SHOP), "y": LABEL, "p": predicted, "o": LABEL, "u": USER}
     return pd.DataFrame({**columns, "w": 0.5 + DRAWN.random(N)})
 
 

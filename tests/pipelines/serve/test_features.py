@@ -169,8 +169,7 @@ def test_own_data_is_checked_beside_the_document(result, tmp_path):
     found = wait_for_end(page)
     assert (found["state"], found["n"]) == ("done", 9_000), found
     asks(page)("own/start", file=0)
-    named = wait_for_end(page)
-    assert named["slices"] == found["slices"]
+    assert wait_for_end(page)["slices"] == found["slices"]
     # What the command finds.
     output = tmp_path / "checked"
     uri = str(result / "changelist.json")
@@ -182,8 +181,7 @@ def test_own_data_is_checked_beside_the_document(result, tmp_path):
         assert one["now"]["n"] == other["now"]["n"]
         assert one["now"]["delta"] == other["now"]["delta"]
         assert one.get("value_change") == other.get("value_change")
-    broken = bring(page, "b.csv", b"a,b\n1,2\n")
-    assert broken.status_code == 200
+    assert bring(page, "b.csv", b"a,b\n1,2\n").status_code == 200
     asks(page)("own/start")
     failed = wait_for_end(page)
     assert failed["state"] == "failed"

@@ -197,7 +197,6 @@ def test_routes(tmp_path, state):
 
 def test_a_paid_model_is_refused(tmp_path, state):
     (tmp_path / "api.yaml").write_text("url: http://127.0.0.1:1/\n")
-    path = tree_in(tmp_path)
-    config = AdaptSuggestConfig(tree=str(path), model=str(tmp_path / "api.yaml"))
+    config = AdaptSuggestConfig(tree=str(tree_in(tmp_path)), model=str(tmp_path / "api.yaml"))
     with pytest.raises(InputError, match="its answers cost money"):
         TestDesk(config, state, print)

@@ -177,8 +177,7 @@ def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
     assert done == {"decision": decision, "revision": "changelist.r2.json", "proposed": None}
     assert attribution_in(tmp_path / "changelist.r2.json")["rounds"][0]["labeler"] == "<b>x"
     assert read_search(str(tmp_path / "changelist.r2.json"), "").slices[0].name == "films"
-    gone = ask.post("/api/labels/undo", json=desk)
-    assert gone.status_code == 410
+    assert ask.post("/api/labels/undo", json=desk).status_code == 410
     # Who labels goes on where the browser ended.
     with opened(tmp_path, people) as session:
         assert not session.open_items

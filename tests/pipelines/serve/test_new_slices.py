@@ -53,8 +53,7 @@ def test_a_slice_of_words_has_the_examples_that_are_similar(discovered, result):
 
 def test_a_slice_of_marked_examples(discovered, result):
     ask = asks(served_page(result))
-    rows = [4, 31, 100]
-    only = new_slice(result, ask("edits/define", revision=0, name="these", yes=rows))
+    only = new_slice(result, ask("edits/define", revision=0, name="these", yes=[4, 31, 100]))
     assert only["definition"]["ids"] == [40, 310, 1000]
     assert only["size"]["n"] == 3
     marks = {"yes": [2, 5, 8, 11], "no": [0, 1, 3, 4]}
@@ -106,8 +105,7 @@ def test_an_edit_of_a_superseded_revision_is_refused(result):
 @slow
 def test_a_search_has_no_embeddings_to_define_slices_by(tmp_path):
     roles = ["--max-cross-size", "1", "--label", "income", "--exclude-features", "row_id,fnlwgt"]
-    searched = search(ADULT, tmp_path / "searched", *roles)
-    page = served_page(searched)
+    page = served_page(search(ADULT, tmp_path / "searched", *roles))
     listed = page.get("/api/edits").json()
     assert [listed[f"has_{one}"] for one in ("words", "embeddings", "ids")] == [False] * 3
     for given, said in (

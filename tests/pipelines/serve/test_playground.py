@@ -58,8 +58,7 @@ def test_both_models_and_the_slices_of_an_input(tmp_path, monkeypatch):
         given = rows.loc[[17], read].assign(age=age)
         assert old["predicted"] == str(int(age > 40))
         assert new["predicted"] == str(model.predict(given)[0])
-        scores = dict(new["scores"])
-        assert scores["1"] == pytest.approx(model.predict_proba(given)[0, 1])
+        assert dict(new["scores"])["1"] == pytest.approx(model.predict_proba(given)[0, 1])
         changed = rows.loc[17].to_dict() | {"age": age}
         slices = document(output)["slices"]
         held = [mask(pd.DataFrame([changed]), one["definition"]["predicate"]) for one in slices]
@@ -75,8 +74,7 @@ def test_both_models_and_the_slices_of_an_input(tmp_path, monkeypatch):
     assert asks(page, 422)("playground/answer", values=values, model="os:abort")
     sys.modules.pop("own_old_model")
     # A model of the playground has no part in what is checked.
-    row = slices[0]["slice_id"]
-    assert ask("examples", slice_id=row)["is_same"] is True
+    assert ask("examples", slice_id=slices[0]["slice_id"])["is_same"] is True
 
 
 @pytest.mark.slow

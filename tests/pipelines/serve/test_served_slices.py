@@ -58,8 +58,7 @@ def ids(found):
 
 def test_every_filter_finds_the_rows_of_the_table(client, table):
     condition = "sex = Female"
-    conditions = table.slice.str.split(" & ")
-    has = conditions.map(lambda parts: condition in parts)
+    has = table.slice.str.split(" & ").map(lambda parts: condition in parts)
     parent = table.parent.dropna().iloc[0]
     lower = table.slice.str.lower()
     said = lower.str.contains("married") & lower.str.contains("female")
@@ -386,8 +385,7 @@ def test_a_slice_comes_with_its_neighbours(client, table):
     two = table[(table.cross_size == 2) & table.significant].iloc[0]
     one = table[(table.cross_size == 1) & (table.slice == two.slice.split(" & ")[0])].iloc[0]
     for row in (one, two):
-        tables = client.post("/api/slice", json={"slice_id": row.slice_id}).json()["tables"]
-        held = ids_in(tables)
+        held = ids_in(client.post("/api/slice", json={"slice_id": row.slice_id}).json()["tables"])
         own = set(row.slice.split(" & "))
         is_near = table.slice.map(lambda other, own=own: len(own ^ set(other.split(" & "))) == 1)
         near = table.slice_id[is_near]
@@ -400,8 +398,7 @@ def test_a_slice_comes_with_its_neighbours(client, table):
 def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path):
     folder = tmp_path / "nights"
     for name, day in (("b", 1), ("a", 2), ("c", 3)):
-        copy = Path(shutil.copytree(result, folder / name))
-        path = copy / "changelist.json"
+        path = Path(shutil.copytree(result, folder / name)) / "changelist.json"
         document = json.loads(path.read_text())
         document["created_at"] = f"2026-11-0{day}T00:00:00Z"
         path.write_text(json.dumps(document))
@@ -485,8 +482,7 @@ def test_an_output_in_a_bucket(bucket, result, tmp_path, monkeypatch):
 
 
 def test_an_index_that_does_not_fit_is_built_with_more_memory(result, tmp_path, monkeypatch):
-    document = read_search(str(result / "changelist.json"), "")
-    fingerprint = document.search.slices_fingerprint or ""
+    fingerprint = read_search(str(result / "changelist.json"), "").search.slices_fingerprint or ""
     index = tmp_path / "index.duckdb"
     task = Task(str(result / "slices.parquet"), fingerprint, {"accuracy": 1.0}, str(index))
     monkeypatch.setattr(index_build, "_MEMORY", (1, 64))

@@ -96,8 +96,7 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
         other = second(result)
         assert (other.returncode, other.stdout) == (0, f"{address}\n")
         assert "is served already" in other.stderr
-        told = json.loads(second(result, "--json").stdout)
-        assert told == {"address": address, "running": True}
+        assert json.loads(second(result, "--json").stdout) == {"address": address, "running": True}
         port, _ = login(address)
         # Nobody but the user reads the token.
         assert (state_folder(result) / "server.lock").stat().st_mode & 0o77 == 0
@@ -149,8 +148,7 @@ def test_fifty_clients_at_once_get_what_one_gets(result):
         def ask(number):
             found = []
             for at in range(6):
-                kept = {"metric": "accuracy", **filters[at % 4]}
-                body = {"filter": kept, "tab": f"tab {number}"}
+                body = {"filter": {"metric": "accuracy", **filters[at % 4]}, "tab": f"tab {number}"}
                 found.append(asked(port, "POST", "/api/slices", headers, body))
                 found.append(asked(port, "GET", "/api/page", headers))
             return found
@@ -234,8 +232,7 @@ def test_kill_9_while_labels_are_saved_loses_none(tmp_path):
         command = ["attribute", "estimate", "--changelist", str(result), "--slice", slice_id]
         assert run([*command, "--text", TEXT, "--quiet"]) == 0
     attribution = json.loads((result / "changelist.r1.json").read_text())["slices"][0]
-    labelled = sum(one["labelled"] for one in attribution["attribution"]["rounds"])
-    assert 0 < labelled <= len(kept)
+    assert 0 < sum(one["labelled"] for one in attribution["attribution"]["rounds"]) <= len(kept)
 
 
 def test_what_was_made_of_the_data_goes_with_the_server(tmp_path, monkeypatch):

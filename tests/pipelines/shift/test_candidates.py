@@ -23,8 +23,7 @@ from slicebeam.transforms.encode.sources import Chunk
 
 
 def chunk_of(**columns):
-    table = pa.table(columns)
-    return Chunk(0, 0, "pool.csv", 100, 40, table)
+    return Chunk(0, 0, "pool.csv", 100, 40, pa.table(columns))
 
 
 def counted(values):
@@ -44,8 +43,7 @@ def test_edges_are_those_of_numpy(bins, size):
         rng.integers(-3, 4, size).astype(float),
     ):
         wanted = np.unique(np.quantile(values, quantiles))
-        found = quantile_edges(*counted(values), bins)
-        assert found.tolist() == wanted.tolist()
+        assert quantile_edges(*counted(values), bins).tolist() == wanted.tolist()
 
 
 def test_there_are_no_edges_without_values():
@@ -150,10 +148,8 @@ def test_candidates_of_parts_are_those_of_the_whole(parts):
     wanted = frame.sort_values(["cell", "hash", "row"]).groupby("cell").head(10_000)
     candidates = PoolCandidates(10_000, 4)
     for part in np.array_split(rng.permutation(rows), parts):
-        table = pa.Table.from_pandas(frame.iloc[part], preserve_index=False)
-        candidates.add(table)
-    found = candidates.smallest()
-    assert found.to_pydict() == {name: wanted[name].tolist() for name in wanted}
+        candidates.add(pa.Table.from_pandas(frame.iloc[part], preserve_index=False))
+    assert candidates.smallest().to_pydict() == {name: wanted[name].tolist() for name in wanted}
 
 
 @pytest.mark.parametrize(("kind", "value"), [

@@ -95,15 +95,13 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         value = frame[columns.difficulty].to_numpy(float)
         if signed:
             value = np.where(classes["y"] == classes["o"], value, -value)
-        known = value[~np.isnan(value)]
-        edges = np.unique(np.quantile(known, np.arange(1, bins) / bins))
+        edges = np.unique(np.quantile(value[~np.isnan(value)], np.arange(1, bins) / bins))
         assert pool.edges.tolist() == edges.tolist()
         bin_ = np.array([-1 if np.isnan(v) else int((edges <= v).sum()) for v in value])
     else:
         assert pool.edges.size == 0
     strata = sorted(set(zip(label, bin_, strict=True)))
-    shown = zip(pool.labels[pool.stratum_row], pool.stratum_bin, strict=True)
-    assert list(shown) == strata
+    assert list(zip(pool.labels[pool.stratum_row], pool.stratum_bin, strict=True)) == strata
     stratum = np.array([strata.index(one) for one in zip(label, bin_, strict=True)])
     assert pool.sizes.tolist() == np.bincount(stratum).tolist()
     old = classes["o"].map(code).to_numpy() if "o" in roles else None
@@ -178,8 +176,7 @@ def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path):
 def test_what_is_not_there_is_left_out(tmp_path, without, most):
     frame = frame_of(400)
     columns = replace(TEXT, **dict.fromkeys(without))
-    source = source_of(frame, tmp_path / "d", chunk=90)
-    pool = pool_of(columns, source, most=most)
+    pool = pool_of(columns, source_of(frame, tmp_path / "d", chunk=90), most=most)
     check(pool, frame, columns, most=most)
 
 
@@ -230,8 +227,7 @@ def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path):
     conversion = Conversion(tmp_path / "parts")
     convert_file(conversion, (0, str(tmp_path / "pool.csv"), "csv"))
     source = converted_source(conversion, [str(tmp_path / "pool.csv")]).in_chunks(64)
-    pool = pool_of(columns, source, most=None)
-    check(pool, frame, columns, most=None)
+    check(pool_of(columns, source, most=None), frame, columns, most=None)
 
 
 def test_counts_and_candidates_of_slices(tmp_path):
@@ -319,8 +315,7 @@ def test_a_pool_of_one_example(tmp_path):
     frame["o"] = frame["r"] = frame["y"]
     for number, confidence in enumerate((0.5, np.nan)):
         frame["c"] = [confidence]
-        source = source_of(frame, tmp_path / f"d{number}")
-        pool = pool_of(TEXT, source)
+        pool = pool_of(TEXT, source_of(frame, tmp_path / f"d{number}"))
         assert pool.sizes.tolist() == [1]
         assert pool.edges.tolist() == ([0.5] if number == 0 else [])
         assert pool.stratum_bin.tolist() == ([1] if number == 0 else [-1])
@@ -374,8 +369,7 @@ def test_columns_that_are_no_classes_are_refused(tmp_path, column, values, messa
 def test_recorded_answers_may_all_be_missing(tmp_path):
     frame = frame_of(100)
     frame["r"] = pd.Series([None] * 100, dtype="string")
-    columns = replace(TEXT, fields=())
-    pool = pool_of(columns, source_of(frame, tmp_path / "d"))
+    pool = pool_of(replace(TEXT, fields=()), source_of(frame, tmp_path / "d"))
     assert pool.items.recorded is not None
     assert set(pool.items.recorded) == {-1}
 
@@ -419,8 +413,7 @@ def test_values_of_a_column_as_slices(tmp_path):
         for chunk in sources.read_split(source, split, list(frame.columns[:6]))
     )
     for column in ("text", "flag", "whole", "number", "day"):
-        lengths = np.diff(by_values(source, column).codes(table).offsets)
-        assert lengths.tolist() == [1] * 20
+        assert np.diff(by_values(source, column).codes(table).offsets).tolist() == [1] * 20
     with pytest.raises(InputError, match="--by many: it has more than 19 different values, each"):
         by_values(source, "many", most=19)
     assert by_values(source, "many", most=20).size == 20

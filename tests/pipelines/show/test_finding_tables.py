@@ -92,8 +92,7 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
             assert texts["held"] == f"{one['held_share']:.0%}"
         if "outside" in texts:
             assert number(texts["outside"]) == pytest.approx(one["rate_outside"], abs=5.01e-4)
-    lines = printed.splitlines()
-    assert all(len(line) <= (width or 10_000) for line in lines[:-1])
+    assert all(len(line) <= (width or 10_000) for line in printed.splitlines()[:-1])
     hidden = [name for name in ("expected", "held", "outside") if name not in headers]
     said = " ".join(printed.split())
     assert ("No room for" in said) == bool(hidden)
@@ -125,8 +124,7 @@ def test_three_lines_at_the_end(found, capsys, monkeypatch):
 def test_two_sides(adult_path, tmp_path, capsys):
     command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
     assert run([*command, "--max-cross-size=1", "--alternative=both"]) == 0
-    printed = capsys.readouterr().out
-    worse, better = printed.split("Accuracy, better than expected")
+    worse, better = capsys.readouterr().out.split("Accuracy, better than expected")
     assert "Accuracy, worse than expected" in worse
     assert re.search(r"^ *n +value .* held +outside +slice", worse, re.MULTILINE)
     assert re.search(r"^ *n +value .*\] +outside +slice", better, re.MULTILINE)
@@ -141,8 +139,7 @@ def test_the_only_one_and_none(adult_path, tmp_path, capsys):
     given = tmp_path / "slices.yaml"
     given.write_text("- sex = Male\n")
     roles = [f"--data={adult_path}", "--label=income", "--prediction=prediction"]
-    one = ["check", f"--slices={given}", f"--output={tmp_path / 'one'}"]
-    assert run([*one, *roles]) == 0
+    assert run(["check", f"--slices={given}", f"--output={tmp_path / 'one'}", *roles]) == 0
     said = capsys.readouterr().out
     assert "The checked slice is significantly worse." in said
     assert "1 slice of at least 20 examples tested" in said

@@ -310,8 +310,7 @@ def test_examples_get_the_keys_of_their_slices():
         (Singleton("tags", "contains", "b"),),
         (Singleton("old", "==", True),),
     )
-    named = [NamedSlice(str(at), "", one) for at, one in enumerate(predicates)]
-    keys = slice_keys(named)
+    keys = slice_keys([NamedSlice(str(at), "", one) for at, one in enumerate(predicates)])
     found = FoundSlices(tuple(keys), SliceMembership(predicates))
     examples = [
         {"age": np.array([40.0], np.float32), "sex": np.array([b"F"]), "old": np.array([1])},

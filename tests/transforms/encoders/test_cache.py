@@ -320,8 +320,7 @@ def test_texts_without_a_known_word_are_zero():
 
 @pytest.mark.parametrize(("count", "most"), [(5, 5), (40, 40)])
 def test_fewer_directions_where_there_are_no_more(count, most):
-    fitted = LsaEncoder.fit(_texts(count * 8)[:count], seed=0)
-    assert fitted.components.shape[0] <= most
+    assert LsaEncoder.fit(_texts(count * 8)[:count], seed=0).components.shape[0] <= most
     # Two kinds of texts, however many rows.
     two = LsaEncoder.fit(["a good film", "a bad phone"] * 40, seed=0)
     assert two.components.shape[0] == 2
@@ -385,16 +384,14 @@ def no_network(monkeypatch):
 @pytest.mark.skipif(not SENTENCES.exists(), reason="needs the shared data")
 def test_vectors_of_real_sentences(tmp_path, no_network, capfd):
     table = pq.read_table(SENTENCES, columns=["text", "embedding"])
-    rows = np.random.default_rng(0).choice(table.num_rows, 200, replace=False)
-    sample = table.take(rows)
+    sample = table.take(np.random.default_rng(0).choice(table.num_rows, 200, replace=False))
     given = sample["embedding"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     given = given.astype(np.float64).reshape(200, 384)
     made = encoder("minilm", cache=tmp_path / "cache")
     vectors = made.encode(sample["text"].to_pylist())
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    cosines = (vectors * given).sum(axis=1) / np.linalg.norm(given, axis=1)
-    assert cosines.min() > 0.9999
+    assert ((vectors * given).sum(axis=1) / np.linalg.norm(given, axis=1)).min() > 0.9999
     assert not no_network
     # No bars of progress from below.
     assert capfd.readouterr() == ("", "")

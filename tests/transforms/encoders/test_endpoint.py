@@ -180,16 +180,14 @@ def test_empty_and_long_texts(server):
 ])  # fmt: skip
 def test_what_may_pass_is_asked_again(server, fault):
     server.plan = [fault] * 3
-    vectors = server.encode(TEXTS)
-    np.testing.assert_array_equal(vectors, _expected(TEXTS))
+    np.testing.assert_array_equal(server.encode(TEXTS), _expected(TEXTS))
     assert len(server.requests) == 8
 
 
 def test_no_answer_in_time_is_asked_again(server, monkeypatch):
     monkeypatch.setattr(embedding_calls, "_TIMEOUT", 0.3)
     server.plan = ["hang"]
-    vectors = server.encode(TEXTS[:3])
-    np.testing.assert_array_equal(vectors, _expected(TEXTS[:3]))
+    np.testing.assert_array_equal(server.encode(TEXTS[:3]), _expected(TEXTS[:3]))
     assert len(server.requests) == 2
 
 
@@ -201,8 +199,7 @@ def test_retry_after_holds_all_calls(server):
     server.encode(TEXTS)
     assert len(server.times) == 6
     assert server.times[4] - server.times[0] > 3
-    date = {"Date": formatdate(1000), "Retry-After": formatdate(1003)}
-    assert http_calls.retry_after(date) == 3
+    assert http_calls.retry_after({"Date": formatdate(1000), "Retry-After": formatdate(1003)}) == 3
     assert http_calls.retry_after({"Retry-After": "soon"}) is None
     assert http_calls.retry_after({}) is None
 
@@ -217,8 +214,7 @@ def test_busy_with_the_other_calls_is_no_failure(server, monkeypatch):
     refusals = iter(range(3))
 
     def rule(texts):
-        is_refused = "word 0" in texts and next(refusals, None) is not None
-        return (429, {}, "") if is_refused else None
+        return (429, {}, "") if "word 0" in texts and next(refusals, None) is not None else None
 
     server.rule = rule
     texts = [f"word {number}" for number in range(600)]
@@ -316,8 +312,7 @@ def test_a_run_that_failed_asks_no_text_twice(server, tmp_path):
     with pytest.raises(InputError, match="HTTP 400"):
         made.encode(TEXTS)
     # Those in flight with the one that was refused are kept.
-    before = sum(server.answered.values())
-    assert before >= 3 * 64
+    assert sum(server.answered.values()) >= 3 * 64
     server.rule = lambda _: None
     # In another process.
     np.testing.assert_array_equal(_afresh(made).encode(TEXTS), _expected(TEXTS))

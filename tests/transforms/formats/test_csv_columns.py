@@ -86,8 +86,7 @@ def test_blocks_are_bounded_and_in_order(tmp_path):
 
 
 def test_reading_may_stop_early(tmp_path):
-    path = write(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 20000)
-    blocks = read_csv_blocks(path, block_bytes=1024)
+    blocks = read_csv_blocks(write(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 20000), block_bytes=1024)
     assert next(blocks).num_rows
     blocks.close()
 
@@ -95,8 +94,7 @@ def test_reading_may_stop_early(tmp_path):
 def test_row_longer_than_a_block(tmp_path):
     rows = [("a", "b"), *[(str(i), "x") for i in range(500)], ("y" * 70000, "z"), ("1", "2")]
     path = write(tmp_path / "a.csv", "".join(",".join(row) + "\n" for row in rows))
-    table = read(path, block_bytes=1024)
-    assert list(zip(*table.to_pydict().values(), strict=True)) == rows[1:]
+    assert list(zip(*read(path, block_bytes=1024).to_pydict().values(), strict=True)) == rows[1:]
 
 
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=6)
@@ -187,13 +185,11 @@ def test_files_that_are_refused(tmp_path, data, options, message):
 @pytest.mark.parametrize("before", ["", "\n", "#,#\n"])
 def test_remark_before_the_data(tmp_path, before):
     path = write(tmp_path / "a.csv", f"{before}|1x3 Cross validator\n1,2,3\n")
-    skipped = before.count("#,#")
-    message = error_of(path, column_names=["a", "b", "c"], skip_rows=skipped)
+    message = error_of(path, column_names=["a", "b", "c"], skip_rows=before.count("#,#"))
     line = before.count("\n") + 1
     assert f"line {line}: 1 field where --column-names has 3" in message
     assert message.endswith(f"the first line may not be data: --skip-rows {line}")
-    rows = read(path, column_names=["a", "b", "c"], skip_rows=line).num_rows
-    assert rows == 1
+    assert read(path, column_names=["a", "b", "c"], skip_rows=line).num_rows == 1
 
 
 @pytest.mark.parametrize("lines", [0, 5, 40000])
@@ -368,8 +364,7 @@ def test_integers_that_turn_to_text_late(tmp_path):
     assert turned[0] >= 30
     assert kinds["id"].resolve() == pa.int64()
     assert kinds["code"].resolve() == pa.string()
-    table = read(path)
-    values = parse_column(table["code"], kinds["code"].resolve()).to_pylist()
+    values = parse_column(read(path)["code"], kinds["code"].resolve()).to_pylist()
     assert values == [line.strip().split(",")[1] for line in lines]
 
 
@@ -389,8 +384,7 @@ def test_a_short_row_that_is_no_text_is_told_without_noise(tmp_path, capfd):
 
 @pytest.mark.parametrize("data", [b'a\n"\n"\n', b'a\n1\n"\n"', b'a\n"x"\n"\n"\n'])
 def test_a_line_end_in_quotes_is_a_value(tmp_path, data):
-    tables = list(read_csv_blocks(write(tmp_path / "x.csv", data)))
-    assert tables[-1].to_pydict()["a"][-1] == "\n"
+    assert list(read_csv_blocks(write(tmp_path / "x.csv", data)))[-1].to_pydict()["a"][-1] == "\n"
 
 
 @pytest.mark.parametrize("begin", range(8))

@@ -19,8 +19,7 @@ def unify(*types):
 
 
 def convert(values, from_type, to_type):
-    table = pa.table({"x": pa.array(values, from_type)})
-    result = conform(table, pa.schema([("x", to_type)]))
+    result = conform(pa.table({"x": pa.array(values, from_type)}), pa.schema([("x", to_type)]))
     assert result.schema == pa.schema([("x", to_type)])
     result.validate(full=True)
     return result["x"].to_pylist()
