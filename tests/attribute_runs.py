@@ -103,7 +103,6 @@ def a_slice(slice_id, name, n, of, definition):
 
 
 def document(people):
-    """Return a document of one slice."""
     n, inside = people.member.size, int(people.member.sum())
     predicate = {"all": [{"field": "cluster@25", "op": "==", "value": 3}]}
     definition = {"kind": "predicate", "predicate": predicate}
@@ -112,7 +111,6 @@ def document(people):
 
 
 def published(folder, people):
-    """Write the document of a population, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "changelist.json"
     path.write_text(document(people).to_json())
@@ -120,7 +118,6 @@ def published(folder, people):
 
 
 def opened(folder, people, *, text=TEXT, begins=True, **plan):
-    """Return the context of a session of the one slice, whose document is in a folder."""
     path = folder / "changelist.json"
     if not path.exists():
         published(folder, people)
@@ -130,13 +127,11 @@ def opened(folder, people, *, text=TEXT, begins=True, **plan):
 
 
 def labels_folder(folder):
-    """Return the folder of the labels of the one text."""
     [found] = (folder / "attribution").glob(f"{SLICE}-*")
     return found
 
 
 def labels_file(folder):
-    """Return the path of the labels of the one text."""
     [path] = (folder / "attribution").glob("words-*")
     return path / "labels.jsonl"
 
@@ -159,11 +154,9 @@ def truthful(people, words=("no", "yes")):
 
 
 def asked_in(sheet):
-    """Return the items of a sheet."""
     text = sheet.read_bytes().decode("utf-8-sig")
     return [row["item"] for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def attribution_in(path):
-    """Return the attribution of the one slice in a document."""
     return json.loads(path.read_text())["slices"][0]["attribution"]

@@ -116,7 +116,6 @@ class DataflowService:
         return [job for job in self.jobs if part in job.name]
 
     def told(self, job):
-        """What the messages of a job say."""
         return "\n".join(one["messageText"] for one in job.messages)
 
     def fault_of(self, method, path):
@@ -129,7 +128,6 @@ class DataflowService:
         return None
 
     def answer(self, method, address, body):
-        """Return what the service says to a request."""
         split = urlsplit(address)
         query = {name: values[-1] for name, values in parse_qs(split.query).items()}
         for wanted, pattern, call in (
@@ -257,7 +255,6 @@ class DataflowService:
                     job.state = "JOB_STATE_DONE"
 
     def end(self):
-        """End all jobs."""
         with self._changing:
             for job in self.jobs:
                 if job.state not in _ENDED:

@@ -114,7 +114,6 @@ def reason(command):
 
 
 def runnable():
-    """The commands that go together, with their page."""
     found = []
     for block in blocks("bash"):
         commands = [one for one in block.commands() if reason(one) is None]
@@ -128,7 +127,6 @@ def runnable():
 
 
 def exit_code(command):
-    """Return the exit code that a command's comment gives."""
     code = re.search(r"# exit code (\d)", command)
     return int(code.group(1)) if code else 0
 

@@ -267,28 +267,23 @@ class PaidApi:
 
     @property
     def requests(self):
-        """All lines of the log that are written to their end."""
         text = (self.folder / "charges.jsonl").read_text()
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
     @property
     def charged(self):
-        """The items that were charged, each as often as it was."""
         return [one["item"] for one in self.requests if one["outcome"] == "charged"]
 
     @property
     def stats(self):
-        """What the server counted."""
         with urlopen(f"{self.url}/stats", timeout=30) as answer:
             return json.loads(answer.read())
 
     def hang_up(self):
-        """Let the server close the connections that were asked on."""
         with urlopen(Request(f"{self.url}/hang-up", b""), timeout=30):
             pass
 
     def anew(self, folder, **plan):
-        """Let the server forget all it knows, and follow another plan with a log in another folder."""
         folder.mkdir(parents=True, exist_ok=True)
         told = {"plan": asdict(Plan(**plan)), "log": str(folder / "charges.jsonl")}
         with urlopen(Request(f"{self.url}/anew", json.dumps(told).encode()), timeout=30):
@@ -314,7 +309,6 @@ class PaidApi:
 
 @contextmanager
 def paid_api(folder, **plan):
-    """Run a server with a `Plan`, and end it; a second one in the folder goes on with its log."""
     folder.mkdir(parents=True, exist_ok=True)
     file, log = folder / "plan.json", folder / "charges.jsonl"
     file.write_text(json.dumps(asdict(Plan(**plan))))

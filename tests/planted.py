@@ -17,7 +17,6 @@ class Planted:
     n: int
 
     def place(self, document):
-        """Return its rank among a document's findings, None where it is not there."""
         for one in document["slices"]:
             terms = one["definition"]["predicate"]["all"]
             if self.conditions == {

@@ -57,7 +57,6 @@ class Written:
 
     @property
     def contents(self):
-        """The files by well-known name."""
         held = self.same_files_as or self.name
         found = {name: f"{name} of {held}".encode() for name in self.further}
         if self.table:
@@ -79,7 +78,6 @@ class Written:
 
 
 def minimal(**changes):
-    """A document with no more in it than has to be, but for some keys."""
     content = {
         "changelist_id": "test",
         "title": "t",
@@ -116,7 +114,6 @@ def publish_like_earlier_versions(folder, written):
 
 
 def put(path, content):
-    """Write a file as somebody else would."""
     if isinstance(path, Path):
         path.write_bytes(content)
     else:

@@ -42,7 +42,6 @@ def saved(frame, folder, name="pool.parquet"):
 
 
 def shift(output, *flags, code=0):
-    """Run the command in this process and return the document."""
     assert run(["shift", "--quiet", "--output", str(output), *map(str, flags)]) == code
     return document(output)
 
@@ -101,7 +100,6 @@ def asked_items(stratum, calls, seed):
 
 
 def matrix(frame, prediction, told):
-    """The exact confusion matrix in the order of the document's labels and predictions."""
     column = frame[prediction]
     is_one = [column.isna() if one is None else column == one for one in told["predictions"]]
     labels = [frame["label"] == label for label in told["labels"]]

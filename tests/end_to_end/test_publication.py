@@ -28,7 +28,7 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(small_disk, adult_path
     sizes, codes = [150, 250, 350, 3000], []
     for size in sizes:
         subprocess.run(["mount", "-o", f"remount,size={size}k", str(small_disk)], check=True)
-        codes.append(run(command + ["--resume"]))
+        codes.append(run([*command, "--resume"]))
         if codes[-1] == 0:
             break
         message = capfd.readouterr().err

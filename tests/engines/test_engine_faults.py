@@ -37,7 +37,6 @@ def data(tmp_path_factory, adult_path):
 
 @pytest.fixture
 def no_folder_left(tmp_path, monkeypatch):
-    """The temporary folders of engines' programs are gone afterwards."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))

@@ -64,7 +64,6 @@ class WriteOfBundles(Write):
 
 
 def written(folder):
-    """How many elements each process did; each is done once."""
     names = [path.name.partition("-") for path in folder.iterdir()]
     assert sorted(int(number) for number, _, _ in names) == list(range(8))
     return Counter(int(pid) for _, _, pid in names)

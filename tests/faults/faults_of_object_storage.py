@@ -45,9 +45,9 @@ class Place:
         }
 
     def published(self, bench):
-        """Return a folder with what is in the bucket."""
         folder = bench.place()
-        for key in self.bucket.keys():
+        every = self.bucket.keys()
+        for key in every:
             (folder / key.removeprefix("out/").replace("/", "-")).write_bytes(self.bucket.read(key))
         return folder
 
@@ -55,7 +55,6 @@ class Place:
         return verdict(ended, self.published(bench), bench.undisturbed(), codes=(3,))
 
     def resumed(self, bench, command):
-        """Return what came of resuming a run."""
         ended = bench.commands.run([*command, "--resume"], environment=self.environment)
         if ended.code == 2 and "holds no run to resume" in ended.said:
             ended = bench.commands.run(command, environment=self.environment)
@@ -65,14 +64,14 @@ class Place:
 
     def nothing_half(self):
         """Return whether nothing is published, or the table under its own name alone."""
-        found = [key for key in self.bucket.keys() if not key.startswith("out/_work/")]
+        every = self.bucket.keys()
+        found = [key for key in every if not key.startswith("out/_work/")]
         strange = [key for key in found if not is_own_name(key.removeprefix("out/"))]
         return f"half published: {found}" if strange else EQUAL
 
 
 @contextmanager
 def opened(store):
-    """Make a bucket, and a proxy before it."""
     with faulty(store.endpoint) as proxy:
         yield Place(store.new_bucket(), proxy)
 

@@ -32,7 +32,6 @@ OLD = b'{"old": "document"}'
 
 
 def flip(path, random):
-    """Turn over one bit."""
     content = bytearray(path.read_bytes())
     content[int(random.integers(len(content)))] ^= 1 << int(random.integers(8))
     path.write_bytes(content)
@@ -54,7 +53,6 @@ def vanish(path, random):
 
 
 def forbid(path, random):
-    """Let nobody read the file."""
     path.chmod(0)
 
 
@@ -77,7 +75,6 @@ PLACES = (
 
 
 def user():
-    """Return a user without rights, where this one has all."""
     return NOBODY if os.geteuid() == 0 else 0
 
 
@@ -92,7 +89,6 @@ def data_of(bench, way):
 
 
 def struck(bench, command, moment, strike):
-    """Stop a command when a file appears, strike, and let it go on."""
     running = bench.commands.start(command, user=user())
     stopped = running.stopped_when(moment.exists)
     if stopped:
@@ -173,7 +169,6 @@ def unreadable(path):
 
 
 def half(path):
-    """Replace a file by its first half."""
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(content[: len(content) // 2])

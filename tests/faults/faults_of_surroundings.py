@@ -69,7 +69,6 @@ def everything_twice():
 
 
 def twice(way, bench, number):
-    """Search with an engine that does everything again."""
     flags = WAYS[way]
     output = bench.place() / "out"
     hook = f"{__name__}:{everything_twice.__name__}"
@@ -102,7 +101,6 @@ def two_runs(bench, number):
 
 
 def aloud(command):
-    """Return a command that writes to its streams."""
     return [part for part in command if part != "--quiet"]
 
 

@@ -49,7 +49,6 @@ def arguments(data, output, *more):
 
 
 def assert_same(output, wanted):
-    """Check that a run published the same as another, and left nothing else."""
     found = read_discovery(output)
     assert found.timeless() == wanted.timeless()
     own, other = published(output), published(wanted.folder)
@@ -265,7 +264,6 @@ def test_killed_and_resumed(place, kill):
 
 @pytest.fixture(scope="module")
 def seconds(commands, data, tmp_path_factory):
-    """How long a run takes."""
     commands.await_ready()
     begun = time.monotonic()
     ended = commands.run(arguments(data, tmp_path_factory.mktemp("timed") / "out"))

@@ -242,7 +242,6 @@ def _check_domains(found, published):
 
 
 def _plain(condition):
-    """Return a condition without notes, and without the value null, which says as much as none."""
     kept = {
         key: condition[key] for key in ("field", "op", "value") if condition.get(key) is not None
     }

@@ -65,7 +65,6 @@ def _fields(text):
 
 
 def rows(data, *, names=None, skip_rows=0):
-    """Return the names and rows of a CSV file; an unquoted empty field is None."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -94,7 +93,6 @@ def rows(data, *, names=None, skip_rows=0):
 
 
 def read(data, *, names=None, skip_rows=0):
-    """Return the examples of a CSV file in the types of its columns."""
     header, found = rows(data, names=names, skip_rows=skip_rows)
     columns, types = {}, {}
     for place, name in enumerate(header):

@@ -16,7 +16,6 @@ def without_doubles(pairs):
 
 
 def objects(data):
-    """Return the object of each line that is not blank."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -69,7 +68,6 @@ def _scalars(name, values):
 
 
 def read(data):
-    """Return the examples of a JSON Lines file; a key that an object lacks is None."""
     rows = objects(data)
     columns = {}
     types = {}

@@ -112,7 +112,6 @@ def written(draw, data, checksums=False):
 
 
 def read(path):
-    """Return the examples of a Parquet file as pyarrow reads it, checksums verified."""
     content = path.read_bytes()
     columns = {}
     unreadable = set()
@@ -168,7 +167,6 @@ def _reshaped(draw, data):
 
 @st.composite
 def _broken(draw, content, other):
-    """The bytes of a file after damage to its footer, its pages or anywhere."""
     footer = max(4, len(content) - 8 - struct.unpack("<I", content[-8:-4])[0])
     fate = draw(st.integers(0, 99))
     if fate < 40:

@@ -16,7 +16,6 @@ KINDS = {1: "bytes", 2: "float", 3: "int64"}
 
 
 def records(data):
-    """Return the records of a file, every checksum verified."""
     found = []
     at = 0
     while at < len(data):
@@ -137,7 +136,6 @@ def _signed(number):
 
 
 def example(record):
-    """Return the features of a tf.Example."""
     found = {}
     present = False
     for number, wire, value in _fields(record):
@@ -165,7 +163,6 @@ def example(record):
 
 
 def read(data):
-    """Return the examples of a TFRecord file; a feature without values is None."""
     examples = [example(record) for record in records(data)]
     columns = {}
     types = {}

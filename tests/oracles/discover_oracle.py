@@ -61,7 +61,6 @@ def log_joint(mixture, z, losses=(), loss_weight=0.0):
 
 
 def m_step(r, z, losses, *, zero_one):
-    """Return the mixture of responsibilities [n, K]."""
     N = r.sum(axis=0) + 10 * EPS
     means = r.T @ z / N[:, None]
     variances = np.stack([r[:, j] @ (z - means[j]) ** 2 for j in range(len(N))]) / N[:, None]
@@ -110,7 +109,6 @@ def coordinates(z, arrays):
 
 
 def log_odds(joint):
-    """Return log(r/(1 − r)) of each component [n, K]."""
     others = [special.logsumexp(np.delete(joint, j, axis=1), axis=1) for j in range(joint.shape[1])]
     return joint - np.stack(others, axis=1)
 
@@ -136,7 +134,6 @@ def changes(D, of=0.0):
 
 
 def p_accuracy(new_wrong, old_wrong, held):
-    """Return the two-sided mid-p of McNemar's test."""
     b = int((new_wrong & ~old_wrong & held).sum())
     return mcnemar_mid_p(b, int((old_wrong & ~new_wrong & held).sum()), "both")
 
@@ -172,6 +169,5 @@ def benjamini_hochberg(p, tests, factor=1.0):
 
 
 def held_by(frame, predicate):
-    """Return which examples satisfy a predicate: bool [n]."""
     told = json.loads(predicate) if isinstance(predicate, str) else predicate
     return predicates.mask(frame, told)

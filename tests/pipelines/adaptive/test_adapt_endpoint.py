@@ -42,7 +42,6 @@ def frame_of(number=60):
 
 
 def texts_of(frame):
-    """Return all texts that a model is asked for tests, each once, those of a test together."""
     values = [json.loads(one) if one else [] for one in frame["value"]]
     pairs = zip(frame.input, values, strict=True)
     return list(dict.fromkeys(text for one, others in pairs for text in (one, *others)))
@@ -65,7 +64,6 @@ class Bench(PaidBench):
         return ["adapt", "run", tree, model, out, *flags]
 
     def bought(self, *flags, output="out", **changes):
-        """Run the command to its end, and return the part of the document about the tests."""
         self.file(**changes)
         assert run(self.arguments("--quiet", *flags, output=output)) == 0
         return self.document(output)
@@ -99,7 +97,6 @@ class Bench(PaidBench):
         return known
 
     def names(self, output="out"):
-        """Return what lies in the output, published files by their short names."""
         found = (path.name for path in (self.folder / output).iterdir())
         return {re.sub(r"\.[0-9a-f]{12}\.", ".", name) for name in found}
 

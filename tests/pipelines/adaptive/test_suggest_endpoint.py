@@ -23,7 +23,6 @@ FIRST = '"Noisy street."\n"The bed was hard."\n"'
 
 
 def always_pos(texts):
-    """A model that likes everything."""
     return ["pos"] * len(texts)
 
 

@@ -48,7 +48,6 @@ class Counting:
 
 
 def refused(error, match, folder, people, **plan):
-    """Open a session that must fail."""
     with pytest.raises(error, match=match), opened(folder, people, **plan):
         pass
 

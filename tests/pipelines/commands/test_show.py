@@ -108,7 +108,6 @@ def test_wrong_options(found, capsys, arguments, message):
 
 
 def changed(found, folder, **discovery):
-    """Write the document with other entries on its discovery; None removes it."""
     shutil.copytree(found.folder, folder)
     path = folder / "changelist.json"
     document = json.loads(path.read_text())

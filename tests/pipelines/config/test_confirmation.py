@@ -42,7 +42,6 @@ def document(made, tmp_path):
 
 
 def forged(document, *without, **config):
-    """Return a copy of a document whose configuration a stranger changed."""
     content = json.loads(document.read_text())
     kept = {k: v for k, v in content["provenance"]["config"].items() if k not in without}
     content["provenance"]["config"] = kept | config

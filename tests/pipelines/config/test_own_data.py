@@ -29,14 +29,12 @@ def here(tmp_path, monkeypatch):
 
 
 def table(*names, file="own.parquet"):
-    """Write a table of a feature and columns by these names."""
     of = {name: PROBABILITIES if "score" in name else CLASSES for name in names}
     pq.write_table(pa.table({"kind": WORDS, **of}), file)
     return file
 
 
 def searched(capsys, *words, output="slicebeam-out/own"):
-    """Return the document of a search and the first line it printed on stderr."""
     assert run(["search", *words, "--max-cross-size=1"]) == 0
     printed = capsys.readouterr()
     assert f"{output}/changelist.json" in printed.out.splitlines()[-1]

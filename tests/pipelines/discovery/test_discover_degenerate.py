@@ -398,7 +398,6 @@ def folding(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def members(folding):
-    """The examples of each slice; each is in one slice of each mixture."""
     return {key: set(own) for key, own in folding.membership.groupby("slice_id")["id"]}
 
 

@@ -34,7 +34,6 @@ def refuse(tmp_path, capsys):
 
 
 def changed(**columns):
-    """Return the examples with other columns, or without those that are None."""
     table = TABLE.drop_columns([name for name in columns if name in TABLE.schema.names])
     for name, values in columns.items():
         if values is not None:
@@ -207,8 +206,6 @@ def names(found, document="changelist.json"):
 
 @pytest.fixture
 def fails(found, capsys):
-    """Run a command about the discovery that must fail, and return what it says."""
-
     def run_it(command, *flags, code=2):
         before = files(found / "out")
         uri = found / "out" / "changelist.json"

@@ -30,7 +30,6 @@ def search(data, output, *flags):
 
 
 def search_result(folder, *, baseline=False, metric="accuracy"):
-    """Search the census data, and return the output's folder."""
     excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
     old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
     flags = ("--label", "income", "--metric", metric, "--exclude-features", excluded, *old)
@@ -39,7 +38,6 @@ def search_result(folder, *, baseline=False, metric="accuracy"):
 
 
 def next_night(folder, days):
-    """Search two of the scheduled days, the second against the first, and return its folder."""
     flags = ("--label", "income", "--exclude-features", "prediction_old", "--max-cross-size", "2")
     first, second = (days / f"date=2026-11-{day}" / "*.parquet" for day in (18, 19))
     since = ("--since", str(search(first, folder / "2026-11-18", *flags) / "changelist.json"))
@@ -47,7 +45,6 @@ def next_night(folder, days):
 
 
 def discovery_result(folder):
-    """Group short reviews by their words, and return the output's folder."""
     rng = np.random.default_rng(5)
     rows = []
     for at in range(1_500):
@@ -66,7 +63,6 @@ def discovery_result(folder):
 
 
 def shift_result(folder, *flags):
-    """Estimate the shift of an API whose answers are in a column, and return the output's folder."""
     rng = np.random.default_rng(6)
     label = rng.integers(0, 2, 4_000)
     old = np.where(rng.random(4_000) < 0.1, 1 - label, label)

@@ -184,7 +184,6 @@ def test_what_changed_since_the_earlier_run(browser, results):
 
 
 def kind_of(one):
-    """Return what the page lists a slice as; nothing where it did not change."""
     own = one["value_change"]
     tested = one if one["significant"] else own
     if tested["significant"]:

@@ -521,7 +521,6 @@ FAULTS = dict.fromkeys(("429-at-once", "503", "drop-before", "drop-after", "garb
 
 
 def killed_again_and_again(server, file, number, most, seed, times=8):
-    """Kill a client at random moments, and let the last one end."""
     drawn = random.Random(seed)
     for _ in range(times):
         process = started(server, file, number, most)

@@ -61,8 +61,6 @@ def answered(folder, *answers):
 
 
 def noted(ledger, *calls):
-    """Make calls of the ledger's asynchronous part, one after the other."""
-
     async def run():
         for name, *arguments in calls:
             await getattr(ledger, name)(*arguments)

@@ -305,7 +305,6 @@ NIGHTLY = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
 
 
 def night(folder, name, column):
-    """Write a night's data: every fifth prediction is wrong."""
     label = np.arange(len(column)) % 2
     prediction = np.where(np.arange(len(column)) % 5 == 0, 1 - label, label)
     path = folder / f"{name}.parquet"

@@ -94,7 +94,6 @@ def timeless(content):
 
 
 def published(output):
-    """All files of an output, of which the document is without its times."""
     assert {path.name for path in output.iterdir() if path.is_dir()} <= {"ledger"}
     content = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
     return {**content, "changelist.json": timeless(json.loads(content["changelist.json"]))}

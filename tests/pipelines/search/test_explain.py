@@ -48,7 +48,6 @@ def arguments(data, output, *flags):
 
 
 def numbers(lines):
-    """The ``name = number`` lines of each metric; p and q among them."""
     found = {}
     current = {}
     for line in lines[1:]:
@@ -465,7 +464,6 @@ ROLES = {"label": "label", "prediction": "prediction"}
 
 
 def place(planted, folder, **options):
-    """Return the rank of the planted slice among the findings, and the strategy."""
     pq.write_table(pa.table(planted.columns), folder / "data.parquet")
     found = search(folder / "out", data=folder / "data.parquet", **ROLES, **options)
     return planted.place(found.document), found.document["search"]["strategy"]

@@ -633,7 +633,6 @@ def define(folder, name, definition):
 
 
 def reasons(found):
-    """Why each slice is in one run only."""
     return {one["name"]: one.get("missing") for one in found.document["since"]["slices"]}
 
 

@@ -12,7 +12,6 @@ ROWS = 1000
 
 
 def of_sizes(labels, counts, wrong):
-    """So many examples of each class; the model is wrong on the last ones."""
     label = np.repeat(np.array(labels), counts)
     prediction = label.copy()
     prediction[ROWS - wrong :] = labels[0]
@@ -23,7 +22,6 @@ def of_sizes(labels, counts, wrong):
 
 
 def lines(table, **options):
-    """The warnings that name a better metric, or say why there is none."""
     options = {"label": "label", "prediction": "prediction", "max_cross_size": 1, **options}
     warnings = api.search(table, **options).changelist.testing.warnings
     return [one for one in warnings if "always predicting" in one or "Every label" in one]

@@ -221,7 +221,6 @@ BAD = SHOP == "x"
 
 
 def searched(folder, frame, *options):
-    """Return exit code, slices and what was tested of a search for slices of one shop."""
     frame.to_parquet(folder / "data.parquet")
     flags = ["--label=y", "--prediction=p", "--features=shop", "--max-cross-size=1", "--quiet"]
     paths = [f"--data={folder}/data.parquet", f"--output={folder}/out"]

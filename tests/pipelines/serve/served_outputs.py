@@ -20,7 +20,6 @@ class Served:
 
     @contextmanager
     def client(self):
-        """Yield what asks it as its page does."""
         origin, _, token = self.address.partition("/#token=")
         headers = {"origin": origin, HEADER: token}
         with httpx.Client(base_url=origin, headers=headers, timeout=120) as client:
@@ -29,7 +28,6 @@ class Served:
 
 @contextmanager
 def serving(result, *more):
-    """Start ``slicebeam serve``, and end it."""
     command = [sys.executable, "-m", "slicebeam.pipelines.cli", "serve", str(result), "--quiet"]
     process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
     try:

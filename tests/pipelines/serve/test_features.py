@@ -189,7 +189,6 @@ def test_own_data_is_checked_beside_the_document(result, tmp_path):
 
 
 def processes_of(result):
-    """Return the command lines of the processes that write below an output."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

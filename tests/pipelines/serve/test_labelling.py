@@ -31,7 +31,6 @@ ANNA = "anna"
 
 
 def kept(folder):
-    """Return the labels in the file, of an item the last."""
     lines = labels_file(folder).read_text().splitlines()
     labels = {record["item"]: record["label"] for record in map(json.loads, lines)}
     return {item: label for item, label in labels.items() if label}
@@ -131,7 +130,6 @@ def client(tmp_path, monkeypatch):
 
 
 def label_all(ask, people, begin, **more):
-    """Begin, label each item with the truth, and return what is shown at the end."""
     shown = ask.post("/api/labels/begin", json=begin).json()
     while shown["item"] is not None:
         item = shown["item"]["id"]

@@ -183,7 +183,6 @@ TEXT = "about food"
 
 
 def labels_kept(result):
-    """Return the labels in the one file, of an item the last."""
     (path,) = (result / "attribution").glob("words-*/labels.jsonl")
     lines = map(json.loads, path.read_text().splitlines())
     return {str(record["item"]): record["label"] for record in lines}

@@ -63,7 +63,6 @@ def models(tmp_path, monkeypatch):
 
 
 def suggestions(kind):
-    """Return tests of all kinds of expectations, passing and failing, guesses and not."""
     found = [Test("/A", text) for text in TEXTS]
     classes = ("pos", "neg") if kind == "two" else ("pos", "neg", "neu")
     if kind == "scale":
@@ -77,7 +76,6 @@ def suggestions(kind):
 
 
 def opened(folder, kind, tests, waiting, *classes):
-    """Return the desk of a tree, with suggestions from an earlier server."""
     state = folder / "state"
     state.mkdir()
     write_tree(TestTree.of_tests(tests), str(folder / "tree.csv"))

@@ -52,14 +52,12 @@ class Bench(PaidBench):
         return self.document(output)
 
     def bought(self, *flags, output="out", ids=True, **changes):
-        """Run the command with the API to its end, and return the document."""
         return self.shifted(f"--api={self.file(**changes)}", *flags, output=output, ids=ids)
 
     def replayed(self, *flags):
         return self.shifted("--replay-prediction=new", *flags, output="replay")
 
     def refused(self, *flags, capsys, code=2, file=None, ids=True, **changes):
-        """Run the command with the API, which must fail, and return what it says."""
         api = f"--api={file or self.file(**changes)}"
         arguments = self.arguments(api, "--quiet", *flags, ids=ids)
         return refused(arguments, capsys, folder=self.folder, code=code)
@@ -85,7 +83,6 @@ def unpaid(document):
 
 
 def undated(document):
-    """Return a document without what a run that was disturbed has of its own."""
     copy = deepcopy(document)
     shift = copy["shift"]
     del copy["created_at"], copy["provenance"]["config"]["output"], copy["provenance"]["run"]
