@@ -242,10 +242,10 @@ def found(frame, tmp_path_factory):
     frame[:1000].to_parquet(folder / "part-0.parquet", row_group_size=300)
     frame[1000:].to_parquet(folder / "part-1.parquet", row_group_size=700)
     data = [f"--data={folder}/part-*.parquet", "--example-id=id", *OUTCOME, "--quiet"]
-    assert run(["search", *data, "--features=shop", f"--output={folder / 'search'}"]) == 0
-    within = f"--within-findings={folder / 'search' / 'changelist.json'}"
+    assert run(["search", *data, "--features=shop", f"--output={folder}/search"]) == 0
+    within = f"--within-findings={folder}/search/changelist.json"
     discover = ["discover", *data, "--text=text", "--components=3", within]
-    assert run([*discover, f"--output={folder / 'discover'}"]) == 0
+    assert run([*discover, f"--output={folder}/discover"]) == 0
     return folder
 
 
@@ -259,7 +259,7 @@ def kept(frame, found):
 
 
 def test_a_check_of_the_groups(found, kept, tmp_path):
-    command = ["check", f"--changelist={found / 'discover'}", "--data", f"{found}/part-*.parquet"]
+    command = ["check", f"--changelist={found}/discover", "--data", f"{found}/part-*.parquet"]
     assert run([*command, *OUTCOME, "--quiet", f"--output={tmp_path}"]) == 0
     before, after = read(found / "discover").document, read(tmp_path).document
     sizes = [
@@ -293,11 +293,11 @@ def test_slices_by_hand_are_of_the_same_examples(found, kept, tmp_path):
 def test_data_without_an_example_in_the_findings(frame, found, tmp_path, capsys):
     """Both a discovery and a check of its slices say so, in a line."""
     frame[frame["shop"] != "B"].to_parquet(tmp_path / "others.parquet")
-    data = [f"--data={tmp_path}/others.parquet", *OUTCOME, f"--output={tmp_path / 'out'}"]
-    within = f"--within-findings={found / 'search' / 'changelist.json'}"
+    data = [f"--data={tmp_path}/others.parquet", *OUTCOME, f"--output={tmp_path}/out"]
+    within = f"--within-findings={found}/search/changelist.json"
     for command in (
         ["discover", "--text=text", within],
-        ["check", f"--changelist={found / 'discover'}"],
+        ["check", f"--changelist={found}/discover"],
     ):
         assert run([*command, *data, "--quiet"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
@@ -309,8 +309,8 @@ def test_a_document_without_findings(frame, tmp_path, capsys):
     """Outside steps, where such a step is skipped, it is an error."""
     frame.assign(prediction=frame["label"]).to_parquet(tmp_path / "perfect.parquet")
     data = [f"--data={tmp_path}/perfect.parquet", *OUTCOME, "--quiet"]
-    assert run(["search", *data, "--features=shop", f"--output={tmp_path / 'search'}"]) == 0
+    assert run(["search", *data, "--features=shop", f"--output={tmp_path}/search"]) == 0
     capsys.readouterr()
-    within = f"--within-findings={tmp_path / 'search' / 'changelist.json'}"
-    assert run(["discover", *data, "--text=text", within, f"--output={tmp_path / 'out'}"]) == 2
+    within = f"--within-findings={tmp_path}/search/changelist.json"
+    assert run(["discover", *data, "--text=text", within, f"--output={tmp_path}/out"]) == 2
     assert "has no findings, so there is nothing to examine" in capsys.readouterr().err

@@ -89,7 +89,7 @@ def test_a_document_has_the_name_and_a_run_the_value(data, tmp_path, monkeypatch
 
 def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):
     option = "workers=${SLICEBEAM_NO_SUCH}"
-    arguments = ["search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"]
+    arguments = ["search", f"--data={data}", "--label=income", f"--output={tmp_path}/o"]
     said = refused([*arguments, f"--runner-option={option}"], capsys, folder=tmp_path)
     assert f"--runner-option {option}" in said
     assert "the environment variable SLICEBEAM_NO_SUCH is not set" in said
@@ -229,7 +229,7 @@ def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path
 
 
 def test_a_document_with_a_hidden_secret_is_not_run_with_stars(data, tmp_path, capsys):
-    given = ["search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"]
+    given = ["search", f"--data={data}", "--label=income", f"--output={tmp_path}/o"]
     given += ["--runner-config=spark", "--runner-option=beam_options.s3_secret_access_key=***"]
     said = refused(given, capsys, folder=tmp_path)
     assert "give it again, preferably as ${NAME} of an environment variable" in said

@@ -58,7 +58,7 @@ def test_what_a_worker_finds_wrong_is_told_in_its_words(
     at = table.schema.get_field_index("row_id")
     wrong = tmp_path / "x.parquet"
     pq.write_table(table.set_column(at, "row_id", pa.array(ids)), wrong)
-    given = ["search", f"--data={wrong}", f"--output={tmp_path / 'out'}", "--label=income"]
+    given = ["search", f"--data={wrong}", f"--output={tmp_path}/out", "--label=income"]
     given += ["--prediction=prediction", "--quiet", "--features=sex"]
     given += ["--example-id=row_id", "--test=paper", *engines.arguments(engine)]
     # A cluster that is loaded and started for this tells of it.

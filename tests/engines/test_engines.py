@@ -184,11 +184,9 @@ def test_a_job_server_that_is_not_there(tmp_path, flink_jar):
     assert "no job server for flink 1.19" in message
     assert "job_server_jar=download" in message
     assert "no job server for spark: " in failure("spark")
-    assert f"{tmp_path / 'x.jar'}: no such file" in failure(
-        "flink", f"job_server_jar={tmp_path / 'x.jar'}"
-    )
+    assert f"{tmp_path}/x.jar: no such file" in failure("flink", f"job_server_jar={tmp_path}/x.jar")
     (tmp_path / "broken.jar").write_text("no zip")
-    assert "is not a readable jar" in failure("flink", f"job_server_jar={tmp_path / 'broken.jar'}")
+    assert "is not a readable jar" in failure("flink", f"job_server_jar={tmp_path}/broken.jar")
     other = failure("flink", f"job_server_jar={flink_jar}", "version=1.20")
     assert "is a job server for flink 1.19, and the option version is 1.20" in other
     assert "'jva' is missing" in failure("flink", f"job_server_jar={flink_jar}", "java=jva")
@@ -215,7 +213,7 @@ def test_a_prism_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "go install github.com/apache/beam" in failure("prism")
     (tmp_path / "p").touch(mode=0o644)
-    assert "cannot be run" in failure("prism", f"binary={tmp_path / 'p'}")
+    assert "cannot be run" in failure("prism", f"binary={tmp_path}/p")
 
 
 def program(path, text):

@@ -539,7 +539,7 @@ def test_the_older_form_is_scored_as_the_newer_one(tmp_path):
     for name, frame in (("older", older), ("newer", newer.fillna(""))):
         frame.to_csv(tmp_path / f"{name}.csv")
         command = ["adapt", "run", str(tmp_path / f"{name}.csv"), "--model=gate_models:shares"]
-        assert run([*command, f"--output={tmp_path / 'out'}", "--quiet"]) == 0
+        assert run([*command, f"--output={tmp_path}/out", "--quiet"]) == 0
         topics = topics_in(tmp_path)
         found.append({topic: (one["tests"], one["failures"]) for topic, one in topics.items()})
     assert found[0] == found[1]

@@ -244,11 +244,11 @@ def test_options_are_those_of_the_earlier_run_unless_given(searched, tmp_path, a
 
 
 def test_fail_on_worse(slices, tmp_path, adult_path, capsys):
-    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path / 'out'}"]
+    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path}/out"]
     arguments += ["--label=income", "--prediction=prediction"]
     assert run([*arguments, f"--slices={slices}", "--quiet", "--fail-on=worse"]) == 1
     (tmp_path / "good.yaml").write_text("- age < 25 & sex = Female\n")
-    good = f"--slices={tmp_path / 'good.yaml'}"
+    good = f"--slices={tmp_path}/good.yaml"
     assert run([*arguments, good, "--quiet", "--fail-on=worse"]) == 0
     capsys.readouterr()
     explained = ["--json", "--explain", "capital-gain >= 10000"]
@@ -310,7 +310,7 @@ def test_wrong_slices(case, tmp_path, adult_path, capsys):
     file = tmp_path / "s.yaml"
     text, message = WRONG_SLICES[case]
     file.write_text(text)
-    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path / 'out'}", "--label=income"]
+    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path}/out", "--label=income"]
     more = ["--prediction=prediction", f"--slices={file}"]
     said = refused([*arguments, *more], capsys, folder=tmp_path)
     assert message in said

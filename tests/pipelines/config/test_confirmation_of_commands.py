@@ -103,7 +103,7 @@ def traps(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "theirs_module", raising=False)
     program = folder / "program"
-    program.write_text(f"#!/bin/sh\ntouch {marks / 'program'}\n")
+    program.write_text(f"#!/bin/sh\ntouch {marks}/program\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     (folder / "engine.yaml").write_text(f"runner: prism\noptions: {{binary: {program}}}\n")
     with socket.create_server(("127.0.0.1", 0)) as listener:

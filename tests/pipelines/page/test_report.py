@@ -26,7 +26,7 @@ def overview(page):
 def test_the_page_of_a_folder_and_of_a_document(tmp_path, capsys):
     result = search_result(tmp_path)
     assert run(["report", str(result)]) == 0
-    assert capsys.readouterr().out == f"{result / 'report.html'}\n"
+    assert capsys.readouterr().out == f"{result}/report.html\n"
     page = (result / "report.html").read_text()
     (result / "report.html").unlink()
     assert run(["report", str(result / "changelist.json"), "--json"]) == 0
@@ -53,7 +53,7 @@ def test_a_run_writes_its_page(tmp_path, capsys):
     assert run([*command, "--page", "--dry-run"]) == 2
     assert "--page has no effect with --dry-run, which runs no job" in capsys.readouterr().err
     assert run([*command, "--page"]) == 0
-    assert f"page: {output / 'report.html'}\n" in capsys.readouterr().err
+    assert f"page: {output}/report.html\n" in capsys.readouterr().err
     page = (output / "report.html").read_bytes()
     assert run(["report", str(output), "--quiet"]) == 0
     assert (output / "report.html").read_bytes() == page

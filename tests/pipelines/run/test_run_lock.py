@@ -125,7 +125,7 @@ def test_a_second_run_into_one_output_is_refused_with_the_documented_code(
     work.mkdir(parents=True)
     lock = held(work)
     lock.acquire()
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", "--label=income"]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", "--label=income"]
     code = run([*command, "--prediction=prediction", "--features=sex"])
     lock.release()
     assert f"is using {work}; wait for it" in capsys.readouterr().err
@@ -590,7 +590,7 @@ def test_a_discovery_and_its_embeddings(tmp_path, victim):
     (tmp_path / "out" / "embeddings").symlink_to(victim)
     before = content(victim)
     roles = [f"--{name.replace('_', '-')}={value}" for name, value in COLUMNS.items()]
-    assert run(["discover", f"--data={data}", *roles, f"--output={tmp_path / 'out'}"]) == 2
+    assert run(["discover", f"--data={data}", *roles, f"--output={tmp_path}/out"]) == 2
     assert content(victim) == before
 
 

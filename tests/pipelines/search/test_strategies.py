@@ -287,7 +287,7 @@ def test_a_run_and_its_dry_run_choose_alike(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({name: rng.choice([*"uvw"], 500) for name in "abcyp"})
     frame.to_parquet(tmp_path / "data.parquet")
-    roles = [f"--data={tmp_path / 'data.parquet'}", "--label=y", "--prediction=p"]
+    roles = [f"--data={tmp_path}/data.parquet", "--label=y", "--prediction=p"]
     for most, strategy in ((60.0, "batch"), (0.0, "priority")):
         monkeypatch.setattr(batch_cost, "MOST_SECONDS", most)
         command = ["search", *roles, f"--output={tmp_path / strategy}"]

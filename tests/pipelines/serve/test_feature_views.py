@@ -233,7 +233,7 @@ def test_playground_by_keyboard(browser, tmp_path):
             rows[read], rows["income"]
         )
         (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(model))
-    models = [f"--model={tmp_path / 'new.pickle'}", f"--baseline-model={tmp_path / 'old.pickle'}"]
+    models = [f"--model={tmp_path}/new.pickle", f"--baseline-model={tmp_path}/old.pickle"]
     result = search_result(tmp_path)
     with serving(result, *models) as served, shown(browser, served, 400, "dark") as page:
         tab_to(page, "Playground")

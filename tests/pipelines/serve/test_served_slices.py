@@ -208,8 +208,8 @@ def test_the_index_reads_no_other_file_and_takes_no_settings(result, tmp_path):
     other = str(result / "slices.parquet")
     for sql in (
         f"FROM read_parquet('{other}')",
-        f"COPY slices TO '{tmp_path / 'copy.csv'}'",
-        f"ATTACH '{tmp_path / 'other.duckdb'}'",
+        f"COPY slices TO '{tmp_path}/copy.csv'",
+        f"ATTACH '{tmp_path}/other.duckdb'",
         "INSTALL httpfs",
         "SET enable_external_access = true",
         "SET memory_limit = '9GB'",

@@ -122,7 +122,7 @@ def test_three_lines_at_the_end(found, capsys, monkeypatch):
 
 
 def test_two_sides(adult_path, tmp_path, capsys):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, "--max-cross-size=1", "--alternative=both"]) == 0
     worse, better = capsys.readouterr().out.split("Accuracy, better than expected")
     assert "Accuracy, worse than expected" in worse
@@ -139,11 +139,11 @@ def test_the_only_one_and_none(adult_path, tmp_path, capsys):
     given = tmp_path / "slices.yaml"
     given.write_text("- sex = Male\n")
     roles = [f"--data={adult_path}", "--label=income", "--prediction=prediction"]
-    assert run(["check", f"--slices={given}", f"--output={tmp_path / 'one'}", *roles]) == 0
+    assert run(["check", f"--slices={given}", f"--output={tmp_path}/one", *roles]) == 0
     said = capsys.readouterr().out
     assert "The checked slice is significantly worse." in said
     assert "1 slice of at least 20 examples tested" in said
-    assert run(["search", *roles, "--features=sex", f"--output={tmp_path / 'sex'}"]) == 0
+    assert run(["search", *roles, "--features=sex", f"--output={tmp_path}/sex"]) == 0
     assert "1 significant slice of 2 tested; 1 finding." in capsys.readouterr().out
 
 
@@ -174,7 +174,7 @@ def test_losses_and_means_say_what_is_outside(column, has_share, tmp_path, capsy
     frame = pd.DataFrame({"kind": kind, "site": site, "cost": cost, "gain": cost - 1.0})
     frame.to_parquet(tmp_path / "data.parquet")
     options = ["--loss=cost"] if column == "loss" else [f"--metric={column}"]
-    command = ["search", f"--data={tmp_path / 'data.parquet'}", f"--output={tmp_path / 'out'}"]
+    command = ["search", f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out"]
     assert run([*command, *options, "--features=kind,site"]) == 0
     printed = capsys.readouterr().out
     first = read(tmp_path / "out").document["findings"][0]
@@ -193,7 +193,7 @@ def test_losses_and_means_say_what_is_outside(column, has_share, tmp_path, capsy
 
 
 def test_the_table_of_all(adult_path, tmp_path, capsys):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, "--report=all"]) == 0
     printed = capsys.readouterr().out
     assert "than expected" not in printed
@@ -213,7 +213,7 @@ def test_more_findings_than_lines(found, capsys, monkeypatch):
 
 
 def test_metrics_without_findings_say_why(adult_path, tmp_path, capsys):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     command += ["--score=score", "--metric=auc,precision", "--max-cross-size=1"]
     old = ["--baseline-prediction=prediction_old", "--baseline-score=score_old"]
     assert run(command) == 0
@@ -248,7 +248,7 @@ QUEUED = "below the end of the queue (more --iterations, a larger --max-candidat
 def test_a_strategy_that_does_not_visit_all_says_so(
     options, left_out, adult_path, tmp_path, capsys
 ):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, *options]) == 0
     said = " ".join(capsys.readouterr().out.split())
     testing = read(tmp_path / "out").document["testing"]

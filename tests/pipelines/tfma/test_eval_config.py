@@ -131,7 +131,7 @@ def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path, capsys):
     assert found.min_slice_size == 300
     file = tmp_path / "run.yaml"
     file.write_text(
-        f"command: search\ndata: {ADULT}\noutput: {tmp_path / 'out'}\neval_config: {path}\n"
+        f"command: search\ndata: {ADULT}\noutput: {tmp_path}/out\neval_config: {path}\n"
         "features: [sex, race]\n"
     )
     assert run(["run", str(file)]) == 0
