@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.common import delimiter_character
 from tests.conftest import slow
+from tests.refusals import refusal
 from tests.running import read, refused, rows_of, search
 from tests.shift_runs import REPLAYED, made
 
@@ -205,9 +206,7 @@ def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
     ("§", "--delimiter '§' can't separate values"),
 ])  # fmt: skip
 def test_what_is_no_delimiter(text, said):
-    with pytest.raises(InputError) as error:
-        delimiter_character(text)
-    assert str(error.value).startswith(said)
+    assert refusal(InputError, delimiter_character, text).startswith(said)
 
 
 def test_errors_name_the_remedy(folder, tmp_path, capsys):

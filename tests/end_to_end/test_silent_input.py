@@ -11,6 +11,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.value_counts import ValueCounts
+from tests.refusals import refuses
 from tests.running import read, refused, search
 
 ROWS = 600
@@ -187,8 +188,7 @@ def test_an_index_with_a_name_is_a_column():
 def test_an_index_named_as_a_column_is_refused():
     frame = examples()
     frame.index.name = "place"
-    with pytest.raises(InputError, match="the index is named 'place', as a column is"):
-        slices_of(frame)
+    refuses(InputError, "the index is named 'place', as a column is", slices_of, frame)
 
 
 @pytest.mark.parametrize(("metric", "side"), [("recall", "--score"), ("auc,f1_macro", "--baseline-score")])  # fmt: skip

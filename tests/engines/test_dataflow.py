@@ -32,6 +32,7 @@ from tests.dataflow_runs import (  # noqa: F401  (fixtures)
 )
 from tests.dataflow_service import Fault
 from tests.object_stores import ROOT, free_port
+from tests.refusals import refuses
 from tests.running import refused
 
 
@@ -205,8 +206,7 @@ def _nothing(pipeline):
 def test_a_job_that_takes_too_long_is_cancelled(engine, service):
     service.held = "slow"
     message = r"not finished after 1 seconds and was cancelled.*console"
-    with pytest.raises(EngineError, match=message):
-        engine.run(_nothing, "slow")
+    refuses(EngineError, message, engine.run, _nothing, "slow")
     assert [job.state for job in service.jobs] == ["JOB_STATE_CANCELLED"]
 
 
@@ -242,8 +242,7 @@ def test_a_job_that_ends_badly_is_named(engine, service, what):
 ])  # fmt: skip
 def test_a_service_that_refuses(engine, service, status, message):
     service.add(Fault("GET", "/jobs", status, 1000))
-    with pytest.raises(EngineError, match=message):
-        engine.run(_nothing, "refused")
+    refuses(EngineError, message, engine.run, _nothing, "refused")
     assert not service.jobs
 
 
@@ -272,8 +271,7 @@ def test_nobody_listens():
     ({"beam_options": {"template_location": "gs://x/y"}}, r"options of the engine set it"),
 ])  # fmt: skip
 def test_what_could_not_work_is_refused_before_anything_is_sent(changes, message):
-    with pytest.raises(InputError, match=message):
-        Dataflow(DataflowOptions(**{**PLACE, **IMAGE, **changes})).check()
+    refuses(InputError, message, Dataflow(DataflowOptions(**{**PLACE, **IMAGE, **changes})).check)
 
 
 def test_without_the_client_libraries(monkeypatch):

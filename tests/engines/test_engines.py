@@ -29,6 +29,7 @@ from slicebeam.runner_configs.options import PrismOptions
 from slicebeam.runner_configs.portable import free_port
 from slicebeam.runner_configs.reported_errors import for_user
 from tests.conftest import slow
+from tests.refusals import refuses
 
 ENDED = 20.0
 
@@ -237,8 +238,7 @@ def test_a_program_that_never_answers_is_given_up(tmp_path):
     binary = program(tmp_path / "p", "exec sleep 1000")
     with Engine(runner_config("prism", [f"binary={binary}", "start_timeout=0.5"])) as engine:
         engine.log_to(tmp_path / "log")
-        with pytest.raises(EngineError, match=r"did not answer within 0.5 seconds"):
-            engine.run(nothing, "test")
+        refuses(EngineError, r"did not answer within 0.5 seconds", engine.run, nothing, "test")
     assert not list(tmp_path.glob("slicebeam-engine-*"))
 
 
@@ -249,8 +249,7 @@ def test_small_work_stays_in_this_process(tmp_path):
         engine.run(nothing, "small", 4.9)
         assert engine.name == "prism, 2 threads"
         for seconds in (5.0, None):
-            with pytest.raises(EngineError, match="ended with code 3"):
-                engine.run(nothing, "large", seconds)
+            refuses(EngineError, "ended with code 3", engine.run, nothing, "large", seconds)
 
 
 def test_jobs_are_called_after_run_and_stage(tmp_path):
@@ -305,8 +304,7 @@ def test_beam_options_are_checked():
         ("no_auth", False): "Beam does not take this value",
         ("job_name", "x"): "the options of the engine set it",
     }.items():
-        with pytest.raises(InputError, match=message):
-            check_beam_options(dict([options]), own=["job_name"])
+        refuses(InputError, message, check_beam_options, dict([options]), own=["job_name"])
     given = {"a": True, "b": None, "c": [1, 2], "d": {"x": 1}, "e": "f"}
     assert flags(given) == ["--a", "--c=1", "--c=2", '--d={"x": 1}', "--e=f"]
 
@@ -365,8 +363,7 @@ def test_waiting_for_a_job_ends(tmp_path):
     def lost():
         raise EngineError("a worker is gone")
 
-    with pytest.raises(EngineError, match="a worker is gone"):
-        run_aside(lambda: time.sleep(30), lost)
+    refuses(EngineError, "a worker is gone", run_aside, lambda: time.sleep(30), lost)
     assert time.monotonic() - begun < 20
     assert run_aside(lambda: 7, lost) == 7
 
@@ -416,8 +413,7 @@ def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path):
     assert _gone(process.pid, child)
     assert not folder.exists()
     assert process_stat.cpu_seconds(child) == 0.0
-    with pytest.raises(EngineError, match="sh ended"):
-        process.check()
+    refuses(EngineError, "sh ended", process.check)
 
 
 def test_a_program_that_cannot_be_started(tmp_path):

@@ -21,6 +21,7 @@ from tests.faults import (
 )
 from tests.faults.faults import CLEAR, EQUAL, Ended, bench, published, same, verdict, whole
 from tests.object_stores import ROOT
+from tests.refusals import refuses
 from tests.running import own_file
 from tests.storage_faults import Fault, faulty, within
 
@@ -218,8 +219,7 @@ def test_down_and_up_again(between):
     proxy, bucket = between
     endpoint = proxy.endpoint
     proxy.down()
-    with pytest.raises(requests.ConnectionError, match="refused"):
-        read(proxy, bucket)
+    refuses(requests.ConnectionError, "refused", read, proxy, bucket)
     proxy.up()
     assert proxy.endpoint == endpoint
     assert read(proxy, bucket).content == b"0123456789"

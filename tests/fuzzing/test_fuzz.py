@@ -57,6 +57,7 @@ from tests.fuzzing import (
     yaml_cases,
 )
 from tests.fuzzing.case import Case, Reading, UnreadableError
+from tests.refusals import refuses
 from tests.running import refused, search
 from tests.tfrecord_files import masked_crc
 
@@ -178,8 +179,7 @@ COMMANDS = {
 def test_the_judge_sees_what_a_command_does(attempt, name):
     run, message = COMMANDS[name]
     case = Case(["search"], {}, lambda _: Reading(pd.DataFrame()))
-    with pytest.raises(AssertionError, match=message):
-        attempt(case, run=run, hang_seconds=0.5)
+    refuses(AssertionError, message, attempt, case, run=run, hang_seconds=0.5)
 
 
 def frame():
@@ -298,8 +298,7 @@ def parquet(path, **columns):
 
 def test_parquet_without_columns(tmp_path):
     path = str(parquet(tmp_path / "x.parquet"))
-    with pytest.raises(InputError, match="there are no columns in it"):
-        open_parquet([StoredFile(path, path)])
+    refuses(InputError, "there are no columns in it", open_parquet, [StoredFile(path, path)])
 
 
 def test_damage_that_only_checksums_tell(tmp_path):
@@ -374,8 +373,7 @@ def test_changelists(tmp_path):
     assert read_changelist(str(path), "--domains").dataset.n == 60
     for change, message in DOCUMENTS.values():
         path.write_text(change(text))
-        with pytest.raises(InputError, match=re.escape(message)):
-            read_changelist(str(path), "--domains")
+        refuses(InputError, re.escape(message), read_changelist, str(path), "--domains")
 
 
 def test_options_that_no_machine_has(tmp_path):
@@ -384,8 +382,7 @@ def test_options_that_no_machine_has(tmp_path):
         "~nobody-of-that-name/x": "no user with that name",
         "a\0b": "a file name cannot contain a null character",
     }.items():
-        with pytest.raises(InputError, match=message):
-            storage_path(path, "--data")
+        refuses(InputError, message, storage_path, path, "--data")
 
 
 def test_what_a_message_quotes_does_not_rule_the_terminal(tmp_path, capsys):
@@ -453,8 +450,7 @@ def test_no_document_holds_what_is_no_number(data, odd, tmp_path):
     part[key] = odd
     path = tmp_path / "changelist.json"
     path.write_text(json.dumps(changed))
-    with pytest.raises(InputError, match="is not a number in JSON"):
-        read_changelist(str(path), "--changelist")
+    refuses(InputError, "is not a number in JSON", read_changelist, str(path), "--changelist")
     try:
         made = SearchChangeList.model_validate(changed)
     except ValidationError:

@@ -27,6 +27,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.python.memory_tables import arrow_table
 from slicebeam.pipelines.search.search import run_search
 from tests.publications import Written, publish_set
+from tests.refusals import refuses
 from tests.shift_runs import made
 
 OPTIONS = {"label": "income", "prediction": "prediction", "features": ["age", "education", "sex"]}
@@ -218,17 +219,14 @@ def test_in_a_notebook(adult, monkeypatch):
     ({"resume": True}, OptionError, "give it as output="),
 ])  # fmt: skip
 def test_wrong_options(adult, options, kind, message):
-    with pytest.raises(kind, match=re.escape(message)):
-        search(adult, **{**OPTIONS, **options})
+    refuses(kind, re.escape(message), search, adult, **{**OPTIONS, **options})
 
 
 def test_wrong_data(folder):
     for data in (3, {"a": 1}, [1, "x"], None):
-        with pytest.raises(InputError, match="cannot be read as data"):
-            search(data, **OPTIONS)
+        refuses(InputError, "cannot be read as data", search, data, **OPTIONS)
     for path in ("nowhere.parquet", Path("nowhere.parquet")):
-        with pytest.raises(InputError, match="no such file"):
-            search(path, **OPTIONS)
+        refuses(InputError, "no such file", search, path, **OPTIONS)
     assert list(folder.iterdir()) == []
 
 
@@ -279,10 +277,8 @@ def test_views_in_lists_and_dictionaries():
 
 
 def test_errors_are_caught_by_kind(adult, tmp_path):
-    with pytest.raises(FileError, match="no such file"):
-        search(tmp_path / "nowhere.parquet", **OPTIONS)
-    with pytest.raises(FileError, match="no such file"):
-        check(adult, changelist=tmp_path / "nowhere.json")
+    refuses(FileError, "no such file", search, tmp_path / "nowhere.parquet", **OPTIONS)
+    refuses(FileError, "no such file", check, adult, changelist=tmp_path / "nowhere.json")
     (tmp_path / "file").touch()
     with pytest.raises((StorageError, FileError)):
         search(adult, **OPTIONS, output=tmp_path / "file" / "out")
@@ -304,7 +300,5 @@ def test_documents_are_edited(adult_path, tmp_path):
     assert [one.op for one in edit.log(tmp_path)] == ["add_slice", "rename", "undo"]
     with pytest.raises(OptionError, match="unknown option 'nam'; did you mean 'name'"):
         edit.rename(tmp_path, slice="young women", nam="girls")
-    with pytest.raises(OptionError, match="--name is missing"):
-        edit.rename(tmp_path, slice="young women")
-    with pytest.raises(OptionError, match="a slice needs exactly one of"):
-        define(tmp_path, name="x")
+    refuses(OptionError, "--name is missing", edit.rename, tmp_path, slice="young women")
+    refuses(OptionError, "a slice needs exactly one of", define, tmp_path, name="x")

@@ -32,6 +32,7 @@ from slicebeam.pipelines.adaptive.scoring import Models, Scored, scorable_tests,
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
 from slicebeam.pipelines.adaptive.text_models import TextModel, _FunctionModel
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
+from tests.refusals import refusal, refuses
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=5), st.data())
@@ -197,9 +198,7 @@ def test_what_expects_nothing_is_counted():
     ("should have the same output as (tolerance=-1)", "tolerance '-1' is no number"),
 ])  # fmt: skip
 def test_wrong_expectations(text, message):
-    with pytest.raises(InputError) as caught:
-        parse_expectation(text)
-    assert message in str(caught.value)
+    assert message in refusal(InputError, parse_expectation, text)
 
 
 def test_further_inputs_are_one_text_or_a_list():
@@ -264,9 +263,7 @@ _SCORES = [{"label": one, "score": 0.5 - at / 5} for at, one in enumerate(CLASSE
     ([{"label": "x", "score": 1.0}] * 3, CLASSES, "the label 'x', which is none of its classes"),
 ])  # fmt: skip
 def test_what_models_may_not_return(raw, classes, message):
-    with pytest.raises(OptionError) as caught:
-        as_outputs(raw, 3, "m", classes)
-    assert message in str(caught.value)
+    assert message in refusal(OptionError, as_outputs, raw, 3, "m", classes)
 
 
 NAMES = ("input", "expectation", "value")
@@ -411,8 +408,7 @@ def test_own_templates(tmp_path):
 def test_wrong_templates(text, message, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_templates(str(path))
+    refuses(InputError, message, read_templates, str(path))
 
 
 def test_mined_templates_exchange_words_for_words_of_their_kind():

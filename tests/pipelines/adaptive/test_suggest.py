@@ -29,6 +29,7 @@ from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.show.suggestions import show_suggestions
 from slicebeam.transforms.storage.storage import storage_path
+from tests.refusals import refuses
 
 TREE = Path(__file__).parents[3] / "examples" / "adaptive" / "hotel_tree.csv"
 CLASSES = ["neg", "pos"]
@@ -212,8 +213,7 @@ def test_wrong_options(options, message, tree, monkeypatch):
     Path("p.csv").write_text("text\na\n")
     Path("p.txt").write_text("a\n")
     Path("empty.txt").write_text("\n")
-    with pytest.raises(InputError, match=message):
-        run(Path("tree.csv"), **options)
+    refuses(InputError, message, run, Path("tree.csv"), **options)
 
 
 def test_the_help_names_all_proposers():

@@ -17,6 +17,7 @@ from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
 from slicebeam.pipelines.paid_api.event_stream import whole_completion
 from slicebeam.transforms.http import calls
 from tests.pipelines.adaptive.completions_server import completions_server
+from tests.refusals import refuses
 
 KEY = "sk-secret-4711"
 FIRST = '"Noisy street."\n"The bed was hard."\n"'
@@ -150,8 +151,7 @@ def test_an_endpoint_that_refuses(server, tree, tmp_path):
         run(tree, server.url)
     assert KEY not in str(refused.value)
     server.faults = ["500"] * 20
-    with pytest.raises(EngineError, match="HTTP 500"):
-        run(tree, file_of(tmp_path, server.url, retries=1))
+    refuses(EngineError, "HTTP 500", run, tree, file_of(tmp_path, server.url, retries=1))
     assert server.charged == {}
 
 

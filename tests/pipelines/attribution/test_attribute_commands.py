@@ -22,6 +22,7 @@ from tests.attribute_runs import (
     published,
     truthful,
 )
+from tests.refusals import refuses
 
 POPULATION = "slicebeam.pipelines.define.document_data"
 
@@ -133,8 +134,7 @@ def test_another_folder_of_labels(commands, tmp_path):
     (("--labels", "truth", "--looks", "0"), "--looks 0"),
 ])  # fmt: skip
 def test_options_that_contradict(options, words, commands):
-    with pytest.raises(InputError, match=words):
-        commands("run", "--budget", "20", *options)
+    refuses(InputError, words, commands, "run", "--budget", "20", *options)
 
 
 def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):

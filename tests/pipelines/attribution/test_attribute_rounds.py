@@ -28,6 +28,7 @@ from tests.attribute_runs import (
     published,
     truthful,
 )
+from tests.refusals import refuses
 
 TRUTH = RecordedLabels("truth", ())
 
@@ -238,8 +239,7 @@ def test_a_census_is_exact(tmp_path):
         told = found.assessed.attribution
         assert told.recall.lo == told.recall.hi == pytest.approx(people.recall)
         assert told.precision.lo == told.precision.hi == people.precision
-        with pytest.raises(InputError, match="every example has been drawn"):
-            session.sample(10)
+        refuses(InputError, "every example has been drawn", session.sample, 10)
     assert found.assessed.decision == "update"
 
 
@@ -426,8 +426,7 @@ def test_nothing_to_estimate_is_told(tmp_path):
     refused(InputError, start, tmp_path, people, begins=False)
     with opened(tmp_path, people) as session:
         session.sample(20)
-        with pytest.raises(InputError, match=r"there are no labels yet.*round-001\.csv"):
-            estimate(session)
+        refuses(InputError, r"there are no labels yet.*round-001\.csv", estimate, session)
         assert sheet_of(session.folder, 1).is_file()
 
 

@@ -13,6 +13,7 @@ from slicebeam.pipelines.attribution.session import LabelPaths, Plan, estimate, 
 from slicebeam.pipelines.attribution.sheets import read_sheet
 from tests.attribute_runs import TEXT, asked_in, document, fill, opened, population, truthful
 from tests.conftest import google_first
+from tests.refusals import refuses
 
 
 def drawn_in(folder, people, budget=40):
@@ -117,8 +118,7 @@ def test_what_is_wrong_is_told_with_its_place(change, words, tmp_path):
     people = population()
     sampled, folder = drawn_in(tmp_path, people)
     fill(sampled.sheet, truthful(people), change)
-    with pytest.raises(InputError, match=rf"^round-001\.csv.*{words}"):
-        read_sheet(folder, sampled.drawn)
+    refuses(InputError, rf"^round-001\.csv.*{words}", read_sheet, folder, sampled.drawn)
 
 
 @pytest.mark.parametrize(("content", "words"), [
@@ -128,8 +128,7 @@ def test_what_is_wrong_is_told_with_its_place(change, words, tmp_path):
 def test_files_that_are_no_labels(content, words, tmp_path):
     sampled, folder = drawn_in(tmp_path, population())
     sampled.sheet.write_bytes(content)
-    with pytest.raises(InputError, match=words):
-        read_sheet(folder, sampled.drawn)
+    refuses(InputError, words, read_sheet, folder, sampled.drawn)
 
 
 def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path):

@@ -10,6 +10,7 @@ from slicebeam.pipelines.attribution.labelers import RecordedLabels
 from slicebeam.pipelines.attribution.session import Finished, LabelPaths, Plan, run_rounds, session
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from tests.attribute_runs import TEXT, fill, opened, population, truthful
+from tests.refusals import refuses
 
 TRUTH = RecordedLabels("truth", ())
 
@@ -130,16 +131,13 @@ def test_labels_that_make_no_slice_are_told(tmp_path):
         one.draw(40, is_train=True)
         assert one.updated() is None
         one.store.add(dict.fromkeys(one.open_items, -1), "me")
-        with pytest.raises(InputError, match="there is no yes or no label to train on"):
-            one.updated()
+        refuses(InputError, "there is no yes or no label to train on", one.updated)
         one.store.add(dict.fromkeys(one.state.rounds[0].asked, 0), "me")
         people.scores = lambda *_: np.zeros(people.truth.size)
-        with pytest.raises(InputError, match="none of the 4,000 examples would be in the slice"):
-            one.updated()
+        refuses(InputError, "none of the 4,000 examples would be in the slice", one.updated)
 
 
 def test_there_may_be_nothing_left_to_train_by(tmp_path):
     with opened(tmp_path, population(size=5, outside=5, precision=1.0, recall=1.0)) as one:
         run_rounds(one, TRUTH, budget=10, rounds=1)
-        with pytest.raises(InputError, match="already has a label"):
-            one.draw(4, is_train=True)
+        refuses(InputError, "already has a label", one.draw, 4, is_train=True)

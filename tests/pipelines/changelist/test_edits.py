@@ -31,6 +31,7 @@ from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
 from tests.edited_documents import made, predicate, searched
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -228,14 +229,12 @@ def test_find_slice(document):
         (document, "d", r"--slice 'd' may be .*; give the full id"),
         (none, "a", "the document has no slices"),
     ):
-        with pytest.raises(InputError, match=message):
-            ed.find_slice(within, name)
+        refuses(InputError, message, ed.find_slice, within, name)
 
 
 @pytest.mark.parametrize("name", ["", "  ", " a", "a\nb", "a\x1b[2J", "\udcff", "age < 24"])
 def test_no_names(document, name):
-    with pytest.raises(InputError, match="--name"):
-        ed.renamed(document, document.slices[0].slice_id, name)
+    refuses(InputError, "--name", ed.renamed, document, document.slices[0].slice_id, name)
 
 
 def test_other_wrong_edits(document):
@@ -248,8 +247,7 @@ def test_other_wrong_edits(document):
         (ed.described, slice_id, "\udcff", "--text is not UTF-8"),
         (ed.removed, "none", None, "unknown slice 'none'"),
     ):
-        with pytest.raises(InputError, match=message):
-            edit(document, target, *[text] * (text is not None))
+        refuses(InputError, message, edit, document, target, *[text] * (text is not None))
 
 
 @pytest.mark.parametrize(
@@ -326,8 +324,7 @@ def test_numbers_that_json_has_not(original, tmp_path):
     content["findings"][0]["value"] = float("nan")
     path = tmp_path / "changelist.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="not readable as JSON"):
-        read_search(str(path), "--changelist")
+    refuses(InputError, "not readable as JSON", read_search, str(path), "--changelist")
 
 
 def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
@@ -432,8 +429,7 @@ def test_revisions_of_another_document_are_passed_over(copied, tmp_path):
 
 
 def test_no_document(tmp_path):
-    with pytest.raises(InputError, match=r"there is no changelist.json in this folder"):
-        rev.base_of(str(tmp_path))
+    refuses(InputError, r"there is no changelist.json in this folder", rev.base_of, str(tmp_path))
 
 
 def test_base_that_was_replaced_meanwhile_is_refused(copied, tmp_path):
@@ -561,8 +557,7 @@ def test_full_disk_is_told(copied, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(storage.os, "fsync", full)
-    with pytest.raises(EngineError, match="No space left on device; free some space"):
-        noted(copied, "one")
+    refuses(EngineError, "No space left on device; free some space", noted, copied, "one")
     assert [one.name for one in tmp_path.iterdir()] == ["changelist.json"]
 
 

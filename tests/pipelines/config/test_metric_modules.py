@@ -12,6 +12,7 @@ import pytest
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma.metric_specs import parse_metric
+from tests.refusals import refuses
 
 COMMAND = "subprocess.Popen(args='touch pwned', shell=True)"
 
@@ -83,8 +84,7 @@ def test_a_module_is_named_exactly():
     text = "tfma:my.metrics.Lift(power=2)"
     assert parse_metric(text, ["my.metrics"]).module == "my.metrics"
     for modules in ([], ["my"], ["my.metrics.more"], ["metrics"], [""], ["my.metrics.Lift"]):
-        with pytest.raises(OptionError, match=r"add --tfma-module my\.metrics"):
-            parse_metric(text, modules)
+        refuses(OptionError, r"add --tfma-module my\.metrics", parse_metric, text, modules)
     # A class of TFMA is found by its name in the list, and a module is not imported for it.
     for path in ("tensorflow_model_analysis.metrics", "tf_keras.metrics", "tensorflow.io.gfile"):
         assert parse_metric(f"tfma:{path}.GFile").module == ""

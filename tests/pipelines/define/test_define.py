@@ -37,6 +37,7 @@ from tests.edited_documents import (
     searched,
     stand_in,
 )
+from tests.refusals import refuses
 
 FRAME = examples()
 
@@ -380,8 +381,7 @@ def test_edits_and_their_log(out, capsys):
     for _ in range(4):
         edit("undo", out)
     assert last(out).slices == read_search(str(out / "changelist.json"), "--changelist").slices
-    with pytest.raises(InputError, match="nothing to undo"):
-        edit("undo", out)
+    refuses(InputError, "nothing to undo", edit, "undo", out)
     capsys.readouterr()
     edit("log", out / "changelist.json")
     assert capsys.readouterr().out == "nothing was changed\n"

@@ -15,6 +15,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
 from tests.conftest import own_stores
+from tests.refusals import refuses
 
 SECRET = 'p/s+ w"ö=d&9'
 LEAST = {"url": "https://api.example.com/v1", "answer": "label"}
@@ -112,8 +113,7 @@ def test_a_binary_column_is_sent_in_base64(read):
     assert base64.b64decode(body_of(api, image=data)["image"]) == data
     assert base64.b64decode(body_of(api, image="ö")["image"]) == "ö".encode()
     assert api.columns == ("image",)
-    with pytest.raises(InputError, match="'image' is neither binary nor text"):
-        body_of(api, image=1)
+    refuses(InputError, "'image' is neither binary nor text", body_of, api, image=1)
     with pytest.raises(InputError, match=r"'image' is binary; write \{image:base64\}"):
         body_of(read(json={"image": "{image}"}), image=data)
 
@@ -197,20 +197,16 @@ def test_what_is_wrong_is_said_with_file_and_key(read, tmp_path, given, message)
 def test_a_file_that_is_no_mapping(tmp_path, text, message):
     path = tmp_path / "api.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        ApiFile.read(str(path), {})
-    with pytest.raises(InputError, match="no such file"):
-        ApiFile.read(str(tmp_path / "other.yaml"), {})
-    with pytest.raises(InputError, match="is a folder"):
-        ApiFile.read(str(tmp_path), {})
+    refuses(InputError, message, ApiFile.read, str(path), {})
+    refuses(InputError, "no such file", ApiFile.read, str(tmp_path / "other.yaml"), {})
+    refuses(InputError, "is a folder", ApiFile.read, str(tmp_path), {})
 
 
 @own_stores
 def test_a_file_in_object_storage(bucket):
     bucket.write("api.yaml", yaml.safe_dump(LEAST).encode())
     assert ApiFile.read(f"{bucket.uri}/api.yaml", {}).answer == "label"
-    with pytest.raises(InputError, match="no such file"):
-        ApiFile.read(f"{bucket.uri}/other.yaml", {})
+    refuses(InputError, "no such file", ApiFile.read, f"{bucket.uri}/other.yaml", {})
 
 
 @pytest.mark.parametrize(("path", "body", "value", "problem"), [

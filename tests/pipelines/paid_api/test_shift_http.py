@@ -23,6 +23,7 @@ from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import google_first, slow
 from tests.object_stores import ROOT, free_port
 from tests.paid_api import PaidApi
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.usefixtures("quick_calls")
 SECRET = "swordfish/+ 17"
@@ -421,8 +422,7 @@ def test_no_call_is_sent_after_the_ledger_failed(served, monkeypatch):
         api = ApiFile.read(server.file(concurrency=4), ENVIRONMENT)
         with ledger_of(server, api) as ledger:
             monkeypatch.setattr(os, "write", refuse)
-            with pytest.raises(EngineError, match="No space left"):
-                buy(api, items(200), ledger)
+            refuses(EngineError, "No space left", buy, api, items(200), ledger)
             monkeypatch.undo()
         kept = map(json.loads, records(server).splitlines())
         sent = {record["key"] for record in kept if record["kind"] == "sent"}

@@ -31,6 +31,7 @@ from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.predicates import Singleton
 from tests.conftest import slow
+from tests.refusals import refuses
 from tests.running import refused, search
 
 ROLES = ["--label=income", "--prediction=prediction"]
@@ -291,14 +292,12 @@ def test_domains_that_a_run_writes(name):
 @pytest.mark.parametrize("name", BAD)
 def test_domains_that_no_run_writes(name):
     given, message = BAD[name]
-    with pytest.raises(InputError, match=re.escape(message)):
-        checked_domain(given)
+    refuses(InputError, re.escape(message), checked_domain, given)
 
 
 def test_a_predicate_on_another_column():
     given = shape("numeric", "double", ("<", 1), name="y")
-    with pytest.raises(InputError, match=r"predicate 1: it is a predicate on 'x'"):
-        checked_domain(given)
+    refuses(InputError, r"predicate 1: it is a predicate on 'x'", checked_domain, given)
 
 
 NIGHTLY = {"label": "label", "prediction": "prediction", "max_cross_size": 1}

@@ -25,6 +25,7 @@ from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.pipelines.search import findings
 from tests.conftest import slow
 from tests.discover_runs import examples, written
+from tests.refusals import refuses
 from tests.running import read, search
 from tests.shift_runs import REPLAYED, made, saved
 
@@ -367,8 +368,7 @@ def test_a_run_continues_in_other_memory(
     parts = []
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", dying(stage, parts))
-        with pytest.raises(EngineError, match="died"):
-            search(tmp_path, **options_of(way, adult_path), **before)
+        refuses(EngineError, "died", search, tmp_path, **options_of(way, adult_path), **before)
     found = search(tmp_path, resume=True, **options_of(way, adult_path), **after)
     expected = undisturbed[way]
     assert found.slices_bytes == expected.slices_bytes

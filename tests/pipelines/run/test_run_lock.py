@@ -32,6 +32,7 @@ from slicebeam.transforms.storage.publication import files_to_publish, remove_ab
 from slicebeam.transforms.storage.storage import remove_folder, storage_path
 from tests.conftest import google_first, own_stores, slow
 from tests.discovered import COLUMNS, planted_file
+from tests.refusals import refusal, refuses
 from tests.storage_faults import Fault
 
 ROUNDS = 50
@@ -143,9 +144,7 @@ def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path):
     assert hear(holder) == "got it"
     owner = Owner.from_json((tmp_path / "lock").read_bytes())
     assert owner.pid == holder.pid
-    with pytest.raises(EngineError) as refusal:
-        held(tmp_path).acquire()
-    assert str(refusal.value) == (
+    assert refusal(EngineError, held(tmp_path).acquire) == (
         f"another run ({owner.user} on {owner.host}, process {holder.pid}, since {owner.started}) is "
         f"using {tmp_path}; wait for it, or choose another --work-dir"
     )
@@ -159,8 +158,7 @@ def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path):
 def test_a_folder_in_use_by_this_process_is_in_use(tmp_path):
     one, other = held(tmp_path), held(tmp_path)
     one.acquire()
-    with pytest.raises(EngineError, match=f"process {os.getpid()}"):
-        other.acquire()
+    refuses(EngineError, f"process {os.getpid()}", other.acquire)
     one.release()
     other.acquire()
     other.release()
@@ -178,8 +176,7 @@ def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     while lock._lost is None:
         time.sleep(0.001)
-    with pytest.raises(LostLockError, match=said):
-        lock.check()
+    refuses(LostLockError, said, lock.check)
     lock.release()
     # What is another's stays.
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -190,8 +187,7 @@ def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path):
     lock.acquire()
     (tmp_path / "lock").unlink()
     time.sleep(0.02)
-    with pytest.raises(LostLockError, match="was removed"):
-        lock.check()
+    refuses(LostLockError, "was removed", lock.check)
     lock.release()
 
 
@@ -262,8 +258,7 @@ def test_a_bucket_of_a_dead_run_is_free_at_once(bucket):
     holder = contender()
     tell(holder, f"{bucket.uri}/work")
     assert hear(holder) == "got it"
-    with pytest.raises(EngineError, match=f"process {holder.pid}.*; wait for it, or choose"):
-        stored(bucket).acquire()
+    refuses(EngineError, f"process {holder.pid}.*; wait for it, or choose", stored(bucket).acquire)
     holder.kill()
     holder.wait()
     lock = stored(bucket)
@@ -289,8 +284,7 @@ def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket):
 
     thread = threading.Thread(target=renew)
     thread.start()
-    with pytest.raises(EngineError, match="ada on far"):
-        stored(bucket, every=0.2, after=0.0).acquire()
+    refuses(EngineError, "ada on far", stored(bucket, every=0.2, after=0.0).acquire)
     ended.set()
     thread.join()
     take(storage_path(f"{bucket.uri}/work"), every=0.05, after=0.0)
@@ -406,8 +400,7 @@ def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monk
     assert not folder.exists()
     folder.mkdir()
     (folder / ".run.json.backup").touch()
-    with pytest.raises(InputError, match="contains files that no run wrote"):
-        begun(folder, config)
+    refuses(InputError, "contains files that no run wrote", begun, folder, config)
 
 
 def test_a_damaged_note_is_no_note(tmp_path, config):
@@ -440,10 +433,8 @@ def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
 def test_a_folder_that_was_removed_takes_no_note(tmp_path, config):
     with begun(tmp_path / "_work", config) as work:
         shutil.rmtree(work.path)
-        with pytest.raises(EngineError, match="was removed while a run used it"):
-            work.check(at_once=True)
-        with pytest.raises(EngineError, match="was removed while a run used it"):
-            work.finish("domains", {})
+        refuses(EngineError, "was removed while a run used it", work.check, at_once=True)
+        refuses(EngineError, "was removed while a run used it", work.finish, "domains", {})
     assert not (tmp_path / "_work").exists()
 
 
@@ -464,8 +455,7 @@ def test_a_folder_that_is_deleted_stays_so(tmp_path, config):
     with begun(folder, config) as work:
         work.folder("one")
         shutil.rmtree(folder)
-        with pytest.raises(EngineError, match=r"cannot make .*work/stages/one: No such file"):
-            work.folder("one")
+        refuses(EngineError, r"cannot make .*work/stages/one: No such file", work.folder, "one")
         assert not folder.exists()
 
 
@@ -598,8 +588,7 @@ def test_labels(gift, victim, tmp_path):
     before = content(victim)
     (gift / "attribution").symlink_to(victim)
     document = str(gift / "changelist.json")
-    with pytest.raises(InputError, match="attribution is a link"):
-        LabelPaths.of(document, None)
+    refuses(InputError, "attribution is a link", LabelPaths.of, document, None)
     # A folder that the user names may be one.
     assert LabelPaths.of(document, str(gift / "attribution")).labels_dir == gift / "attribution"
     folder = tmp_path / "labels"
@@ -610,8 +599,7 @@ def test_labels(gift, victim, tmp_path):
     before = content(victim)
     store.path.symlink_to(victim / "labels.jsonl")
     store = Labels(folder / "labels.jsonl", "words")
-    with pytest.raises(SlicebeamError, match="symbolic link"):
-        store.add({2: YES}, "me")
+    refuses(SlicebeamError, "symbolic link", store.add, {2: YES}, "me")
     assert content(victim) == before
 
 
@@ -631,17 +619,14 @@ def test_stages_and_locks(gift, victim):
     (gift / "stages" / "00-encode").symlink_to(victim / "own")
     work = WorkFolder(gift)
     for use in (work.path_of, work.folder, work.empty):
-        with pytest.raises(InputError, match="00-encode is a link"):
-            use("00-encode")
+        refuses(InputError, "00-encode is a link", use, "00-encode")
     (gift / "paid").symlink_to(victim)
-    with pytest.raises(InputError, match="paid is a link"):
-        work.kept_folder("paid")
+    refuses(InputError, "paid is a link", work.kept_folder, "paid")
     (gift / "folder").symlink_to(victim)
     remove_folder(gift / "folder")
     assert not (gift / "folder").is_symlink()
     (gift / ".changelist.json.lock").symlink_to(victim / "file")
-    with pytest.raises(InputError, match="lock is a link"):
-        remove_abandoned_lock(gift / "changelist.json")
+    refuses(InputError, "lock is a link", remove_abandoned_lock, gift / "changelist.json")
     with (
         pytest.raises(InputError, match="lock is a link"),
         files_to_publish(gift / "changelist.json", (), None, "me") as files,

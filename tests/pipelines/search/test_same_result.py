@@ -21,6 +21,7 @@ from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from tests.conftest import slow
+from tests.refusals import refuses
 from tests.running import names_of, read, search
 
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
@@ -111,8 +112,7 @@ def test_resume_refuses_another_run(tmp_path, adult_path):
     work.begin(config, [str(data)], resume=False)
     work.begin(config, [str(data)], resume=True)
     other = search_config({**options, "bins": 5})
-    with pytest.raises(InputError, match="--bins is 5 but was 10"):
-        work.begin(other, [str(data)], resume=True)
+    refuses(InputError, "--bins is 5 but was 10", work.begin, other, [str(data)], resume=True)
     os.utime(data, (1, 1))
     with pytest.raises(InputError, match=r"the data has changed .*data\.parquet"):
         work.begin(config, [str(data)], resume=True)
@@ -270,8 +270,7 @@ def test_each_run_finds_what_is_in_its_own_data(runs):
 def test_a_stage_is_never_named_by_the_data(name, tmp_path):
     work = WorkFolder(tmp_path)
     for use in (work.path_of, work.folder, work.kept_folder, work.done, work.empty):
-        with pytest.raises(ValueError, match="is not named by words and numbers"):
-            use(f"findings-{name}")
+        refuses(ValueError, "is not named by words and numbers", use, f"findings-{name}")
     assert list(tmp_path.iterdir()) == []
 
 

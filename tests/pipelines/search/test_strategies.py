@@ -24,6 +24,7 @@ from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchSta
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from tests.oracles import lattice as oracle
 from tests.oracles.predicates import mask
+from tests.refusals import refuses
 from tests.running import read, search
 
 
@@ -391,8 +392,7 @@ def test_parts_of_a_stopped_run_are_not_added(tmp_path, adult_path, monkeypatch,
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", stop)
-        with pytest.raises(EngineError, match="stopped"):
-            search(tmp_path / "out", **options)
+        refuses(EngineError, "stopped", search, tmp_path / "out", **options)
     found = search(tmp_path / "out", resume=True, **options)
     assert found.slices_bytes == expected.slices_bytes
     for part in ("slices", "findings", "finding_models"):

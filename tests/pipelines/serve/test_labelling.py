@@ -26,6 +26,7 @@ from tests.attribute_runs import (
     population,
     published,
 )
+from tests.refusals import refuses
 
 ANNA = "anna"
 
@@ -88,10 +89,8 @@ def test_undo_takes_labels_back_one_by_one_and_shows_their_items(tmp_path):
             assert now["item"]["id"] == items[left]
             assert set(kept(tmp_path)) == set(items[:left])
         assert not now["undo"]
-        with pytest.raises(InputError, match="no label to undo"):
-            desk.do("undo")
-        with pytest.raises(InputError, match="was not drawn"):
-            desk.press("a stranger's", "yes")
+        refuses(InputError, "no label to undo", desk.do, "undo")
+        refuses(InputError, "was not drawn", desk.press, "a stranger's", "yes")
 
 
 def test_the_decision_comes_with_a_look_only(tmp_path):

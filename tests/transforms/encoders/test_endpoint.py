@@ -22,6 +22,7 @@ from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
 from slicebeam.transforms.encoders import embedding_calls
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls as http_calls
+from tests.refusals import refuses
 
 KEY = "sk-a-very-secret-key"
 DIMENSIONS = 6
@@ -257,8 +258,7 @@ def test_refused(server, status, remedy):
 
 def test_the_first_failure_is_told(server):
     server.rule = lambda texts: (400, {}, "long") if "text 150" in texts else (503, {}, "busy")
-    with pytest.raises(InputError, match="HTTP 400: long"):
-        server.encode(TEXTS)
+    refuses(InputError, "HTTP 400: long", server.encode, TEXTS)
     # The others do not go on asking.
     assert len(server.requests) < 12
 
@@ -309,8 +309,7 @@ def test_a_run_that_failed_asks_no_text_twice(server, tmp_path):
     made = encoder(f"openai:{server.url}", cache=tmp_path / "cache")
     server.latency = 0.05
     server.rule = lambda texts: (400, {}, "too long") if "text 150" in texts else None
-    with pytest.raises(InputError, match="HTTP 400"):
-        made.encode(TEXTS)
+    refuses(InputError, "HTTP 400", made.encode, TEXTS)
     # Those in flight with the one that was refused are kept.
     assert sum(server.answered.values()) >= 3 * 64
     server.rule = lambda _: None
@@ -334,8 +333,7 @@ def test_another_model_behind_the_address(server, tmp_path):
     made = encoder(f"openai:{server.url}", cache=tmp_path)
     made.encode(["a"])
     server.rule = lambda _: (200, {}, _data([1.0] * 9))
-    with pytest.raises(EngineError, match=r"gives vectors of 9 numbers, where .* gave 6 before"):
-        made.encode(["b"])
+    refuses(EngineError, r"gives vectors of 9 numbers, where .* gave 6 before", made.encode, ["b"])
 
 
 def test_the_key_is_nowhere(server, tmp_path, monkeypatch):
