@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 import uuid
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -375,12 +376,10 @@ def run_staged(options):
         environment.urn = python_urns.EMBEDDED_PYTHON
     result = FnApiRunner().run_via_runner_api(graph, PipelineOptions([]))
     result.wait_until_finish()
-    counts = {}
+    counts = Counter()
     for counter in result.metrics().query()["counters"]:
-        counts[counter.key.metric.name] = counts.get(counter.key.metric.name, 0) + (
-            counter.committed or 0
-        )
-    return counts
+        counts[counter.key.metric.name] += counter.committed or 0
+    return dict(counts)
 
 
 def work(options, told):

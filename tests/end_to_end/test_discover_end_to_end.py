@@ -410,9 +410,7 @@ def test_weights_count_in_metrics_and_not_in_mixtures(tmp_path):
     component = plain.membership.set_index("id")["slice_id"].loc[frame["id"]].to_numpy()
     for row in weighted.table.itertuples():
         own = frame[component == row.slice_id]
-        new, old = (
-            np.average(own[name], weights=own["weight"]) for name in ("loss_new", "loss_old")
-        )
+        new, old = (np.average(own[name], weights=own["weight"]) for name in LOSSES.values())
         assert row.n == len(own)
         assert (row.value, row.reference) == pytest.approx((new, old), rel=1e-6)
         assert row.delta == pytest.approx(new - old, abs=1e-6)

@@ -103,9 +103,7 @@ def test_every_metric_has_a_row_for_every_slice(overall):
 def small():
     rng = np.random.default_rng(5)
     rows = 1500
-    frame = pd.DataFrame(
-        {"a": rng.choice(["x", "y", "z"], rows), "b": rng.choice(["u", "v"], rows)}
-    )
+    frame = pd.DataFrame({"a": rng.choice(list("xyz"), rows), "b": rng.choice(list("uv"), rows)})
     y = rng.random(rows) < np.where(frame["a"] == "x", 0.6, 0.3)
     frame["s"] = np.clip(0.5 * y + rng.normal(0.25, 0.25, rows), 0, 1).round(3)
     frame["y"] = y

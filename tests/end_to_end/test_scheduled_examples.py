@@ -36,9 +36,7 @@ def nights(days, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DATA", str(days))
         patched.setenv("RESULTS", str(results))
-        codes = [
-            run(["run", str(FOLDER / "nightly.yaml"), "--date", date, "--quiet"]) for date in DAYS
-        ]
+        codes = [run(["run", f"{FOLDER}/nightly.yaml", "--date", date, "--quiet"]) for date in DAYS]
     return codes, [read(results / date) for date in DAYS]
 
 
@@ -48,8 +46,7 @@ def test_the_planted_regression_is_found_in_its_night(nights):
     degraded = [one.document["testing"]["degraded"] for one in found]
     assert degraded[0] == degraded[2] == 0
     worst = found[1].document["slices"][0]
-    assert worst["name"] == PLANTED
-    assert worst["changes"][0]["direction"] == "degraded"
+    assert (worst["name"], worst["changes"][0]["direction"]) == (PLANTED, "degraded")
     (finding,) = found[1].document["findings"]
     assert finding["slice_id"] == worst["slice_id"]
     assert "since" not in found[0].document
@@ -97,8 +94,7 @@ def test_everything_may_be_in_a_bucket(bucket, days, tmp_path, monkeypatch):
     assert [run(["run", file, "--date", date, "--quiet"]) for date in DAYS[:2]] == [0, 1]
     found = json.loads(bucket.read(f"results/{DAYS[1]}/changelist.json"))
     assert found["check"]["uri"] == f"{bucket.uri}/config/watched.yaml"
-    assert found["since"]["read_from"] == "slices.parquet"
-    assert found["since"]["new"] == 1
+    assert (found["since"]["read_from"], found["since"]["new"]) == ("slices.parquet", 1)
     # A document in a bucket repeats its run.
     repeated = f"{bucket.uri}/results/{DAYS[1]}/changelist.json"
     assert run(["run", repeated, "--quiet", "--output", str(tmp_path / "again")]) == 0
@@ -143,8 +139,7 @@ def test_the_command_of_the_airflow_dag():
     assert isinstance(arguments["bash_command"], ast.Name)
     command = values[arguments["bash_command"].id].replace("{{ ds }}", "2026-11-19")
     seen = parsed(command, ast.literal_eval(arguments["env"]))
-    assert seen["command"] == "search"
-    assert seen["run_options"].log_format == "json"
+    assert (seen["command"], seen["run_options"].log_format) == ("search", "json")
     assert seen["options"]["data"] == ("gs://example-evaluation/eval/date=2026-11-19/*.parquet",)
     assert seen["options"]["since_if_exists"].endswith("/results/2026-11-18/changelist.json")
 

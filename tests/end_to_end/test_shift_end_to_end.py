@@ -157,9 +157,7 @@ def test_fail_on_worse(frame, tmp_path):
     # Worse on one slice, better by far elsewhere.
     bad = frame["part"] == "a"
     mixed = frame.assign(old=frame["label"].where(bad, (frame["label"] + 1) % 3))
-    mixed = mixed.assign(
-        new=frame["label"].mask(bad & (frame.index % 3 == 0), (frame["label"] + 1) % 3)
-    )
+    mixed["new"] = frame["label"].mask(bad & (frame.index % 3 == 0), (frame["label"] + 1) % 3)
     data = saved(mixed, tmp_path, "mixed.parquet")
     arguments = ["--data", data, *flags[2:], "--replay-prediction", "new"]
     found = shift(tmp_path / "mixed", *arguments, "--by", "part", code=1)

@@ -180,8 +180,7 @@ def test_the_name_of_a_job_is_no_hash_of_a_secret(tmp_path, monkeypatch):
         with Engine(runner_config("spark", options)) as engine:
             engine.log_to(tmp_path / "workers.log")
             names.append(engine.job_name("count"))
-    assert names[0] == names[1]
-    assert names[2] == names[3]
+    assert (names[0], names[2]) == (names[1], names[3])
     assert names[0] != names[2]
 
 

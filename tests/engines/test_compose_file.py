@@ -21,9 +21,7 @@ TYPES |= {"image": str, "network_mode": str, "build": dict, "environment": dict}
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_has_keys_of_compose_and_one_origin(name):
     service = SERVICES[name]
-    assert {key: type(value) for key, value in service.items()} == {
-        key: TYPES[key] for key in service
-    }
+    assert all(type(value) is TYPES[key] for key, value in service.items())
     assert ("image" in service) != ("build" in service)
     for key in ("command", "volumes", "profiles", "depends_on"):
         assert all(isinstance(text, str) for text in service.get(key, []))

@@ -53,8 +53,7 @@ def test_search_is_the_same(bucket, service, adult_path, expected):
         assert where == ("tests-project", "europe-west1", "JOB_STATE_DONE")
         told = job.told["environment"]
         pool = told["workerPools"][0]
-        assert pool["machineType"] == "n2-standard-2"
-        assert pool["numWorkers"] == 2
+        assert (pool["machineType"], pool["numWorkers"]) == ("n2-standard-2", 2)
         images = pool["sdkHarnessContainerImages"]
         assert [one["containerImage"] for one in images] == ["example.org/slicebeam:1"]
         assert {"use_a", "use_b"} <= set(told["experiments"])

@@ -225,6 +225,4 @@ def _check_slices(table, frame, is_right):
 
 
 def comparable(columns):
-    return {
-        name: ["NaN" if one != one else one for one in values] for name, values in columns.items()
-    }
+    return {name: ["NaN" if x != x else x for x in values] for name, values in columns.items()}

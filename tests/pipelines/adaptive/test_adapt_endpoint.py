@@ -91,8 +91,7 @@ class Bench(PaidBench):
                 assert topics[str(topic)][name] == row[name], (topic, name)
         table = pq.read_table(self.folder / output / "tests.parquet").to_pandas().set_index("id")
         assert (table.passed == ~known.new.reindex(table.index)).all()
-        assert set(table.index) == set(known.index)
-        assert found["tests"] == len(known)
+        assert (set(table.index), found["tests"]) == (set(known.index), len(known))
         assert sum(found["unscored"].values()) == len(frame) - len(known)
         return known
 
@@ -160,8 +159,7 @@ def test_a_budget_that_does_not_suffice(bench, capsys):
     assert first.get("untested", {}) == untested
     # With money, and again: the calls of earlier runs count.
     second = found.bought("--budget=10.9 USD")
-    assert len(found.api.charged) == 21
-    assert second["paid"][0]["spent"] == 10.5
+    assert (len(found.api.charged), second["paid"][0]["spent"]) == (21, 10.5)
     assert run(found.arguments("--budget=5")) == 0
     printed = capsys.readouterr()
     assert "not bought, because the budget does not suffice" in " ".join(printed.out.split())

@@ -542,5 +542,4 @@ def test_the_older_form_is_scored_as_the_newer_one(tmp_path):
         assert run([*command, f"--output={tmp_path}/out", "--quiet"]) == 0
         topics = topics_in(tmp_path)
         found.append({topic: (one["tests"], one["failures"]) for topic, one in topics.items()})
-    assert found[0] == found[1]
-    assert found[0]["/Compared"][0] == 4
+    assert (found[0], found[0]["/Compared"][0]) == (found[1], 4)

@@ -107,8 +107,7 @@ def test_nothing_is_paid_twice_and_duplicates_are_dropped(server, tree):
     first, _ = run(tree, server.url)
     again, notes = run(tree, server.url)
     assert [one.test for one in again.tests] == [one.test for one in first.tests]
-    assert len(server.requests) == 6
-    assert notes == []
+    assert (len(server.requests), notes) == (6, [])
     server.answer = '"  the BED was hard. "'
     with pytest.raises(InputError, match="nothing new can be proposed in /Rooms: all is in the"):
         run(tree, server.url, ledger=f"{tree}.other")

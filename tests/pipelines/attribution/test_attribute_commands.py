@@ -77,8 +77,7 @@ def test_items_labels_and_a_revision(commands):
     assert f"{told['precision']['lo']:.4f} … {told['precision']['hi']:.4f}" in precision
     assert f"({told['recall']['value']:.4f})" in recall
     assert "97.5% interval" in result.output
-    assert told["queries"] == ["a film"]
-    assert told["looks"] == 2
+    assert (told["queries"], told["looks"]) == (["a film"], 2)
     assert lines[-1] == str(commands.folder / "changelist.r1.json")
     assert "Label more: it is not yet known" in result.output
     assert "slicebeam attribute sample" in result.output
@@ -92,8 +91,7 @@ def test_a_run_with_recorded_labels(commands):
     options = ("--budget", "400", "--rounds", "2", "--labels", "truth", "--data", "a.parquet")
     assert commands("run", *options).exit_code == 0
     told = attribution_in(commands.folder / "changelist.r1.json")
-    assert told["state"] == "estimated"
-    assert told["looks"] == 2
+    assert (told["state"], told["looks"]) == ("estimated", 2)
     assert commands.data == [("a.parquet",)]
     assert "column truth" in json.dumps(told)
     assert commands("run", *options, "--quiet").output == ""

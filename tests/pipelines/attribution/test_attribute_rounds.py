@@ -247,8 +247,7 @@ def test_a_slice_of_all_examples_has_recall_1(tmp_path):
     with opened(tmp_path, population(size=100, outside=0, precision=0.9, recall=1.0)) as session:
         found = run_rounds(session, TRUTH, budget=100, rounds=1).assessed
     assert (found.attribution.recall.lo, found.attribution.missed.hi) == (1.0, 0.0)
-    assert found.decision == "accept"
-    assert found.attribution.state == "accepted"
+    assert (found.decision, found.attribution.state) == ("accept", "accepted")
 
 
 def test_an_empty_slice_is_refused(tmp_path):
@@ -409,8 +408,7 @@ def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
     assert finished.document == tmp_path / "changelist.r1.json"
     told = json.loads(finished.document.read_text())
     attribution = told["slices"][0]["attribution"]
-    assert attribution["state"] == "rejected"
-    assert attribution["queries"] == [TEXT]
+    assert (attribution["state"], attribution["queries"]) == ("rejected", [TEXT])
     assert attribution["labels_uri"].startswith("attribution/words-")
     phases = [(one["phase"], one["round"], one["labeler"]) for one in attribution["rounds"]]
     assert phases == [("precision", 1, "column truth"), ("recall", 1, "column truth")]

@@ -76,8 +76,7 @@ def test_rename_describe_annotate(document):
     told = {"name": "age < 24", "notes": ()}
     slices = list(noted.document.slices)
     slices[1] = slices[1].model_copy(update=told)
-    assert tuple(slices) == before.slices
-    assert document == before
+    assert (tuple(slices), document) == (before.slices, before)
 
 
 def test_a_definition_is_added_once(document):
@@ -114,9 +113,7 @@ def test_attribution_is_undone_too(document):
     some = Estimate(value=0.5, lo=0.25, hi=0.75, confidence=0.95)
     measured = {"precision": some, "recall": some, "missed": Estimate(value=0.0)}
     bars = {"least_precision": 0.8, "least_recall": 0.5, "looks": 2}
-    told = Attribution(
-        text="about food", state="estimated", labels_uri="labels", **measured, **bars
-    )
+    told = Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
     slice_id = document.slices[0].slice_id
     one = ed.attributed(document, slice_id, told)
     assert one.document.slices[0].attribution == told
@@ -336,9 +333,8 @@ def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "note: removing its slice also removed finding 1 of accuracy (worse);" in said
     revision = json.loads((tmp_path / "changelist.r1.json").read_text())
-    assert [one["rank"] for one in revision["findings"]] == [
-        one["rank"] for one in content["findings"][1:]
-    ]
+    ranks = [[one["rank"] for one in told["findings"]] for told in (content, revision)]
+    assert ranks[1] == ranks[0][1:]
     assert revision["finding_models"][0]["removed"] == [1]
     assert run(["edit", "undo", f"--changelist={tmp_path}"]) == 0
     again = json.loads((tmp_path / "changelist.r2.json").read_text())
@@ -384,8 +380,7 @@ def test_any_revision_may_be_the_base(copied, tmp_path):
     noted(copied, "one")
     noted(str(tmp_path / "changelist.r1.json"), "two")
     document, path = noted(str(tmp_path / "changelist.r1.json"), "another")
-    assert path.name == "changelist.r3.json"
-    assert document.parent.revision == 1
+    assert (path.name, document.parent.revision) == ("changelist.r3.json", 1)
     assert document.slices[0].notes == ("one", "another")
 
 
@@ -446,16 +441,15 @@ def test_an_edit_of_the_last_revision_is_refused_where_there_is_a_later_one(copi
     base = read_search(copied, "--changelist")
     changed, edit = annotated(base, base.slices[0].slice_id, "two")
     noted(copied, "one")
-    with pytest.raises(
-        rev.SupersededError, match=r"changelist\.r1\.json was written in the meantime"
-    ):
-        rev.publish_revision(copied, base, changed, (edit,), is_last=True)
+    edit_of = (copied, base, changed, (edit,))
+    said = r"changelist\.r1\.json was written in the meantime"
+    refuses(rev.SupersededError, said, rev.publish_revision, *edit_of, is_last=True)
     assert rev.revisions(tmp_path) == [1]
     # Neither another document's revision nor what can't be read is an edit of this one.
     told = json.loads((tmp_path / "changelist.r1.json").read_text())
     (tmp_path / "changelist.r1.json").write_text(json.dumps({**told, "changelist_id": "another"}))
     (tmp_path / "changelist.r2.json").write_text("{")
-    _, path = rev.publish_revision(copied, base, changed, (edit,), is_last=True)
+    _, path = rev.publish_revision(*edit_of, is_last=True)
     assert path.name == "changelist.r3.json"
 
 
@@ -483,9 +477,7 @@ def write_some(uri, own, start):
 def test_writers_at_the_same_time_get_numbers_of_their_own(copied, tmp_path):
     context = multiprocessing.get_context("fork")
     start = context.Barrier(WRITERS)
-    writers = [
-        context.Process(target=write_some, args=(copied, own, start)) for own in range(WRITERS)
-    ]
+    writers = [context.Process(target=write_some, args=(copied, n, start)) for n in range(WRITERS)]
     for writer in writers:
         writer.start()
     for writer in writers:

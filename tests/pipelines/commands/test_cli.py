@@ -133,8 +133,7 @@ def test_the_summary_finds_metrics_by_their_names(data):
 def test_json_on_stdout_only(data, capsys):
     assert run(arguments(data, "--json")) == 0
     summary = json.loads(capsys.readouterr().out)
-    assert summary["worst"][0]["slice"] == "group = bad"
-    assert summary["examples"] == 400
+    assert (summary["worst"][0]["slice"], summary["examples"]) == ("group = bad", 400)
 
 
 def test_quiet_prints_nothing(data, capsys):

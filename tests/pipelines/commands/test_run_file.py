@@ -86,8 +86,7 @@ def test_placeholders(tmp_path):
     }
     found = described(tmp_path, more, DATA="gs://bucket/a{b}", CORES="3", OTHER="")
     files = ("gs://bucket/a{b}/date=2026-03-01/*.parquet", "x/2026-02-28", "y/20260401/{a}")
-    assert found["data"] == files
-    assert found["output"] == "results/2026/2025-03-01"
+    assert (found["data"], found["output"]) == (files, "results/2026/2025-03-01")
     assert found["since_if_exists"] == "gs://bucket/a{b}/2026-02-28"
     assert found["work_dir"] == f"{tmp_path}/work"
     # Names of columns are taken as they stand.

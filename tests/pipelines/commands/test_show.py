@@ -82,8 +82,7 @@ def test_examples_are_ordered_by_their_cosine(found, capsys):
     np.testing.assert_allclose(shown, [near[one["id"]] for one in rows], atol=1e-6)
     # Without a text those that the model gets wrong come first.
     roles = [one["role"] for one in show(capsys, found.folder, "--slice", slice_id)]
-    assert roles == sorted(roles, reverse=True)
-    assert len(roles) == 20
+    assert (roles, len(roles)) == (sorted(roles, reverse=True), 20)
 
 
 def test_words_filter_names_and_phrases(found, capsys):

@@ -91,8 +91,7 @@ def test_files_are_joined_with_those_of_the_flag(capsys):
     # As a shell expands `--data part-*.parquet`.
     document, first = searched(capsys, "--data", *data, output="slicebeam-out/part-0")
     assert first.endswith("] guessed by the names of columns: --label y, --prediction pred")
-    assert document.dataset.n == 900
-    assert len(document.provenance.config["data"]) == 3
+    assert (document.dataset.n, len(document.provenance.config["data"])) == (900, 3)
 
 
 @pytest.mark.parametrize(("file", "text"), [

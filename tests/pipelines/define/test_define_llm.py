@@ -61,14 +61,12 @@ def test_nothing_is_paid_twice(paid_server, tmp_path):
     api = plan(paid_server, tmp_path / "api")
     first = ask(tmp_path, api)[0]
     definition, _, said = ask(tmp_path, api)
-    assert definition == first
-    assert said == ["asking about 0 of 5 different texts"]
+    assert (definition, said) == (first, ["asking about 0 of 5 different texts"])
     assert len(api.charged) == 5
     # Other data with some of the texts.
     more, ids = pa.array(["soup", "cake", "rain"]), pa.array([3, 1, 2])
     definition, _, said = ask(tmp_path, api, texts=more, ids=ids, budget=6)
-    assert said == ["asking about 1 of 3 different texts"]
-    assert definition.ids == (3,)
+    assert (said, definition.ids) == (["asking about 1 of 3 different texts"], (3,))
     assert len(api.charged) == 6
     # Another question is one of its own.
     with pytest.raises(InputError, match="the model answers yes for no example"):
@@ -97,8 +95,7 @@ def test_lost_calls_that_count(paid_server, tmp_path):
     # Nor is it asked again, or taken out of the budget twice.
     definition, _, said = ask(tmp_path, api, llm=file)
     assert definition.ids == ("n0", "n2")
-    assert said == ["asking about 0 of 5 different texts"]
-    assert len(api.charged) == 5
+    assert (said, len(api.charged)) == (["asking about 0 of 5 different texts"], 5)
 
 
 @pytest.mark.parametrize(("template", "reason"), [

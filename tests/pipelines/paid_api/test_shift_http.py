@@ -443,8 +443,7 @@ def test_a_ledger_in_object_storage(served, bucket):
             with Ledger.open(folder, {"api": api.identity}, redact=api.redact) as ledger:
                 buy(api, items(60), ledger)
                 found.append(dict(ledger.answers))
-        assert found[0] == found[1]
-        assert len(server.charged) == 60
+        assert (found[0], len(server.charged)) == (found[1], 60)
 
 
 def ended(process):
@@ -554,8 +553,7 @@ def test_killed_runs_pay_no_item_twice_and_stay_within_the_budget(
         assert len(server.charged) <= most
         if honours:
             # A call that a kill cut off is of an item that was asked again afterwards.
-            assert set(server.charged) == set(found)
-            assert len(found) == most
+            assert (set(server.charged), len(found)) == (set(found), most)
             assert any(one["outcome"] == "replayed" for one in server.requests)
         else:
             assert len(server.charged) > (500 if most == 600 else 50)

@@ -421,9 +421,8 @@ def test_false_alarms_stay_below_the_level():
 def noted(now, examples=10**6):
     """The lines about a column of a million examples that had 40,000 missing and 1,000 others."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
-    then = FeatureDomain(
-        "x", "categorical", "string", singletons, seen=ColumnSummary(40_000, 1_000, 500)
-    )
+    seen = ColumnSummary(40_000, 1_000, 500)
+    then = FeatureDomain("x", "categorical", "string", singletons, seen=seen)
     given = GivenDomains("DOC", 10**6, {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
@@ -462,9 +461,8 @@ def test_others_that_are_most_values(other, is_most):
 @pytest.mark.parametrize("side", ["below", "above"])
 def test_values_beyond_an_end_that_are_most(option, side):
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
-    then = FeatureDomain(
-        "x", "numeric", "double", singletons, seen=ColumnSummary(0, low=-5, high=7)
-    )
+    seen = ColumnSummary(0, low=-5, high=7)
+    then = FeatureDomain("x", "numeric", "double", singletons, seen=seen)
     given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""

@@ -312,8 +312,7 @@ def test_nested_slices_of_one_size_are_one_class():
     keys = lattice.keys(digits)
     # a (40) = a&b (40); a&c (30) = a&b&c (30); b has 50; the last has 40 by chance.
     classes = nested_classes(keys, np.array([40, 50, 40, 30, 30, 40]), np.arange(6), lattice)
-    assert classes[0] == classes[2]
-    assert classes[3] == classes[4]
+    assert (classes[0], classes[3]) == (classes[2], classes[4])
     assert len(set(classes.tolist())) == 4
 
 

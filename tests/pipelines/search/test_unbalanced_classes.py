@@ -85,9 +85,8 @@ def test_what_is_proposed_runs_and_says_more(labels, extra):
         report = api.search(table, metric=words[0], **more, **options)
         # The model predicts the most frequent class only.
         value = report.changelist.global_[0].after.value
-        assert value == pytest.approx(
-            0.0 if words[0] in ("recall", "specificity") else 1 / len(labels)
-        )
+        expected = 0.0 if words[0] in ("recall", "specificity") else 1 / len(labels)
+        assert value == pytest.approx(expected)
         assert [one for one in report.changelist.testing.warnings if "always" in one] == []
 
 

@@ -71,9 +71,8 @@ def source_of(
 
 
 def pool_of(columns, source, **options):
-    return read_pool(
-        columns, source, **{"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
-    )
+    options = {"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
+    return read_pool(columns, source, **options)
 
 
 def plain_class(value):
@@ -85,8 +84,7 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
     roles = {short: name for short, name in roles.items() if name}
     classes = {short: frame[name].map(plain_class) for short, name in roles.items()}
     every = set().union(*(column.dropna() for column in classes.values()))
-    assert pool.rows == len(frame)
-    assert pool.classes == tuple(sorted(every))
+    assert (pool.rows, pool.classes) == (len(frame), tuple(sorted(every)))
     assert all(type(one) in (str, int, float) for one in pool.classes)
     code = {name: place for place, name in enumerate(pool.classes)}
     label = classes["y"].map(code).to_numpy()
@@ -128,8 +126,7 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         assert pool.starts[number] == len(chosen)
         chosen += rows[np.argsort(hashes[rows])][:most].tolist()
     items = pool.items
-    assert pool.starts[-1] == len(chosen)
-    assert items.stratum.dtype == np.int32
+    assert (pool.starts[-1], items.stratum.dtype) == (len(chosen), np.int32)
     assert items.stratum.tolist() == stratum[chosen].tolist()
     assert items.identity.tolist() == identity[chosen].tolist()
     assert items.keys.to_pylist() == keys[chosen].tolist()
@@ -182,8 +179,7 @@ def test_what_is_not_there_is_left_out(tmp_path, without, most):
 
 
 def same(one, other):
-    assert one.classes == other.classes
-    assert one.fingerprint == other.fingerprint
+    assert (one.classes, one.fingerprint) == (other.classes, other.fingerprint)
     for name in ("labels", "stratum_row", "stratum_bin", "edges", "sizes", "old", "starts"):
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
     for name in ("stratum", "identity", "old", "recorded", "place"):

@@ -266,9 +266,8 @@ def test_a_strategy_that_does_not_visit_all_says_so(
 def test_why_a_list_ends(found, stop, end):
     document = read_search(str(found / "changelist.json"), "--changelist")
     (model,) = document.finding_models
-    ended = document.model_copy(
-        update={"finding_models": [model.model_copy(update={"stop": stop})]}
-    )
+    models = [model.model_copy(update={"stop": stop})]
+    ended = document.model_copy(update={"finding_models": models})
     assert found_line(ended).endswith(f"{len(document.findings)}{end}")
 
 
@@ -292,8 +291,7 @@ def test_a_search_tells_what_it_did(adult_path, tmp_path, capsys):
     assert times == sorted(times)
     assert {one.utcoffset() for one in times} == {dt.timedelta(0)}
     kinds = [one["event"] for one in told]
-    assert kinds[0] == "begin"
-    assert kinds[-1] == "published"
+    assert (kinds[0], kinds[-1]) == ("begin", "published")
     assert (told[0]["command"], told[0]["data"]) == ("search", [str(adult_path)])
     records = [
         {key: value for key, value in one.items() if key not in ("time", "event", "run")}

@@ -146,8 +146,7 @@ def test_files_that_another_unites_while_they_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "matching", found)
     monkeypatch.setattr(cache, "open_arrow", opened)
     assert_embeds(TEXTS, _source(tmp_path), Embedder(fails_at=0))
-    assert listed[0] == 9
-    assert listed[-1] == 1
+    assert (listed[0], listed[-1]) == (9, 1)
 
 
 def _work(folder, start, ready):
@@ -300,8 +299,7 @@ def test_comes_back_from_arrays_and_pickle():
     # What scikit-learn made is made again by the scikit-learn that is there.
     assert b"sklearn" not in pickled
     for one in (read, pickle.loads(pickled)):
-        assert one.fingerprint == fitted.fingerprint
-        assert one.name == "lsa"
+        assert (one.fingerprint, one.name) == (fitted.fingerprint, "lsa")
         np.testing.assert_array_equal(one.encode(texts), expected)
 
 

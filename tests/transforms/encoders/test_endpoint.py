@@ -265,10 +265,8 @@ def test_the_first_failure_is_told(server):
 
 def test_redirects_are_not_followed(server):
     server.rule = lambda _: (307, {"Location": "http://elsewhere/v1"}, "")
-    with pytest.raises(
-        InputError, match="redirects to http://elsewhere/v1, to which no key is sent"
-    ):
-        server.encode(["a"])
+    said = "redirects to http://elsewhere/v1, to which no key is sent"
+    refuses(InputError, said, server.encode, ["a"])
 
 
 def _data(*vectors, index=None):
@@ -299,10 +297,8 @@ def _data(*vectors, index=None):
 ])  # fmt: skip
 def test_answers_that_are_none(server, answer, told):
     server.rule = lambda _: (200, {}, answer)
-    with pytest.raises(
-        EngineError, match=f"the answer is not that of an embeddings endpoint: .*{told}"
-    ):
-        server.encode(["a", "b"])
+    said = f"the answer is not that of an embeddings endpoint: .*{told}"
+    refuses(EngineError, said, server.encode, ["a", "b"])
 
 
 def test_a_run_that_failed_asks_no_text_twice(server, tmp_path):
@@ -406,7 +402,5 @@ def test_no_endpoint(spec, told):
 
 def test_without_aiohttp(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(
-        InputError, match=r"needs aiohttp; in the checkout, run pip install '\.\[api\]'"
-    ):
-        encoder("openai:https://host/v1", cache=None)
+    said = r"needs aiohttp; in the checkout, run pip install '\.\[api\]'"
+    refuses(InputError, said, encoder, "openai:https://host/v1", cache=None)

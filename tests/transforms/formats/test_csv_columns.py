@@ -67,8 +67,7 @@ def test_header_over_lines_and_long(tmp_path):
     stream = io.StringIO()
     csv.writer(stream).writerows([names, range(9001)])
     table = read(write(tmp_path / "a.csv", stream.getvalue()))
-    assert table.column_names == names
-    assert table.num_rows == 1
+    assert (table.column_names, table.num_rows) == (names, 1)
 
 
 def test_gzip(tmp_path):
@@ -301,8 +300,7 @@ def test_kinds_merge_and_parse(values, one, two):
     data_type = whole.resolve()
     column = pa.array(values, pa.string())
     parsed = parse_column(column, data_type)
-    assert parsed.type == data_type
-    assert len(parsed) == len(values)
+    assert (parsed.type, len(parsed)) == (data_type, len(values))
     encoded = parse_column(pa.chunked_array([column.dictionary_encode()]), data_type)
     assert encoded.type == data_type
     for value, was in zip(parsed.to_pylist(), values, strict=True):

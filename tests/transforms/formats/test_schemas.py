@@ -160,8 +160,7 @@ def test_conform_selects_orders_and_adds():
         {"b": None, "d": None, "a": 2.0},
     ]
     empty = conform(table.slice(0, 0), schema)
-    assert empty.num_rows == 0
-    assert empty.schema == schema
+    assert (empty.num_rows, empty.schema) == (0, schema)
 
 
 @pytest.mark.parametrize(("values", "from_type", "to_type", "expected"), [
