@@ -4,6 +4,7 @@ import base64
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -248,10 +249,7 @@ def test_errors_of_options_do_not_show_values(monkeypatch, tmp_path):
 
 
 def test_python_has_errors_without_values(monkeypatch, tmp_path, data):
-    def fail(*_):
-        raise RuntimeError(f"no such key: {SECRET}")
-
-    monkeypatch.setattr(InProcess, "run", fail)
+    monkeypatch.setattr(InProcess, "run", Mock(side_effect=RuntimeError(f"no such key: {SECRET}")))
     monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
     options = {"runner_option": ["smallest_job_seconds=1000000", BY_NAME]}
     roles = {"label": "income", "prediction": "prediction"}
@@ -310,10 +308,8 @@ def test_a_document_reads_no_variable(data, tmp_path, capsys):
 def test_the_trace_of_a_fault_is_the_users_own_and_has_no_value(
     data, tmp_path, monkeypatch, capsys
 ):
-    def fail(*_, **__):
-        raise KeyError(SECRET)
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
+    fault = Mock(side_effect=KeyError(SECRET))
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     engine = ["--runner-config=prism", f"--runner-option={BY_NAME}"]

@@ -13,6 +13,7 @@ import zipfile
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -360,9 +361,7 @@ def test_waiting_for_a_job_ends(tmp_path):
     with pytest.raises(EngineError, match=r"abandoned after 0.1 seconds; raise job_timeout"):
         run_aside(lambda: time.sleep(30), lambda: None, 0.1)
 
-    def lost():
-        raise EngineError("a worker is gone")
-
+    lost = Mock(side_effect=EngineError("a worker is gone"))
     refuses(EngineError, "a worker is gone", run_aside, lambda: time.sleep(30), lost)
     assert time.monotonic() - begun < 20
     assert run_aside(lambda: 7, lost) == 7

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -284,10 +285,7 @@ def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed
 def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatch, other, says):
     output = tmp_path / "out"
 
-    def interrupted(_):
-        raise Interruption
-
-    monkeypatch.setattr(fitting, "updated", interrupted)
+    monkeypatch.setattr(fitting, "updated", Mock(side_effect=Interruption))
     with pytest.raises(Interruption):
         discover(output, data=(data,), **OPTIONS)
     before = {path.name for path in output.rglob("*")}
@@ -320,11 +318,8 @@ def test_other_data_between_kill_and_resume_is_told(
     shutil.copy(data, own)
     output = tmp_path / "out"
 
-    def interrupted(_):
-        raise Interruption
-
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "updated", interrupted)
+        patch.setattr(fitting, "updated", Mock(side_effect=Interruption))
         with pytest.raises(Interruption):
             discover(output, data=(str(own),), **OPTIONS)
     os.utime(own, ns=(1, 1))

@@ -5,6 +5,7 @@ import shutil
 import sys
 from dataclasses import replace
 from datetime import date
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -181,8 +182,7 @@ def test_a_stop_between_the_files_leaves_no_lie(scored, tmp_path, monkeypatch):
     write_data(training_rows(), data)
     before = tree.read_bytes()
 
-    def stopped(*_):
-        raise KeyboardInterrupt
+    stopped = Mock(side_effect=KeyboardInterrupt)
 
     def exported():
         changelist = scored / "out"

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -531,10 +532,7 @@ def test_crash_leaves_no_revision(copied, tmp_path, monkeypatch, dies_at):
 
 
 def test_file_system_without_links(copied, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     # One that died between the two steps keeps a number without a revision.
     (tmp_path / "changelist.r1.json").touch()
     assert rev.latest(tmp_path) == Path(copied)
@@ -545,10 +543,8 @@ def test_file_system_without_links(copied, tmp_path, monkeypatch):
 
 
 def test_full_disk_is_told(copied, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(storage.os, "fsync", full)
+    fault = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(storage.os, "fsync", fault)
     refuses(EngineError, "No space left on device; free some space", noted, copied, "one")
     assert [one.name for one in tmp_path.iterdir()] == ["changelist.json"]
 

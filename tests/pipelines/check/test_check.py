@@ -1,6 +1,7 @@
 """``slicebeam check``: numbers against pandas and scipy, and against a search of the same slices."""
 
 import json
+from unittest.mock import Mock
 
 import jsonschema
 import numpy as np
@@ -264,20 +265,16 @@ def test_resume(slices, tmp_path, adult_path, monkeypatch):
     options = {"data": adult_path, "slices": slices, **OPTIONS}
     whole = check(tmp_path / "whole", **options)
 
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.search.search.build", stop)
+        fault = Mock(side_effect=KeyboardInterrupt)
+        patched.setattr("slicebeam.pipelines.search.search.build", fault)
         with pytest.raises(KeyboardInterrupt):
             check(tmp_path / "out", **options)
     assert (tmp_path / "out" / "_work" / "stages" / "shards.json").exists()
 
-    def again(*_, **__):
-        raise AssertionError("counted twice")
-
     with monkeypatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.prepare.encode.encode_chunk", again)
+        fault = Mock(side_effect=AssertionError("counted twice"))
+        patched.setattr("slicebeam.pipelines.prepare.encode.encode_chunk", fault)
         found = check(tmp_path / "out", resume=True, **options)
     assert found.slices_bytes == whole.slices_bytes
 

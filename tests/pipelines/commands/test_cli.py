@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -176,10 +177,8 @@ def test_output_that_cannot_be_written(data, capsys, monkeypatch):
 
 
 def test_a_fault_of_ours_is_a_line_and_a_log(data, capsys, monkeypatch):
-    def fail(*_, **__):
-        raise KeyError("inside")
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
+    fault = Mock(side_effect=KeyError("inside"))
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     assert run(arguments(data)) == 3
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("slicebeam: unforeseen KeyError: 'inside'; please report it with ")
@@ -201,9 +200,7 @@ def test_flags_without_effect_are_refused(data, capsys, more, message):
 
 
 def test_interrupted(data, capsys, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", stop)
+    fault = Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     assert run(arguments(data)) == 130
     assert capsys.readouterr().err.splitlines()[-1].startswith("slicebeam: interrupted; a search")

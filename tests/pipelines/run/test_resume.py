@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -119,10 +120,7 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
 def test_a_run_that_was_killed_after_it_published_is_finished(
     given, tmp_path, monkeypatch, request
 ):
-    def killed(*_, **__):
-        raise Killed
-
-    monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", killed)
+    monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", Mock(side_effect=Killed))
     with pytest.raises(Killed):
         run(given)
     before = contents(tmp_path / "out")
@@ -149,11 +147,8 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
     document = tmp_path / "out" / "changelist.json"
     before = json.loads(document.read_text())["created_at"]
 
-    def killed(*_, **__):
-        raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr("slicebeam.pipelines.search.search.build", killed)
+        patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             run(given)
     assert run([*given, "--resume"]) == 0
@@ -240,10 +235,7 @@ def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
 def test_a_work_folder_that_stays_is_a_note(given, tmp_path, capsys, monkeypatch):
     from slicebeam.metrics.errors import EngineError
 
-    def stays(_):
-        raise EngineError("cannot clear it")
-
-    monkeypatch.setattr(WorkFolder, "remove", stays)
+    monkeypatch.setattr(WorkFolder, "remove", Mock(side_effect=EngineError("cannot clear it")))
     assert run([*given, f"--output={tmp_path}/out"]) == 0
     assert "cannot clear it; the result is published" in capsys.readouterr().err
 
@@ -401,11 +393,9 @@ def test_a_run_out_of_memory_continues_with_less(
     command += ["--prediction=prediction", "--metric=auc", "--score=score"]
     command.append(f"--features={features}")
 
-    def fail(*_):
-        raise MemoryError
-
     with monkeypatch.context() as patch:
-        patch.setattr("slicebeam.pipelines.search.iterations.Iterations._count", fail)
+        fault = Mock(side_effect=MemoryError)
+        patch.setattr("slicebeam.pipelines.search.iterations.Iterations._count", fault)
         assert run([*command, "--memory-budget=2GB"]) == 3
     said = capsys.readouterr().err
     assert "out of memory; finished work is in" in said

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -199,10 +200,8 @@ def test_nonsense_is_no_owner(tmp_path, left):
 
 
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    fault = Mock(side_effect=OSError(95, "Operation not supported"))
+    monkeypatch.setattr(storage.fcntl, "flock", fault)
     with pytest.raises(EngineError, match=r"has no locks \(flock\); choose another --work-dir"):
         held(tmp_path).acquire()
 
@@ -217,10 +216,8 @@ def test_a_process_number_of_another_container_says_nothing():
 
 
 def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(lock_files.os, "write", full)
+    fault = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(lock_files.os, "write", fault)
     with pytest.raises(EngineError, match=r"cannot write .*/lock: No space left.*free some space"):
         LocalLock(tmp_path, Owner.this_process()).take()
     assert not list(tmp_path.iterdir())
@@ -361,12 +358,9 @@ def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(tmp_path, confi
             (work.folder(stage) / "000000.arrow").touch()
             work.finish(stage, {})
 
-    def killed(path):
-        raise KeyboardInterrupt
-
     other = config.model_copy(update={"bins": 5})
     with monkeypatch.context() as patch:
-        patch.setattr(work_folder, "remove_folder", killed)
+        patch.setattr(work_folder, "remove_folder", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             begun(folder, other)
     with begun(folder, other, resume=True) as work:

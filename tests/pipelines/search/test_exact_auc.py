@@ -199,7 +199,10 @@ def test_list_features(tmp_path):
     frame = examples(rows=6000)
     rng = np.random.default_rng(3)
     tags = [sorted(set(rng.choice(list("abcd"), rng.integers(0, 4)))) for _ in range(len(frame))]
-    tags = [[*own, *["rare"] * is_rare] for own, is_rare in zip(tags, frame["seg"] == "rare")]
+    tags = [
+        [*own, *["rare"] * is_rare]
+        for own, is_rare in zip(tags, frame["seg"] == "rare", strict=True)
+    ]
     table = pa.Table.from_pandas(frame.drop(columns="seg")).append_column("tags", pa.array(tags))
     found = run(tmp_path, table, features=("a", "tags"), max_cross_size=2, memory_budget="16MB")
     held = (frame["seg"] == "rare").to_numpy()

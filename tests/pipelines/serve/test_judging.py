@@ -1,5 +1,7 @@
 """Tests that are judged in the browser: into the tree's file, a key at a time, whatever stops."""
 
+from unittest.mock import Mock
+
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -147,11 +149,9 @@ def test_a_file_that_another_program_changes_keeps_both(desk, tmp_path):
 def test_a_tree_that_cannot_be_written_is_said_and_nothing_is_lost(
     desk, tmp_path, state, monkeypatch
 ):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.adaptive.suggestions.desk.write_tree", full)
+        fault = Mock(side_effect=OSError(28, "No space left on device"))
+        patched.setattr("slicebeam.pipelines.adaptive.suggestions.desk.write_tree", fault)
         desk.judge("0b", "pass", "anna")
         desk._save_later()
         assert "can't be written" in desk.topic("")["trouble"]

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from unittest.mock import Mock
 from urllib.parse import unquote
 
 import pytest
@@ -406,9 +407,7 @@ def sent(port, head):
 
 
 def test_errors_are_sentences_without_a_traceback(app, session):
-    def fail(_):
-        raise ZeroDivisionError("by zero")
-
+    fail = Mock(side_effect=ZeroDivisionError("by zero"))
     app.app.router.routes.insert(0, Mount("/api/fault", app=Router([takes("/", _Anything, fail)])))
     answer = page(app, session).post("/api/fault/", json={})
     assert answer.status_code == 500

@@ -4,6 +4,7 @@ import datetime as dt
 import hashlib
 import json
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -359,10 +360,8 @@ def test_quiet_tells_errors_only(adult_path, tmp_path, capsys):
 
 
 def test_interrupted(adult_path, tmp_path, capsys, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.build", stop)
+    fault = Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr("slicebeam.pipelines.search.search.build", fault)
     assert run(arguments(adult_path, tmp_path, "--log-format=json")) == 130
     told = events(capsys)[-1]
     assert told["message"] == "interrupted; a search continues with the same options and --resume"
