@@ -24,8 +24,7 @@ class InMemory:
     def __init__(
         self, truth, member, *, strength=3.0, dimensions=8, textual=False, seed=0, columns=None
     ):
-        n = truth.size
-        rng = np.random.default_rng(seed)
+        n, rng = truth.size, np.random.default_rng(seed)
         self.truth, self.member = truth, member
         numbers = np.arange(n) * 7 + 1000
         self.ids = pa.array([f"é {one}" for one in numbers]) if textual else pa.array(numbers)

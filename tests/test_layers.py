@@ -114,8 +114,7 @@ def circles(found):
         onward.setdefault(arrow.source, []).append(arrow)
     told = {}
     for first in found:
-        came = {first.target: first}
-        waiting = [first.target]
+        came, waiting = {first.target: first}, [first.target]
         while waiting and first.source not in came:
             for arrow in onward.get(waiting.pop(0), []):
                 if arrow.target not in came:

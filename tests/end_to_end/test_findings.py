@@ -223,8 +223,7 @@ WORDS = {"red": ["apple", "rose"], "blue": ["sky", "sea"], "green": ["leaf", "gr
 @pytest.fixture(scope="module")
 def frame():
     """Examples of which those of shop B are bad, and those of its red things worse."""
-    rng = np.random.default_rng(3)
-    n = 3000
+    rng, n = np.random.default_rng(3), 3000
     color, shop = rng.choice(list(WORDS), n), rng.choice(list("ABCD"), n)
     text = [f"{one} {rng.choice(WORDS[one])} thing" for one in color]
     label = rng.integers(0, 2, n)

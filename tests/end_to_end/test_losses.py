@@ -139,8 +139,7 @@ FLAGS = ("--label=label", "--prediction=pred", "--max-cross-size=2", "--quiet")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The same examples in three files; among them values that hold each of the signs."""
-    rng = np.random.default_rng(2)
-    rows = 800
+    rng, rows = np.random.default_rng(2), 800
     label = rng.integers(0, 2, rows)
     place = rng.choice(["Bonn; Rhein", "Kiel, Ost", "a\tb"], rows)
     wrong = rng.random(rows) < np.where(place == "Kiel, Ost", 0.5, 0.1)

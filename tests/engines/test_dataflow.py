@@ -113,8 +113,7 @@ def test_a_killed_driver_finds_its_job_again(
         service.held = ""
         while job.state == "JOB_STATE_RUNNING":
             time.sleep(0.05)
-    seen = len(service.requests)
-    codes = []
+    seen, codes = len(service.requests), []
     again = threading.Thread(target=lambda: codes.append(run([*arguments, "--resume"])))
     again.start()
     while meanwhile == "running" and again.is_alive():

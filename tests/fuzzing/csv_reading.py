@@ -47,9 +47,7 @@ _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"(?!")([^,\r\n]*)|(?!")([^,\r\n]*))(,|\r
 
 def _fields(text):
     """Return for each row that is not empty its fields, and whether they begin with a quote."""
-    found = []
-    row = []
-    at = 0
+    found, row, at = [], [], 0
     while at < len(text) or row:
         field = _FIELD.match(text, at)
         if field is None:

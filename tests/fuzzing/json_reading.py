@@ -69,8 +69,7 @@ def _scalars(name, values):
 
 def read(data):
     rows = objects(data)
-    columns = {}
-    types = {}
+    columns, types = {}, {}
     for name in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(name) for row in rows]
         if any(isinstance(value, list) for value in values):

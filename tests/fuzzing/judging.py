@@ -167,8 +167,7 @@ def right(frame, label, prediction):
 
 def misread(document, table, reading):
     """Assert that a run says what the reading of its input does."""
-    frame = reading.frame
-    n = document["dataset"]["n"]
+    frame, n = reading.frame, document["dataset"]["n"]
     assert n == len(frame), f"{n} examples, but {len(frame)} in the file"
     domains = {domain["name"]: domain for domain in document["dataset"]["domains"]}
     config = document["provenance"]["config"]

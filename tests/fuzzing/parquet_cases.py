@@ -113,12 +113,10 @@ def written(draw, data, checksums=False):
 
 def read(path):
     content = path.read_bytes()
-    columns = {}
-    unreadable = set()
+    columns, unreadable = {}, set()
     try:
         with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as opened:
-            names = opened.schema_arrow.names
-            rows = opened.metadata.num_rows
+            names, rows = opened.schema_arrow.names, opened.metadata.num_rows
             if len(set(names)) < len(names):
                 raise UnreadableError("two columns of one name")
             for name in names:

@@ -183,8 +183,7 @@ def test_the_judge_sees_what_a_command_does(attempt, name):
 
 
 def frame():
-    rng = random.Random(1)
-    rows = 60
+    rng, rows = random.Random(1), 60
     label = [rng.choice(["no", "yes"]) for _ in range(rows)]
     return pd.DataFrame(
         {
@@ -257,9 +256,7 @@ ROLES = {"label": "label", "prediction": "pred"}
 
 
 def test_json_lines_that_only_look_odd(tmp_path):
-    path = tmp_path / "x.jsonl"
-    brackets = "[{" * 100
-    deep = "[" * 63 + "]" * 63
+    path, brackets, deep = tmp_path / "x.jsonl", "[{" * 100, "[" * 63 + "]" * 63
     path.write_bytes(
         f'{{"a": "{brackets}", "b": {deep}}}\r\n\n \t\r\n  {{"a": "}}null"}}  \n'.encode()
     )

@@ -37,8 +37,7 @@ def mixed(value):
 
 def table(folder):
     """Write 1,200 texts, some of them hostile or twice; the new model fails often in two places."""
-    rng = np.random.default_rng(11)
-    n = 1_200
+    rng, n = np.random.default_rng(11), 1_200
     place = rng.choice(PLACES, n)
     place[100:200], place[300:400] = PLACES[0], PLACES[1]
     label = rng.choice(["good", "bad", "[no output]"], n, p=[0.45, 0.45, 0.1])
@@ -102,8 +101,7 @@ def by_hand(frame, document, most, ranks, seed=0):
     """Rows that tests are made of, by slice: rank by rank at random, those of earlier slices last."""
     slices = {one["slice_id"]: one for one in document["slices"]}
     order = sorted(frame.index, key=lambda row: mixed(row ^ (seed << 32)))
-    taken = set()
-    found = {}
+    taken, found = set(), {}
     for slice_id in dict.fromkeys(one["slice_id"] for one in document["findings"]):
         member = inside(frame, slices[slice_id]) & frame["text"].notna()
         rows = []

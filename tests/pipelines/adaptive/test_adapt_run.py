@@ -495,8 +495,7 @@ def test_without_an_old_model_worse_is_worse_than_all(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_gates_say_what_scipy_says(tmp_path, seed):
-    random = np.random.default_rng(seed)
-    rows = []
+    random, rows = np.random.default_rng(seed), []
     for topic in ("/A", "/A/B", "/A/B/C", "/D", "/D/E%2FF", "/G"):
         number = random.integers(1, 60)
         kinds = random.multinomial(number, random.dirichlet((8, 1 + 2 * (seed % 2), 1, 1)))

@@ -172,8 +172,7 @@ def test_every_kind_of_test_agrees_with_a_search(more, tmp_path, adult_path):
 
 
 def test_lists_missing_values_and_types(tmp_path):
-    rng = np.random.default_rng(5)
-    rows = 3000
+    rng, rows = np.random.default_rng(5), 3000
     frame = pd.DataFrame(
         {
             "tags": [list(rng.choice(["a", "b", "c"], rng.integers(0, 3))) for _ in range(rows)],

@@ -363,8 +363,7 @@ def test_without_ids_positions_decide(table, tmp_path):
 
 def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     evaluated = (split_of(found)[table.column("id").to_pylist()] == "evaluation").to_numpy()
-    rng = np.random.default_rng(1)
-    other = table
+    rng, other = np.random.default_rng(1), table
     for column in ("loss_new", "loss_old"):
         values = table.column(column).to_numpy().copy()
         values[evaluated] = rng.permutation(values[evaluated]) * 3 + 1
@@ -400,8 +399,7 @@ def members(folding):
 
 def test_slices_mostly_in_one_above_are_left_out(folding, members):
     (shown,) = worst_slices(SearchChangeList.model_validate(folding.document))
-    kept = []
-    folded = 0
+    kept, folded = [], 0
     slices = [one["slice_id"] for one in folding.document["slices"]]
     for one in slices:
         if len(kept) == 12:

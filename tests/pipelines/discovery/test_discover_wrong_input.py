@@ -352,8 +352,7 @@ def test_as_on_a_disk(bucket, tmp_path):
     assert bucket.read("out/slices.parquet") == alone.slices_bytes
     for name in ("membership.parquet", "mixture.npz"):
         assert bucket.read(f"out/{name}") == (tmp_path / "alone" / name).read_bytes()
-    first = report.changelist.slices[0]
-    folder = f"{bucket.uri}/out"
+    first, folder = report.changelist.slices[0], f"{bucket.uri}/out"
     renamed = ["edit", "rename", "--changelist", folder, "--slice", first.slice_id]
     assert run([*renamed, "--name", "the worst", "--quiet"]) == 0
     split = ["edit", "split", "--changelist", folder, "--slice", "the worst"]

@@ -45,8 +45,7 @@ def next_night(folder, days):
 
 
 def discovery_result(folder):
-    rng = np.random.default_rng(5)
-    rows = []
+    rng, rows = np.random.default_rng(5), []
     for at in range(1_500):
         topic = list(TOPICS)[at % 3]
         text = " ".join(rng.choice(TOPICS[topic].split(), 6))
@@ -89,8 +88,7 @@ def nothing_found(folder):
 
 def long_values(folder):
     """Search data whose values begin with the same hundred letters, and return the output's folder."""
-    rng = np.random.default_rng(9)
-    n = 2_000
+    rng, n = np.random.default_rng(9), 2_000
     url = rng.choice([f"https://example.org/{'path/' * 20}{end}" for end in "abcd"], n)
     label = rng.integers(0, 2, n)
     wrong = rng.random(n) < np.where(np.char.endswith(url, "a"), 0.5, 0.1)
@@ -101,8 +99,7 @@ def long_values(folder):
 
 def hostile_data(folder):
     """Search data whose columns and values are markup and formulas, and return the output's folder."""
-    rng = np.random.default_rng(7)
-    n = 2_000
+    rng, n = np.random.default_rng(7), 2_000
     place = rng.choice([HOSTILE, FORMULA, "plain"], n)
     sex = rng.choice(["+1", "-1"], n)
     label = rng.integers(0, 2, n)

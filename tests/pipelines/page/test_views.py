@@ -575,8 +575,7 @@ def test_without_scripts_the_result_is_said(browser, results):
 
 def credit_table(path):
     """Write 30,000 customers with 24 features; a model is wrong where payments are late."""
-    rng = np.random.default_rng(3)
-    n = 30_000
+    rng, n = np.random.default_rng(3), 30_000
     late, wealth = rng.normal(size=n), rng.normal(size=n)
     limit = np.round(np.exp(11.5 + 0.8 * wealth - 0.3 * late) / 1e4) * 1e4
     columns = {"limit": limit}

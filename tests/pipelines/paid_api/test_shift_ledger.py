@@ -228,8 +228,7 @@ def test_another_version_is_refused(tmp_path, monkeypatch):
 
 
 def test_many_records_are_one_write(tmp_path, monkeypatch):
-    synced = []
-    sync = os.fsync
+    synced, sync = [], os.fsync
     first, go = threading.Event(), threading.Event()
 
     def slow(file):
@@ -277,8 +276,7 @@ def test_an_object_that_another_run_wrote_is_not_replaced(bucket):
 
 
 def test_a_disk_that_is_full_ends_the_calls(tmp_path, monkeypatch):
-    write = os.write
-    full = False
+    write, full = os.write, False
 
     def refuse(file, data):
         if not full:

@@ -271,8 +271,7 @@ def test_bytes_do_not_depend_on_how_it_is_run(tmp_path, extra):
 
 def test_a_run_goes_on_after_its_pass_over_the_scores_was_interrupted(tmp_path, monkeypatch):
     whole = run(tmp_path, examples())
-    data = str(tmp_path / "data.parquet")
-    counted = count_wins.count_wins
+    data, counted = str(tmp_path / "data.parquet"), count_wins.count_wins
     calls = []
 
     def failing(plan, item):
@@ -414,8 +413,7 @@ def test_a_discovery_decides_by_exact_auc(tmp_path):
 
 def test_slices_that_another_metric_reports_are_exact(tmp_path):
     """Their AUC is far from significant, and is shown all the same."""
-    rng = np.random.default_rng(8)
-    rows = 6000
+    rng, rows = np.random.default_rng(8), 6000
     frame = pd.DataFrame({"a": rng.choice(list("vwxyz"), rows), "label": rng.integers(0, 2, rows)})
     frame["score"] = 1 / (1 + np.exp(-rng.normal(frame["label"] * 1.0, 1.0)))
     right = rng.random(rows) < np.where(frame["a"] == "z", 0.5, 0.8)

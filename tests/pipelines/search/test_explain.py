@@ -48,8 +48,7 @@ def arguments(data, output, *flags):
 
 
 def numbers(lines):
-    found = {}
-    current = {}
+    found, current = {}, {}
     for line in lines[1:]:
         if head := re.match(r"  (\w[\w:.]*): .*, reference ", line):
             current = found.setdefault(head[1], {})
@@ -239,8 +238,7 @@ def test_the_document_agrees(explained, flags):
     lines, _ = explained(slices[0]["name"], *more)
     named = numbers(lines)
     for change in slices[0]["changes"]:
-        of = named[change["metric"]]
-        inputs = change["inputs"]
+        of, inputs = named[change["metric"]], change["inputs"]
         assert inputs
         assert {key: of[key] for key in inputs} == pytest.approx(inputs, rel=1e-8)
 
@@ -348,8 +346,7 @@ def test_a_stopped_choice_goes_on(adult_path, tmp_path, monkeypatch):
     options = KINDS["accuracy"] | {"data": (str(adult_path),), "max_cross_size": 2}
     monkeypatch.setattr(findings, "MOST_HELD", 0)
     expected = search(tmp_path / "undisturbed", **options)
-    counted = []
-    count = inside.InsideCounter.count
+    counted, count = [], inside.InsideCounter.count
 
     class Killed(BaseException):
         """The process is gone."""
@@ -379,8 +376,7 @@ def test_a_stopped_choice_goes_on(adult_path, tmp_path, monkeypatch):
 
 def test_lists_of_values(tmp_path):
     """An example may be in several slices of one column."""
-    rng = np.random.default_rng(1)
-    rows = 3000
+    rng, rows = np.random.default_rng(1), 3000
     tags = [sorted(set(rng.choice(["red", "green", "blue", "gray"], 2))) for _ in range(rows)]
     red, blue = (np.array([name in one for one in tags]) for name in ("red", "blue"))
     size = rng.integers(0, 3, rows)

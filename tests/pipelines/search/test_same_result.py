@@ -369,8 +369,7 @@ def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monk
     last = parts / "000003.arrow"
     assert _kill_when(_command(adult_path, output, "wide"), last.exists)
     finished = {int(path.stem) for path in parts.glob("0*.arrow")}
-    counted = set()
-    real = slice_counter.work_items
+    counted, real = set(), slice_counter.work_items
 
     def spy(blocks, *more):
         counted.update(blocks)
@@ -388,8 +387,7 @@ def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monk
 @pytest.mark.slow
 def test_killed_again_and_again(tmp_path, adult_path, plain):
     random, way = np.random.default_rng(7), "iterative"
-    output = tmp_path / "out"
-    resume = []
+    output, resume = tmp_path / "out", []
     for _ in range(12):
         end = time.monotonic() + random.uniform(1.0, 4.0)
         command = _command(adult_path, output, way, *resume)

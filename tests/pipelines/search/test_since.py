@@ -523,8 +523,7 @@ def test_values_without_intervals_are_not_compared(frames, nights, tmp_path):
 @pytest.mark.parametrize(("name", "n"), [("accuracy", 500), slow("accuracy", 8000), ("mean", 400)])
 def test_error_rates_of_the_difference_of_values(name, n):
     """Two runs of the same model: 8,000 draws tell rates of 5 % and 1 % to .7 and .3 points."""
-    rng = np.random.default_rng(n)
-    draws = 8_000
+    rng, draws = np.random.default_rng(n), 8_000
     if name == "accuracy":
         space, own = statistic_space(["accuracy"], "overall"), metric("accuracy")
 

@@ -171,8 +171,7 @@ def test_own_data_is_checked_beside_the_document(result, tmp_path):
     asks(page)("own/start", file=0)
     assert wait_for_end(page)["slices"] == found["slices"]
     # What the command finds.
-    output = tmp_path / "checked"
-    uri = str(result / "changelist.json")
+    output, uri = tmp_path / "checked", str(result / "changelist.json")
     command = ["check", "--changelist", uri, "--since", uri, "--data", str(half), "--quiet"]
     assert run([*command, "--output", str(output)]) == 0
     expected = document(output)

@@ -112,8 +112,7 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
 
 
 def test_the_browser_gets_the_token_by_a_file_that_only_its_user_reads(result, tmp_path):
-    seen = tmp_path / "seen"
-    browser = tmp_path / "browser"
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {seen}.part && mv {seen}.part {seen}\n')
     browser.chmod(0o755)
     environment = {**os.environ, "BROWSER": f"{browser} %s"}

@@ -135,8 +135,7 @@ def test_the_smallest_hashes_of_each_cell(most, cells):
 
 @pytest.mark.parametrize("parts", [1, 2, 9, 100])
 def test_candidates_of_parts_are_those_of_the_whole(parts):
-    rng = np.random.default_rng(parts)
-    rows = 60_000
+    rng, rows = np.random.default_rng(parts), 60_000
     frame = pd.DataFrame(
         {
             "cell": rng.choice(4, rows, p=[0.7, 0.2999, 0.0001, 0]).astype(np.int32),

@@ -32,8 +32,7 @@ def worlds():
     random = np.random.default_rng(5)
     some = made(90, churn=0.2)
     row, label, old, new = (some.index, some["label"], some["old"], some["new"])
-    confidence = some["confidence"]
-    roles = some[["label", "old", "new"]]
+    confidence, roles = some["confidence"], some[["label", "old", "new"]]
     none = pd.Series([None] * len(some), dtype=object)
     return {
         "nothing degenerate": some,

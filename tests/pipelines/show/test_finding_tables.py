@@ -41,8 +41,7 @@ def show_again(out):
 def rows_of(printed):
     """The cells of numbers and the slice of each row, whose lines are joined again."""
     lines = printed.splitlines()
-    rows = []
-    at = -1
+    rows, at = [], -1
     for line in lines:
         if re.search(r"^ *n +(value|change) ", line):
             at = line.index("slice")

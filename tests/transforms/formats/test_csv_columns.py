@@ -352,8 +352,7 @@ def test_integers_that_turn_to_text_late(tmp_path):
     lines = [f"{i},{i % 7}\n" for i in range(40000)]
     lines[39000] = "39000,seven\n"
     path = write(tmp_path / "a.csv", "id,code\n" + "".join(lines))
-    kinds = {}
-    turned = []
+    kinds, turned = {}, []
     for number, block in enumerate(read_csv_blocks(path, block_bytes=1 << 13)):
         for name, found in block_kinds(block).items():
             kinds[name] = found.merge(kinds.get(name, ColumnKinds()))
