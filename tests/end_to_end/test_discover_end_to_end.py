@@ -352,16 +352,13 @@ def test_reported_slices_tell_how_they_changed(world):
         )
 
 
-def described(world):
-    return [one for one in world.found.document["slices"] if one.get("found", {}).get("examples")]
-
-
 def test_shown_examples_are_the_most_typical_and_the_most_changed(world):
     positions = np.flatnonzero(world.tested)
     ids = world.table.column("id").to_pylist()
     shift = 0.0 if world.has_old else -world.D.mean()
     shown = 0
-    for one in described(world):
+    slices = world.found.document["slices"]
+    for one in [one for one in slices if one.get("found", {}).get("examples")]:
         predicate = one["definition"]["predicate"]
         held, odds = world.held(predicate), world.odds(predicate)
         change = world.D + shift

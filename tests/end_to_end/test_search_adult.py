@@ -286,7 +286,8 @@ def test_slice_ids_do_not_depend_on_the_order_of_columns(found, tmp_path, adult_
 def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capfd):
     """It says so, replaces nothing, and publishes over the other when it is told to go on."""
     output, work = tmp_path / "out", tmp_path / "work"
-    publish_set(_made(output), Written("earlier"))
+    output.mkdir()
+    publish_set(output, Written("earlier"))
     command = ["search", f"--data={adult_path}", f"--output={output}", "--label=income"]
     command += ["--prediction=prediction", "--features=sex", f"--work-dir={work}", "--quiet"]
 
@@ -310,11 +311,6 @@ def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capf
     assert document["provenance"]["command"] == "search"
     replaced = {one["name"].partition(".")[0] for one in document["replaced_files"]}
     assert replaced == {"slices", "mixture"}
-
-
-def _made(folder):
-    folder.mkdir()
-    return folder
 
 
 ADULT = {

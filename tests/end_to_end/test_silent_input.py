@@ -62,13 +62,10 @@ def test_distinct_ids_and_groups_are_not(tmp_path):
         assert not any("more than once" in one for one in warnings(found))
 
 
-def counted(values):
-    unique, counts = np.unique(np.array(values), return_counts=True)
-    return ValueCounts(pa.array(unique.tolist()), counts, 0, len(values))
-
-
 def learned(values, *, named=False):
-    return learn_domain("x", counted(values), bins=10, top_values=100, named=named)
+    unique, counts = np.unique(np.array(values), return_counts=True)
+    counted = ValueCounts(pa.array(unique.tolist()), counts, 0, len(values))
+    return learn_domain("x", counted, bins=10, top_values=100, named=named)
 
 
 def test_ids_of_pairs_are_left_out():

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import apache_beam as beam
@@ -153,7 +154,8 @@ def test_a_worker_pool_that_dies_ends_the_waiting(tmp_path, engines, monkeypatch
             with pytest.raises(EngineError, match=r"worker pool 127.0.0.1:\d+ does not answer"):
                 engine.run(lambda pipeline: _kill_and_wait(pipeline, pool.pid), "test")
     finally:
-        _kill_group(pool.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(pool.pid, signal.SIGKILL)
         pool.wait()
 
 
@@ -173,13 +175,6 @@ def _kill_and_wait(pipeline, pid):
         time.sleep(1000)
 
     return pipeline | beam.Create([pid]) | beam.Map(work)
-
-
-def _kill_group(pid):
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def test_a_task_manager_that_dies_changes_nothing(tmp_path, data, engines, no_folder_left):

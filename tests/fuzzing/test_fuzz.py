@@ -145,11 +145,6 @@ def test_the_reading_layer_alone(tmp_path, kind, count):
 # ------------------------------------------------------------------------------------ the judge
 
 
-def endless(_):
-    while True:
-        time.sleep(0.1)
-
-
 def unforeseen(_):
     cli._say(cli.Invocation(), cli._unforeseen(KeyError("x")), 3)
     return 3
@@ -166,7 +161,7 @@ def coloured(_):
 
 
 COMMANDS = {
-    "hangs": (endless, "the command hangs"),
+    "hangs": (lambda _: time.sleep(1000), "the command hangs"),
     "says nothing": (lambda _: 2, "0 lines"),
     "unforeseen": (unforeseen, "KeyError: 'x'"),
     "long": (long, "4[0-9]{3} characters"),

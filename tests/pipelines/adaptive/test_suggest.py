@@ -312,7 +312,15 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
             families = [family for one in proposers for family in one.families(context)]
             suggestions = scored(draw(context, families, PROPOSALS), target.score)
             assert len(suggestions) == PROPOSALS
-            accepted = [_judged(one, clear) for one in suggestions if fails(one)]
+            # As a person accepts them: of a guess with the answer that people gave.
+            judged = {"expectation": "should output", "labeler": ""}
+            accepted = [
+                replace(one.test, value=clear[one.test.input], **judged)
+                if one.family.is_guess
+                else one.test
+                for one in suggestions
+                if fails(one)
+            ]
             found[seed, number] = len(accepted)
             tree = tree.add(accepted)
             last += suggestions
@@ -321,13 +329,6 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
     assert random > 10
     assert found[:, -1].mean() >= 3 * random
     assert {one.proposer for one in yields(last)} == set(offline_proposers()) - {"tree"}
-
-
-def _judged(one, clear):
-    """A test as a person accepts it: of a guess with the answer that people gave."""
-    if not one.family.is_guess:
-        return one.test
-    return replace(one.test, expectation="should output", value=clear[one.test.input], labeler="")
 
 
 TEXTS = (

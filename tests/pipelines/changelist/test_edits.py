@@ -47,10 +47,6 @@ def document(path):
     return document
 
 
-def by_name(document):
-    return [one.name for one in document.slices]
-
-
 def journal(document, *edits):
     """The document of the last edit, with all in its journal, as it is read again."""
     told = (*document.edits, *(one.edit for one in edits))
@@ -62,7 +58,8 @@ def test_rename_describe_annotate(document):
     slice_id = document.slices[1].slice_id
     before = copy.deepcopy(document)
     renamed = ed.renamed(document, slice_id, "Young")
-    assert by_name(renamed.document) == ["topic = food", "Young", "age in [24, 31)"]
+    names = [one.name for one in renamed.document.slices]
+    assert names == ["topic = food", "Young", "age in [24, 31)"]
     assert (renamed.edit.op, renamed.edit.target) == ("rename", slice_id)
     assert (renamed.edit.before, renamed.edit.after) == ("age < 24", "Young")
     described = ed.described(renamed.document, slice_id, " below 24\nyears ")

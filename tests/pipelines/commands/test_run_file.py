@@ -24,10 +24,6 @@ def written(folder, content, name="run.yaml"):
     return str(folder / name)
 
 
-def described(folder, more, **environment):
-    return read_run(written(folder, {**GOOD, **more}), "2026-03-01", environment).options
-
-
 def test_a_file_runs_as_the_flags_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     more = {"metric": ["accuracy", "recall"], "positive_class": 1, "alpha": 0.01, "quiet": True}
@@ -84,7 +80,9 @@ def test_placeholders(tmp_path):
         "label": "{date}",
         "runner_option": {"workers": "${CORES}"},
     }
-    found = described(tmp_path, more, DATA="gs://bucket/a{b}", CORES="3", OTHER="")
+    environment = {"DATA": "gs://bucket/a{b}", "CORES": "3", "OTHER": ""}
+    file = written(tmp_path, {**GOOD, **more})
+    found = read_run(file, "2026-03-01", environment).options
     files = ("gs://bucket/a{b}/date=2026-03-01/*.parquet", "x/2026-02-28", "y/20260401/{a}")
     assert (found["data"], found["output"]) == (files, "results/2026/2025-03-01")
     assert found["since_if_exists"] == "gs://bucket/a{b}/2026-02-28"

@@ -118,12 +118,8 @@ def texts_of(model):
     return {
         name
         for name, field in model.model_fields.items()
-        if {str, Any, object} & {one for one in parts_of(field.annotation) if _is_plain(one)}
+        if any(one in (str, Any, object) for one in parts_of(field.annotation))
     }
-
-
-def _is_plain(one):
-    return one is Any or isinstance(one, type)
 
 
 def models_of(root, seen):

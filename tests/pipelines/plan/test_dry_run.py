@@ -97,14 +97,11 @@ def test_iterating_strategies_are_bounded(data, capsys):
     assert sum(job["candidates"] for job in levels["jobs"]) == levels["conjunctions"]
 
 
-def _options(data, **more):
-    return {"data": (data,), "output": "x", **ROLES_OF, **more}
-
-
 def guessed(data, known):
     """What a plan takes for the columns of a search, and how many predicates these have."""
     sizes = {name: len(singles) for name, singles in known.domains().items()}
-    sample = read_sample(search_config(_options(str(data))), [str(data)])
+    config = search_config({"data": (str(data),), "output": "x", **ROLES_OF})
+    sample = read_sample(config, [str(data)])
     found = sample.domains([*sizes], bins=10, top_values=100)
     assert set(found) == set(sizes)
     return sample, {name: (one.size, sizes[name]) for name, one in found.items()}

@@ -155,12 +155,8 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
     assert json.loads(document.read_text())["created_at"] > before
 
 
-def edited(path):
-    path.write_text(path.read_text().replace('"title": "', '"title": "My '))
-
-
-def written_anew(path):
-    os.utime(path, (1, 1))
+def cut(path):
+    path.write_bytes(path.read_bytes()[:30])
 
 
 def of_an_earlier_version(path):
@@ -169,21 +165,13 @@ def of_an_earlier_version(path):
     path.write_text(json.dumps(content))
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:30])
-
-
-def gone(path):
-    path.unlink()
-
-
 @only_search
 @pytest.mark.parametrize(("name", "change", "said"), [
-    ("data.parquet", written_anew, "changelist.json was published with different data; leave"),
-    ("out/changelist.json", edited, "changelist.json has changed since it was published; l"),
+    ("data.parquet", lambda path: os.utime(path, (1, 1)), "changelist.json was published with different data; leave"),
+    ("out/changelist.json", lambda path: path.write_text(path.read_text().replace('"title": "', '"title": "My ')), "changelist.json has changed since it was published; l"),
     slow("out/changelist.json", of_an_earlier_version, "does not record its options and"),
     slow("out/changelist.json", cut, "is not a document of this command"),
-    slow("out/slices.parquet", gone, "slices.parquet has disappeared since it was published"),
+    slow("out/slices.parquet", lambda path: path.unlink(), "slices.parquet has disappeared since it was published"),
     slow("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
 ])  # fmt: skip
 def test_what_is_not_what_was_published_is_not_taken_for_it(

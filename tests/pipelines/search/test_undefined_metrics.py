@@ -59,11 +59,6 @@ CASES = {
 OF_CLASSES = ("accuracy", *(one for one in metrics() if one not in (*NUMBERS, "loss")), "fbeta:2")
 
 
-def names_of(models):
-    of_one = [name for name in OF_CLASSES if not metric(name).needs.two_models]
-    return [name for name in of_one if models == 1 or metric(name).compares_models]
-
-
 # In the default run each case with one number of models.
 @pytest.mark.parametrize(
     ("case", "models"),
@@ -74,7 +69,8 @@ def test_every_metric_on_degenerate_data(case, models, tmp_path, capsys):
     columns, undefined = CASES[case]
     data, out = tmp_path / "data.parquet", tmp_path / "out"
     table(**columns).to_parquet(data)
-    names = names_of(models)
+    names = [name for name in OF_CLASSES if not metric(name).needs.two_models]
+    names = [name for name in names if models == 1 or metric(name).compares_models]
     # The first metric steers the search.
     first = next(iter(undefined), "accuracy")
     names.sort(key=lambda name: name != first)

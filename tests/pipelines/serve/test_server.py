@@ -70,11 +70,6 @@ def asked(port, method, path, headers, body=None):
     return answer.status, content
 
 
-def ready(port, headers):
-    while asked(port, "GET", "/api/index", headers)[1]["state"] == "building":
-        pass
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_listens_on_this_machine_only_and_ends_by_a_signal(result, number):
     with started(result) as (process, address):
@@ -141,7 +136,8 @@ def test_a_port_that_is_taken_is_said(result, tmp_path):
 def test_fifty_clients_at_once_get_what_one_gets(result):
     with started(result) as (process, address):
         port, headers = login(address)
-        ready(port, headers)
+        while asked(port, "GET", "/api/index", headers)[1]["state"] == "building":
+            pass
         filters = [{}, {"significant": True}, {"sort": "n", "descends": True}, {"text": "female"}]
 
         def ask(number):
@@ -181,12 +177,6 @@ def test_what_builds_the_index_ends_with_the_server(tmp_path):
 TEXT = "about food"
 
 
-def labels_kept(result):
-    (path,) = (result / "attribution").glob("words-*/labels.jsonl")
-    lines = map(json.loads, path.read_text().splitlines())
-    return {str(record["item"]): record["label"] for record in lines}
-
-
 def test_kill_9_while_labels_are_saved_loses_none(tmp_path):
     result = discovery_result(tmp_path)
     slice_id = json.loads((result / "changelist.json").read_text())["slices"][0]["slice_id"]
@@ -217,7 +207,9 @@ def test_kill_9_while_labels_are_saved_loses_none(tmp_path):
         served.process.send_signal(signal.SIGKILL)
         labels.join()
     assert len(saved) >= 60
-    kept = labels_kept(result)
+    (path,) = (result / "attribution").glob("words-*/labels.jsonl")
+    lines = map(json.loads, path.read_text().splitlines())
+    kept = {str(record["item"]): record["label"] for record in lines}
     assert {item: kept[item] for item in saved} == saved
     # A key may have been on its way.
     assert len(kept) <= len(saved) + 1
