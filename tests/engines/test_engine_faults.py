@@ -17,11 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.discovery import fitting
+from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search import slice_counter
 from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
 from slicebeam.transforms.count.combine_slice_metrics import work_items
+from tests.discovered import COLUMNS, discovery, planted_file
 from tests.pipelines.search.test_same_result import OPTIONS, WAYS
 from tests.running import refused, search
 from tests.waiting_jobs import command, search_at_work
@@ -286,3 +289,19 @@ def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
     assert cost.shuffled_bytes == 8000
     assert cost.wall_seconds > 0.5
     assert cost.cpu_seconds > 0.0
+
+
+def test_the_same_discovery(tmp_path, engines, monkeypatch):
+    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
+    # Each is a job, which takes seconds to begin.
+    monkeypatch.setattr(fitting, "MOST_ITERATIONS", 2)
+    data = planted_file(tmp_path / "data.parquet", rows=1200, row_groups=3)
+    options = {**COLUMNS, "components": (6,), "dimensions": 6, "chunk_rows": 300, "data": (data,)}
+    alone = discovery(tmp_path / "alone", **options)
+    found = discovery(tmp_path / "found", **options, **engines.options("prism"))
+    assert found.slices_bytes == alone.slices_bytes
+    for name in ("discovery", "slices", "testing", "global"):
+        assert found.document[name] == alone.document[name]
+    assert found.document["testing"]["significant"] >= 2
+    assert found.document["discovery"]["resolutions"][0]["iterations"] == 2
