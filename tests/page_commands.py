@@ -74,17 +74,7 @@ NOT_RUN = {
         "needs PyTorch and takes four CPU minutes"
     ),
 }
-PROGRAMS = (
-    "slicebeam",
-    "python",
-    "python3",
-    "pip",
-    "gcloud",
-    "export",
-    "printf",
-    "pytest",
-    "docker",
-)
+PROGRAMS = tuple("slicebeam python python3 pip gcloud export printf pytest docker".split())
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

@@ -12,24 +12,13 @@ from tests.random_subsets import subset_tails
 from tests.running import rows_of, search
 
 SENTENCES = ROOT / "examples" / "sentences" / "sentences.parquet"
-INCOME = {
-    "data": (str(ADULT),),
-    "label": "income",
-    "prediction": "prediction",
-    "baseline_prediction": "prediction_old",
-    "score": "score",
-    "baseline_score": "score_old",
-    "metric": ("accuracy", "recall", "log_loss", "precision"),
-    "features": ("sex", "race"),
-}
-LEXICONS = {
-    "data": (str(SENTENCES),),
-    "label": "label",
-    "prediction": "prediction_new",
-    "baseline_prediction": "prediction_old",
-    "metric": ("error_rate",),
-    "features": ("source",),
-}
+INCOME = {"data": (str(ADULT),), "label": "income", "features": ("sex", "race")}
+INCOME |= {"prediction": "prediction", "baseline_prediction": "prediction_old"}
+INCOME |= {"score": "score", "baseline_score": "score_old"}
+INCOME |= {"metric": ("accuracy", "recall", "log_loss", "precision")}
+LEXICONS = {"data": (str(SENTENCES),), "label": "label", "features": ("source",)}
+LEXICONS |= {"prediction": "prediction_new", "baseline_prediction": "prediction_old"}
+LEXICONS |= {"metric": ("error_rate",)}
 
 
 def changes(frame, name, roles):

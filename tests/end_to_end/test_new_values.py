@@ -168,14 +168,8 @@ def test_what_the_document_says(nights, now):
     assert domain(now, "speed")["new_values"] == []
     seen, before = domain(now, "speed")["seen"], domain(read(nights / "then"), "speed")["seen"]
     first = pd.read_parquet(nights / "first.parquet")["speed"]
-    assert before == {
-        "missing": 0,
-        "other": 0,
-        "largest_other": 0,
-        "low": first.min(),
-        "high": first.max(),
-        "distinct": first.nunique(),
-    }
+    bounds = {"low": first.min(), "high": first.max(), "distinct": first.nunique()}
+    assert before == {"missing": 0, "other": 0, "largest_other": 0, **bounds}
     assert (seen["low"], seen["high"]) == (frame["speed"].min(), frame["speed"].max())
     assert seen["missing"] == frame["speed"].isna().sum()
     assert seen["below"] == (frame["speed"] < first.min()).sum()

@@ -22,11 +22,8 @@ from tests.publications import Written, assert_published, publish_set
 from tests.refusals import refusing
 from tests.running import names_of, read, search
 
-OVERALL = {
-    "label": "income",
-    "prediction": "prediction",
-    "exclude_features": ("row_id", "score", "score_old", "prediction_old"),
-}
+OVERALL = {"label": "income", "prediction": "prediction"}
+OVERALL |= {"exclude_features": ("row_id", "score", "score_old", "prediction_old")}
 
 
 @pytest.fixture(scope="module")
@@ -236,11 +233,8 @@ def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path):
     assert search(tmp_path / "out", data=path, **options).document["search"]["duplicates"] == 0
 
 
-OPTIONS = {
-    "label": "income",
-    "prediction": "prediction",
-    "features": ("age", "education", "occupation", "sex"),
-}
+OPTIONS = {"label": "income", "prediction": "prediction"}
+OPTIONS |= {"features": ("age", "education", "occupation", "sex")}
 
 
 @pytest.fixture(scope="module")
@@ -313,13 +307,8 @@ def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capf
     assert replaced == {"slices", "mixture"}
 
 
-ADULT = {
-    "label": "income",
-    "prediction": "prediction",
-    "features": ("education", "native-country", "occupation", "sex"),
-    "max_cross_size": 2,
-    "min_slice_size": 1,
-}
+ADULT = {"label": "income", "prediction": "prediction", "max_cross_size": 2, "min_slice_size": 1}
+ADULT |= {"features": ("education", "native-country", "occupation", "sex")}
 CORRECTIONS = ("fdr-level", "fwer-level", "bh", "by", "none")
 SENTENCES = {
     "fdr-level": "Among the significant slices of all levels together at most 5% are expected to be "

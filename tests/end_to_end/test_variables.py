@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import shutil
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,8 +14,10 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.api import search
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
+from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.runner_configs.config_files import runner_config
+from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from slicebeam.runner_configs.reported_errors import for_user
@@ -124,8 +127,6 @@ def test_an_engines_file_has_variables_and_defaults(tmp_path):
 
 
 def test_a_dry_run_shows_names(data, tmp_path, capsys, monkeypatch):
-    from slicebeam.runner_configs.dataflow import Dataflow
-
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
     options = dict(one.split("=") for one in DATAFLOW) | {"sdk_container_image": "image"}
     options |= dict([BY_NAME.split("=")])
@@ -145,7 +146,6 @@ def test_what_an_engine_says_of_a_secret_is_redacted(
     log_format, data, tmp_path, capfd, monkeypatch
 ):
     """An engine that repeats the key fails; neither terminal, log nor work folder shows it."""
-    import logging
 
     def fail(*_):
         logging.getLogger("apache_beam").error("options: %s", SECRET)
@@ -216,8 +216,6 @@ def test_resume_goes_on_with_another_value(data, tmp_path, monkeypatch, capsys):
     ("labels={team: quality}", "labels={team: quality}"),
 ])  # fmt: skip
 def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path):
-    from slicebeam.pipelines.config.search import search_config
-
     options = {"data": ("x",), "output": str(tmp_path), "label": "y", "prediction": "p"}
     (kept,) = search_config({**options, "runner_option": (option,)}).runner_option
     assert "LITERALsecret" not in kept

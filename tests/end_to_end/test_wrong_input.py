@@ -79,12 +79,8 @@ def test_damaged_parquet(folder, refuse):
     good = (folder / "eval.parquet").read_bytes()
     flipped = bytearray(good)
     flipped[100:1500] = bytes(byte ^ 0xA5 for byte in flipped[100:1500])
-    damaged = {
-        "empty": b"",
-        "cut": good[: len(good) // 2],
-        "flipped": bytes(flipped),
-        "csv": b"a,label,pred\n1,x,x\n",
-    }
+    damaged = {"empty": b"", "cut": good[: len(good) // 2], "flipped": bytes(flipped)}
+    damaged |= {"csv": b"a,label,pred\n1,x,x\n"}
     for name, content in damaged.items():
         (folder / f"{name}.parquet").write_bytes(content)
         message = refuse(data=f"{name}.parquet")

@@ -171,8 +171,6 @@ def _listens(port):
 
 
 def _kill_and_wait(pipeline, pid):
-    import apache_beam as beam
-
     def work(number):
         os.kill(number, signal.SIGKILL)
         time.sleep(1000)

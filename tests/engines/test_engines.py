@@ -15,13 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import Mock
 
+import apache_beam as beam
 import psutil
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import prism, process_stat
-from slicebeam.runner_configs.artifacts import jar_version
+from slicebeam.runner_configs import flink, prism, process_stat
+from slicebeam.runner_configs.artifacts import jar_version, job_server_jar
 from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess
@@ -36,8 +37,6 @@ ENDED = 20.0
 
 
 def nothing(pipeline):
-    import apache_beam as beam
-
     return pipeline | beam.Create([1])
 
 
@@ -128,8 +127,6 @@ def test_a_master_that_does_not_answer_is_named_at_once():
     ("1.19.3", (2, 1), "has 1 of 2 slots free, and parallelism is 2"),
 ])  # fmt: skip
 def test_a_flink_that_does_not_fit(version, slots, message, monkeypatch):
-    from slicebeam.runner_configs import flink
-
     monkeypatch.setattr(flink, "_RELEASE", 0.2)
     overview = {"slots-total": slots[0], "slots-available": slots[1], "taskmanagers": 1}
     with served({"/config": {"flink-version": version}, "/overview": overview}) as address:
@@ -195,8 +192,6 @@ def test_a_job_server_that_is_not_there(tmp_path, flink_jar):
 
 
 def test_a_job_server_is_found_where_it_is_named(tmp_path, flink_jar, monkeypatch):
-    from slicebeam.runner_configs.artifacts import job_server_jar
-
     def found(given=None):
         return job_server_jar(given, "flink", "1.19", "SLICEBEAM_FLINK_JOB_SERVER_JAR", "")
 

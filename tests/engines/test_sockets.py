@@ -22,6 +22,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.runner_configs import guardian, private_network, private_sockets
+from slicebeam.runner_configs.flink import Flink
 from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.runner_configs.private_sockets import socket_folder
@@ -73,18 +74,9 @@ def test_the_attack_succeeds_where_sockets_are_open(tmp_path):
         safe.stop()
     assert f"[::]:{server.control_port}" in told
     assert told[f"[::]:{server.control_port}"]["reads"] == "of the owner alone"
-    assert told[known.address] == {
-        "connects": True,
-        "reads": "",
-        "starts": True,
-        "takes_jobs": False,
-    }
-    assert told[safe.address] == {
-        "connects": True,
-        "reads": "",
-        "starts": False,
-        "takes_jobs": False,
-    }
+    enters = {"connects": True, "reads": "", "takes_jobs": False}
+    assert told[known.address] == {**enters, "starts": True}
+    assert told[safe.address] == {**enters, "starts": False}
 
 
 @pytest.mark.parametrize("params", [{}, {"secret": "guessed"}])
@@ -148,8 +140,6 @@ def sent(name, options, log):
 def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
     tmp_path, monkeypatch
 ):
-    from slicebeam.runner_configs.flink import Flink
-
     monkeypatch.setattr(private_network, "refusal", lambda: "Operation not permitted")
     monkeypatch.setattr(Flink, "check", lambda self: None)
     binary = program(tmp_path / "p", "exit 3")

@@ -120,12 +120,8 @@ def base(*, odd_types):
 
 
 # What takes a document, with the part that it reads of it.
-_USES = {
-    "domains": ("dataset", "domains"),
-    "since": ("slices",),
-    "check": ("slices",),
-    "run": ("provenance", "config"),
-}
+_USES = {"domains": ("dataset", "domains"), "since": ("slices",), "check": ("slices",)}
+_USES |= {"run": ("provenance", "config")}
 
 
 def _part(tree, use):

@@ -387,13 +387,9 @@ def test_what_a_message_quotes_does_not_rule_the_terminal(tmp_path, capsys):
     assert len(said) < 1000
 
 
-few = settings(
-    max_examples=80,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+healthy = [HealthCheck.function_scoped_fixture]
+few = settings(max_examples=80, derandomize=True, database=None, deadline=None)
+few = settings(few, suppress_health_check=healthy)
 # Objects, nothing, and what a reader may take for one row, for many or for none.
 PIECES = (
     *('{"a": 1}', '{"a": 2}', '{"b": "x"}', '{"a": 3, "b": "}\\n{"}', "{}"),

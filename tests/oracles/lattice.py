@@ -63,10 +63,9 @@ def all_slices(masks, max_cross_size, min_size):
 
 
 def counter(masks):
-    def evaluate(conjunction):
-        return int(np.count_nonzero(np.logical_and.reduce([masks[name] for name in conjunction])))
-
-    return evaluate
+    return lambda conjunction: int(
+        np.count_nonzero(np.logical_and.reduce([masks[name] for name in conjunction]))
+    )
 
 
 def children(parent, ids):

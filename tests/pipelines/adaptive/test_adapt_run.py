@@ -10,6 +10,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from slicebeam.pipelines import api
 from slicebeam.pipelines.adaptive.expectations import inputs_of
@@ -150,10 +153,6 @@ def test_gates_and_since(tmp_path, capsys):
 
 
 def test_models_of_other_kinds(tmp_path):
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-
     frame = pd.read_csv(HOTELS, index_col=0, dtype=str, keep_default_na=False)
     frame = frame[frame.label.isin(["pass", "fail"])]
     model = make_pipeline(CountVectorizer(), LogisticRegression())

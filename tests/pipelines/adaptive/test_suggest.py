@@ -9,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import api, cli
@@ -265,10 +268,6 @@ def vader(_):
 
 def regression(sentences):
     """A classifier that is trained on the first half of the sentences."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-
     texts, ratings = sentences
     labels = np.array(GIVEN)[1 + (ratings > 0.5) - (ratings < -0.5)]
     words = TfidfVectorizer(ngram_range=(1, 2), min_df=2)

@@ -9,7 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.attribution.asking import TerminalLabeler
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.commands import attribute as module
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
 from tests.attribute_runs import (
@@ -136,9 +138,6 @@ def test_options_that_contradict(options, words, commands):
 
 
 def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):
-    from slicebeam.pipelines.attribution.asking import TerminalLabeler
-    from slicebeam.pipelines.commands import attribute as module
-
     keys = iter("y" * 100)
     labeler = TerminalLabeler(lambda _: next(keys), lambda _: None)
     monkeypatch.setattr(module, "_labeler", lambda *_, **__: labeler)

@@ -7,6 +7,8 @@ import shutil
 
 import pandas as pd
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from slicebeam.pipelines.attribution.asking import _shown as shown_item
 from slicebeam.pipelines.cli import run
@@ -165,9 +167,6 @@ def test_an_item_that_is_labelled():
 
 
 def test_a_console_keeps_its_own_colours():
-    from rich.console import Console
-    from rich.table import Table
-
     stream = io.StringIO()
     console = guarded(
         Console(file=stream, force_terminal=True, color_system="standard", highlight=False)

@@ -27,6 +27,7 @@ from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.feature_hints import looks_like_output
 from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain
 from slicebeam.pipelines.run.engine import Engine
+from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.predicates import Singleton
@@ -54,8 +55,6 @@ def data(tmp_path, adult_path):
 
 def test_jobs_and_options_of_dataflow(data, capsys, monkeypatch):
     """The jobs are those of a run, in its order, and the options those that Beam would get."""
-    from slicebeam.runner_configs.dataflow import Dataflow
-
     # The data of this test is here; what is in a bucket is read by the same functions.
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
     engine = ["--runner-config=dataflow", "--runner-option=project=tests-project"]

@@ -221,8 +221,6 @@ def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
 
 @only_search
 def test_a_work_folder_that_stays_is_a_note(given, tmp_path, capsys, monkeypatch):
-    from slicebeam.metrics.errors import EngineError
-
     monkeypatch.setattr(WorkFolder, "remove", Mock(side_effect=EngineError("cannot clear it")))
     assert run([*given, f"--output={tmp_path}/out"]) == 0
     assert "cannot clear it; the result is published" in capsys.readouterr().err

@@ -20,6 +20,8 @@ from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search import slice_counter
+from slicebeam.transforms.count.combine_slice_metrics import work_items
 from tests.conftest import slow
 from tests.refusals import refuses
 from tests.running import names_of, read, search
@@ -91,9 +93,6 @@ def test_two_worker_processes(tmp_path, adult_path, plain, way):
 
 def test_shards_dealt_to_workers_are_summed(tmp_path, adult_path, plain, monkeypatch):
     """Where blocks are few, the tables of groups of shards are shuffled and summed."""
-    from slicebeam.pipelines.search import slice_counter
-    from slicebeam.transforms.count.combine_slice_metrics import work_items
-
     monkeypatch.setattr(
         slice_counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
     )
@@ -361,8 +360,6 @@ def _kill_when(command, condition):
 
 @pytest.mark.slow
 def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monkeypatch):
-    from slicebeam.pipelines.search import slice_counter
-
     wanted = plain("wide")
     output = tmp_path / "out"
     parts = output / "_work" / "stages" / "iteration-1"

@@ -549,10 +549,6 @@ def test_error_rates_of_the_difference_of_values(name, n):
 
 
 def test_the_schema_holds_both(nights):
-    import jsonschema
-
-    from slicebeam.pipelines.changelist.document import json_schema
-
     jsonschema.validate(nights[1].document, json_schema())
     assert pa.types.is_floating(
         pq.read_schema(nights[0].folder / "slices.parquet").field("value_low").type
