@@ -213,9 +213,8 @@ class DataflowService:
             for name, count in job.counts.items()
             for tentative in ({}, {"tentative": "true"})
         ]
-        metrics.append(
-            {"name": {"origin": "dataflow/v1b3", "name": "TotalVcpuTime"}, "scalar": 7.0}
-        )
+        name = {"origin": "dataflow/v1b3", "name": "TotalVcpuTime"}
+        metrics.append({"name": name, "scalar": 7.0})
         return {"metrics": metrics, "metricTime": _time(time.time())}
 
     def _work(self, job):

@@ -118,12 +118,10 @@ class Bucket:
 
     def keys(self, prefix=""):
         if self.store.scheme == "gs":
-            return sorted(
-                blob.name for blob in self.store.client.list_blobs(self.name, prefix=prefix)
-            )
-        pages = self.store.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.name, Prefix=prefix
-        )
+            blobs = self.store.client.list_blobs(self.name, prefix=prefix)
+            return sorted(blob.name for blob in blobs)
+        paginator = self.store.client.get_paginator("list_objects_v2")
+        pages = paginator.paginate(Bucket=self.name, Prefix=prefix)
         return sorted(one["Key"] for page in pages for one in page.get("Contents", ()))
 
 

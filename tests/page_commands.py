@@ -74,7 +74,8 @@ NOT_RUN = {
         "needs PyTorch and takes four CPU minutes"
     ),
 }
-PROGRAMS = tuple("slicebeam python python3 pip gcloud export printf pytest docker".split())
+PROGRAMS = ("slicebeam", "python", "python3", "pip", "gcloud")
+PROGRAMS += ("export", "printf", "pytest", "docker")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -143,9 +144,8 @@ def run_pages(folder):
         raise ValueError("the README shows no command `slicebeam serve`")
     print("+", served[1], flush=True)
     command = shlex.split(served[1])
-    with subprocess.Popen(
-        command, cwd=folder / "readme", stdout=subprocess.PIPE, text=True
-    ) as process:
+    how = {"cwd": folder / "readme", "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **how) as process:
         try:
             address = process.stdout.readline().strip() if process.stdout else ""
             with urlopen(address, timeout=60) as answer:

@@ -18,19 +18,10 @@ def test_every_exception_from_the_complexity_rules_is_needed():
         for code in set(codes) & set(RULES)
     }
     command = ["ruff", "check", "--isolated", "--exit-zero", "--output-format", "json"]
-    command += [
-        "--select",
-        ",".join(RULES),
-        "--config",
-        f"lint.pylint.max-args={lint['pylint']['max-args']}",
-    ]
-    listing = subprocess.run(
-        [*command, *{name for name, _ in listed}],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    command += ["--select", ",".join(RULES)]
+    command += ["--config", f"lint.pylint.max-args={lint['pylint']['max-args']}"]
+    command += {name for name, _ in listed}
+    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     needed = {
         (record["filename"].removeprefix(f"{ROOT}/"), record["code"])
         for record in json.loads(listing)

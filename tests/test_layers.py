@@ -173,9 +173,8 @@ def test_only_the_doors_lie_beside_the_folders_of_pipelines():
 def test_wrong_arrows_are_named_with_file_and_line(tmp_path):
     (tmp_path / "low").mkdir()
     (tmp_path / "high").mkdir()
-    (tmp_path / "low" / "a.py").write_text(
-        "def f() -> None:\n    from slicebeam.high import b\n\n    b.g()\n"
-    )
+    text = "def f() -> None:\n    from slicebeam.high import b\n\n    b.g()\n"
+    (tmp_path / "low" / "a.py").write_text(text)
     (tmp_path / "high" / "b.py").write_text(
         "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from slicebeam.low.a import f\n"
     )

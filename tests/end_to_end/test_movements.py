@@ -27,9 +27,8 @@ def changes(frame, name, roles):
     models = ((roles["prediction"], "score"), (roles["baseline_prediction"], "score_old"))
     if name == "log_loss":
         is_positive = label == positive
-        losses = [
-            -np.log(np.where(is_positive, frame[score], 1.0 - frame[score])) for _, score in models
-        ]
+        scores = [frame[score] for _, score in models]
+        losses = [-np.log(np.where(is_positive, score, 1.0 - score)) for score in scores]
         return pd.Series(losses[1] - losses[0])
     right = [(frame[prediction] == label).astype(float) for prediction, _ in models]
     change = right[0] - right[1]
@@ -222,9 +221,8 @@ def test_whole_weights_are_repeated_rows(tmp_path, frame, compared):
     options = {"metric": names, "min_slice_size": 1, **old}
     repeated = frame.loc[frame.index.repeat(frame["whole"])]
     by_weight = searched(tmp_path / "weight", frame, weight="whole", **options)
-    by_rows = searched(
-        tmp_path / "rows", repeated, **{**options, "replicates": None} if not old else options
-    )
+    how = options if old else {**options, "replicates": None}
+    by_rows = searched(tmp_path / "rows", repeated, **how)
     both = by_weight.table.merge(by_rows.table, on=["slice_id", "metric"], suffixes=("", "_rows"))
     assert len(both) == len(by_rows.table)
     for column in ("value", "reference", "delta", "complement"):

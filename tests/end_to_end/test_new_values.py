@@ -339,12 +339,8 @@ def test_why_only_one_of_two_runs_has_a_predicate(kind, op, uncounted):
 
 def test_columns_that_had_no_domain(tmp_path):
     then = {"a": drawn([1, 2], [0.5, 0.5]), "one": ["US"] * ROWS, "out": drawn([1, 2], [0.5, 0.5])}
-    new = {
-        "out": then["out"],
-        "one": drawn(["US", "CA"], [0.9, 0.1]),
-        "fresh": drawn(["x", "y"], [0.5, 0.5]),
-        "still": ["z"] * ROWS,
-    }
+    new = {"out": then["out"], "one": drawn(["US", "CA"], [0.9, 0.1])}
+    new |= {"fresh": drawn(["x", "y"], [0.5, 0.5]), "still": ["z"] * ROWS}
     for name, columns in (("then", then), ("now", {**new, "a": then["a"]})):
         rng = np.random.default_rng(3)
         roles = {name: rng.integers(0, 2, ROWS) for name in ("label", "prediction")}

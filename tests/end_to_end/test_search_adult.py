@@ -102,9 +102,8 @@ def _corrected(found, adult, masks, correction):
 
     def significant(large):
         levels = range(1, 4)
-        bounds = {
-            level: significance.level_bound(level, sizes, visited, n_all, 20) for level in levels
-        }
+        counts = (sizes, visited, n_all, 20)
+        bounds = {level: significance.level_bound(level, *counts) for level in levels}
         q = significance.q_values({one: p_value(one) for one in large}, bounds, correction, 3)
         return {one for one, value in q.items() if value <= 0.05}
 
@@ -341,18 +340,11 @@ ROWS = 300
 
 def examples():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, ROWS),
-            "sex": rng.choice(["F", "M"], ROWS),
-            "label": rng.choice(["no", "yes"], ROWS),
-            "score": rng.random(ROWS),
-            "three": rng.choice(["a", "b", "c"], ROWS),
-            "guess": rng.choice(["a", "b", "c"], ROWS),
-            "many": rng.integers(0, 80, ROWS),
-            "id": rng.integers(0, 60, ROWS),
-        }
-    )
+    columns = {"age": rng.integers(18, 80, ROWS), "sex": rng.choice(["F", "M"], ROWS)}
+    columns |= {"label": rng.choice(["no", "yes"], ROWS), "score": rng.random(ROWS)}
+    columns |= {name: rng.choice(["a", "b", "c"], ROWS) for name in ("three", "guess")}
+    columns |= {"many": rng.integers(0, 80, ROWS), "id": rng.integers(0, 60, ROWS)}
+    frame = pd.DataFrame(columns)
     frame["pred"] = np.where(rng.random(ROWS) < 0.8, frame["label"], "no")
     frame["old"] = np.where(rng.random(ROWS) < 0.7, frame["label"], "no")
     frame["above"] = frame["score"] + (frame.index == 7)

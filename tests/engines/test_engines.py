@@ -291,9 +291,8 @@ def test_workers_in_a_private_network_see_this_machine_only():
 
 def test_beam_options_are_checked():
     check_beam_options({"max_cache_memory_usage_mb": 3, "experiments": ["a", "b"]})
-    check_beam_options(
-        {"number_of_execution_retries": 3}, engine_options=["number_of_execution_retries"]
-    )
+    name = "number_of_execution_retries"
+    check_beam_options({name: 3}, engine_options=[name])
     for options, message in {
         ("max_cache_memory_usge_mb", 3): "did you mean 'max_cache_memory_usage_mb'",
         ("max_cache_memory_usage_mb", "much"): "invalid int value: 'much'",

@@ -278,9 +278,7 @@ def resumed(bench, command, output, undisturbed, **surroundings):
 
 
 def half_published(output):
-    names = {
-        name for name in published(output) if not name.startswith(".") and not is_own_name(name)
-    }
+    names = {name for name in published(output) if name[0] != "." and not is_own_name(name)}
     return f"half published: {sorted(names)}" if names else EQUAL
 
 

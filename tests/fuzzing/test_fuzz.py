@@ -192,9 +192,8 @@ def frame():
 
 def turned(data, name):
     one, other = sorted(set(data[name]))
-    return data.assign(
-        **{name: data[name].mask(data.index == 3, other if data[name][3] == one else one)}
-    )
+    value = other if data[name][3] == one else one
+    return data.assign(**{name: data[name].mask(data.index == 3, value)})
 
 
 MISREADINGS = {

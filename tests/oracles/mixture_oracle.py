@@ -75,9 +75,8 @@ def m_step(state, z, losses, r, floor=0.05):
     heads = []
     for head, each in zip(state.heads, map(np.asarray, losses), strict=True):
         if head.table is not None:
-            shares = [
-                [math.fsum(r[each == c, j]) for c in range(head.table.shape[1])] for j in range(K)
-            ]
+            C = range(head.table.shape[1])
+            shares = [[math.fsum(r[each == c, j]) for c in C] for j in range(K)]
             heads.append(Head(table=np.array(shares) / N[:, None]))
             continue
         mean = total(r * each[:, None]) / N

@@ -152,9 +152,8 @@ def test_strategies_agree_with_enumeration(table, min_size, L):
         return chosen & set(visited)
 
     pruned = lattice.algorithm_1(list(masks), count, rule, L, min_size)
-    unlimited = lattice.algorithm_2(
-        list(masks), count, lambda *_: 0.5, rule, L, min_size, 9, math.inf, by_name
-    )
+    limits = (L, min_size, 9, math.inf, by_name)
+    unlimited = lattice.algorithm_2(list(masks), count, lambda *_: 0.5, rule, *limits)
     assert unlimited.generated == pruned.generated
     assert unlimited.significant == pruned.significant
     # Under these rules the top-most significant slices are those of the whole lattice.

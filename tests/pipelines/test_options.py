@@ -174,18 +174,11 @@ def test_mypy_knows_the_keywords(tmp_path):
         "edit.rename('out', slice='a', name='b').path\n"
         "attribute.run('out', slice='a', text='b', budget='c')\n"
     )
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mypy", "--config-file", "", "--follow-imports", "skip"),
-            *("--namespace-packages", "--explicit-package-bases"),
-            *("used.py", str(ROOT / ".typing" / "slicebeam" / "pipelines" / "api.pyi")),
-        ],
-        cwd=tmp_path,
-        env={"MYPYPATH": str(ROOT / ".typing"), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "mypy", "--config-file", "", "--follow-imports", "skip"]
+    command += ["--namespace-packages", "--explicit-package-bases", "used.py"]
+    command += [str(ROOT / ".typing" / "slicebeam" / "pipelines" / "api.pyi")]
+    how = {"env": {"MYPYPATH": str(ROOT / ".typing"), "PATH": ""}, "cwd": tmp_path}
+    done = subprocess.run(command, **how, capture_output=True, text=True, check=False)
     errors = [line for line in done.stdout.splitlines() if line.startswith("used.py")]
     wrong = [
         'used.py:3: error: Unexpected keyword argument "lable"',

@@ -108,9 +108,8 @@ PUBLISHED = {"changelist.json", "slices.parquet", "tests.parquet", "topics.yaml"
 
 def planned(frame):
     frame = frame_of() if frame is None else frame
-    answers = {
-        f"{of} {text}": answer(text, of) for text in texts_of(frame) for of in ("new", "old")
-    }
+    texts = texts_of(frame)
+    answers = {f"{of} {text}": answer(text, of) for text in texts for of in ("new", "old")}
     return frame, {"answers": answers, "honours": False}
 
 

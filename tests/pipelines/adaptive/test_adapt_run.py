@@ -206,10 +206,9 @@ def test_pairs_of_a_suite_are_scored(tmp_path):
     suite, tree, out = (tmp_path / name for name in ("suite.parquet", "tree.csv", "out"))
     frame = pd.DataFrame(rows, columns=["type", "test", "input", "label", "multi"])
     frame.assign(capability="Vocabulary & more").to_parquet(suite)
-    (tmp_path / "expect.yaml").write_text(
-        "classes: [other, same]\ntests: {same: {0: should not output same}}"
-    )
-    assert import_suite(suite, tree, "--expectations", str(tmp_path / "expect.yaml")) == 0
+    file = tmp_path / "expect.yaml"
+    file.write_text("classes: [other, same]\ntests: {same: {0: should not output same}}")
+    assert import_suite(suite, tree, "--expectations", str(file)) == 0
     assert import_suite(suite, tree) == 2
     labels = [(test.output, test.label) for test in read_tree(str(tree)).rows() if test.output]
     assert labels == [("same", "pass"), ("same", "fail")]
@@ -250,10 +249,8 @@ def test_all_forms_of_a_suites_input(tmp_path, suffix):
     tests = [test for test in read_tree(str(tree)).rows() if test.label != "topic_marker"]
     for name, (kind, _, _, expected) in FORMS.items():
         own = [one for one in tests if one.topic == below("/All", name)]
-        said = [
-            (one.input, one.second_input, one.output if kind == "MFT" else one.value) for one in own
-        ]
-        assert said == expected, name
+        of = "output" if kind == "MFT" else "value"
+        assert [(one.input, one.second_input, getattr(one, of)) for one in own] == expected, name
     assert len({test.id for test in tests}) == len(tests)
 
 

@@ -360,8 +360,7 @@ def test_what_all_items_share_is_left_out():
         '"They said "superb", it was not."\n'
         '"I wanted to love this, but I did not."\n'
         '"A fine hotel, they promised."\n'
-        '"Not the best."\n'
-        '"'
+        '"Not the best."\n"'
     )
     assert first.output == "positive"
     assert second.text != first.text
@@ -371,21 +370,17 @@ def test_what_all_items_share_is_left_out():
 
 def test_outputs_and_topics_that_differ_are_shown():
     mixed = items(outputs=("pos", "neg"))[:2]
-    assert prompts.prompt_of(mixed, TOPIC) == Prompt(
+    text = (
         '"I really wanted to like this, but I did not." "pos"\n'
-        '"I thought this was great, but it was not" "neg"\n'
-        '"',
-        TOPIC,
-        None,
-        ("0", "1"),
+        '"I thought this was great, but it was not" "neg"\n"'
     )
+    assert prompts.prompt_of(mixed, TOPIC) == Prompt(text, TOPIC, None, ("0", "1"))
     assert prompts.prompt_of(mixed, "/Negation").text == (
         "/Negation/Negated positive\n"
         '"I really wanted to like this, but I did not." "pos"\n'
         "/Negation/Negated positive\n"
         '"I thought this was great, but it was not" "neg"\n'
-        "/Negation\n"
-        '"'
+        '/Negation\n"'
     )
 
 

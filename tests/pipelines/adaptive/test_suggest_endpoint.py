@@ -175,11 +175,8 @@ def test_wrong_endpoints(endpoint, message, tree, monkeypatch):
 
 
 def test_streams_are_read_whole_or_not_at_all():
-    events = [
-        '{"text": "a"}',
-        '{"delta": {"content": "b"}}',
-        '{"delta": {}, "finish_reason": "stop"}',
-    ]
+    events = ['{"text": "a"}', '{"delta": {"content": "b"}}']
+    events += ['{"delta": {}, "finish_reason": "stop"}']
     lines = [f'data: {{"choices": [{one}]}}\n\n' for one in events]
     whole = whole_completion("".join(lines))
     assert whole is not None

@@ -26,9 +26,8 @@ def served(paid_server, tmp_path):
 
     def serving(people, words=("no", "yes"), **plan):
         texts = people.rows(range(people.truth.size)).column("text").to_pylist()
-        answers = {
-            text: words[is_true] for text, is_true in zip(texts, people.truth.tolist(), strict=True)
-        }
+        truths = zip(texts, people.truth.tolist(), strict=True)
+        answers = {text: words[is_true] for text, is_true in truths}
         return paid_server.anew(tmp_path / "llm", answers=answers, **plan)
 
     return serving

@@ -62,9 +62,8 @@ def trap(tmp_path):
 def test_a_check_loads_no_model_that_only_the_document_names(document, data, trap, capfd):
     model, mark = trap
     for option in ("model", "baseline_model"):
-        path = forged(
-            document, *(["prediction"] if option == "model" else []), **{option: str(model)}
-        )
+        without = ["prediction"] if option == "model" else []
+        path = forged(document, *without, **{option: str(model)})
         for command in (["check", "--changelist", path], ["run", path]):
             more = ["--data", data] if command[0] == "check" else []
             code = run([*command, *more, "--output", str(document.parent / "again")])

@@ -58,15 +58,8 @@ COMMANDS = {
 QUICK = {"run", "check", "edit merge"}
 # These read no document, or use nothing that it names.
 _OTHERS = {
-    *(
-        "discover",
-        "schema",
-        "demo",
-        "export tfma",
-        "adapt run",
-        "adapt suggest",
-        "adapt import-checklist",
-    ),
+    *("discover", "schema", "demo", "export tfma"),
+    *("adapt run", "adapt suggest", "adapt import-checklist"),
     "serve",  # What it does with a document is done by the commands.
     "adapt from",  # Goes on without a model, which it would only load to check the data: see its own tests.
     "adapt export-training",  # Of a document it reads the table of tests beside it.

@@ -364,14 +364,8 @@ def test_edits_and_their_log(out, capsys):
     capsys.readouterr()
     edit("log", out)
     lines = capsys.readouterr().out.splitlines()
-    expected = {
-        "rename": "'Young'",
-        "describe": "'below 24'",
-        "annotate": "'ask Ada'",
-        "remove_slice": "(undone)",
-        "undo": "undoes edit 4",
-        "merge": "'both'",
-    }
+    expected = {"rename": "'Young'", "describe": "'below 24'", "annotate": "'ask Ada'"}
+    expected |= {"remove_slice": "(undone)", "undo": "undoes edit 4", "merge": "'both'"}
     assert [line.split(maxsplit=4)[3] for line in lines] == list(expected)
     for line, word in zip(lines, expected.values(), strict=True):
         assert word in line

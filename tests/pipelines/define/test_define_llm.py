@@ -11,13 +11,8 @@ pytestmark = pytest.mark.usefixtures("quick_calls")
 PROMPT = 'Is it food? Yes or no.\n{"weather": no}\n{text} is'
 TEXTS = ["bread", "rain", "bread", None, "soup", "rain {text}", "???", "soup"]
 IDS = pa.array([f"n{at}" for at in range(len(TEXTS))])
-ANSWERS = {
-    "bread": "Yes.",
-    "rain": "no",
-    "soup": " YES ",
-    "rain {text}": "**No**",
-    "???": "perhaps",
-}
+ANSWERS = {"bread": "Yes.", "rain": "no", "soup": " YES ", "rain {text}": "**No**"}
+ANSWERS |= {"???": "perhaps"}
 TEMPLATE = {"id": "{prompt}", "text": "{prompt}"}
 
 

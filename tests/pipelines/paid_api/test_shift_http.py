@@ -453,14 +453,10 @@ with Ledger.open(
 
 
 def started(server, file, number, most):
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, file, str(server.folder / "ledger"), str(number), str(most)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-    )
+    given = [file, str(server.folder / "ledger"), str(number), str(most)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    how = {**pipes, "cwd": ROOT, "env": {**os.environ, **ENVIRONMENT}}
+    process = subprocess.Popen([sys.executable, "-c", CLIENT, *given], **how)
     assert process.stdout.readline() == "ready\n"
     return process
 

@@ -184,12 +184,8 @@ def test_a_run_sends_what_its_dry_run_says(data, tmp_path, capsys, monkeypatch):
     dry_run(capsys, data)
     planned = asked.copy()
     asked.clear()
-    search(
-        tmp_path / "out",
-        data=data,
-        **ROLES_OF,
-        exclude_features=tuple(OTHERS.split("=")[1].split(",")),
-    )
+    others = tuple(OTHERS.split("=")[1].split(","))
+    search(tmp_path / "out", data=data, **ROLES_OF, exclude_features=others)
     assert len(planned) == 3
     assert asked[:3] == pytest.approx(planned)
 
@@ -212,11 +208,8 @@ def test_replicates_are_not_estimated_and_this_is_said(data, capsys):
 
 def shape(kind, data_type, *conditions, **more):
     singletons = [{"field": "x", "op": op, "value": value} for op, value in conditions]
-    return Domain.model_validate(
-        {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}
-        | {"error": 0.0, "closed": True}
-        | more
-    )
+    told = {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}
+    return Domain.model_validate({**told, "error": 0.0, "closed": True, **more})
 
 
 NULL = ("is_null", None)
@@ -395,12 +388,9 @@ def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, 
 @pytest.mark.parametrize("then", [0, 1, 40])
 def test_against_the_conditional_binomial(examples, before, then):
     now = np.array([0, 1, 2, 20, 45, 90])
-    expected = [
-        stats.binomtest(k, k + then, examples / (examples + before), "greater").pvalue
-        if k + then
-        else 1.0
-        for k in now.tolist()
-    ]
+    share = examples / (examples + before)
+    tested = [stats.binomtest(k, max(k + then, 1), share, "greater").pvalue for k in now.tolist()]
+    expected = [1.0 if k + then == 0 else p for k, p in zip(now.tolist(), tested, strict=True)]
     assert p_more_frequent(now, examples, then, before) == pytest.approx(expected, rel=1e-9)
 
 

@@ -44,9 +44,8 @@ def table(rows=400):
 
 COMMANDS = ("search", "check", "discover", "shift")
 only_search = pytest.mark.parametrize("given", ["search"], indirect=True)
-every_command = pytest.mark.parametrize(
-    "given", ["search", *(slow(one) for one in COMMANDS[1:])], indirect=True
-)
+MOST_SELDOM = ["search", *(slow(one) for one in COMMANDS[1:])]
+every_command = pytest.mark.parametrize("given", MOST_SELDOM, indirect=True)
 
 
 @pytest.fixture
@@ -260,9 +259,8 @@ CONFIGS = {
     "discover": discover_config({**ROLES, "prediction": "p", "embedding": "z", "example_id": "id"}),
     "shift": shift_config({**ROLES, "old_prediction": "p", "replay_prediction": "q", "budget": "9"}),
 }  # fmt: skip
-CONFIGS["check --changelist"] = CONFIGS["check"].model_copy(
-    update={"changelist": "c.json", "slices": None}
-)
+OF_A_CHECK = {"changelist": "c.json", "slices": None}
+CONFIGS["check --changelist"] = CONFIGS["check"].model_copy(update=OF_A_CHECK)
 
 
 def other(value):

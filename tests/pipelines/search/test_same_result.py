@@ -216,11 +216,8 @@ def written(path, seed):
 
 
 def searched(output, data):
-    options = {
-        "metric": tuple(f"mean:{name}" for name in NAMES),
-        "group": "group",
-        "replicates": 100,
-    }
+    metric = tuple(f"mean:{name}" for name in NAMES)
+    options = {"metric": metric, "group": "group", "replicates": 100}
     options |= {"features": ("../feature", "/feature"), "alternative": "worse"}
     return search(output, data=data, max_cross_size=1, **options)
 
@@ -294,12 +291,8 @@ def data(tmp_path_factory):
     # Slices so small that nothing could make them significant.
     frame["e"] = rng.integers(0, 60, MANY).astype(str)
     label = rng.integers(0, 2, MANY)
-    rate = (
-        0.15
-        + 0.2 * (frame["a"] == "u")
-        + 0.05 * (frame["b"] == "v")
-        + 0.3 * ((frame["c"] == "x") & (frame["d"] == "y"))
-    )
+    rate = 0.15 + 0.2 * (frame["a"] == "u") + 0.05 * (frame["b"] == "v")
+    rate += 0.3 * ((frame["c"] == "x") & (frame["d"] == "y"))
     frame["label"] = label
     frame["pred"] = np.where(rng.random(MANY) < rate, 1 - label, label)
     path = tmp_path_factory.mktemp("data") / "data.parquet"
@@ -324,9 +317,8 @@ def test_the_document_is_the_same(data, tmp_path, correction, strategy):
     options = SAVING | {"correction": correction, "strategy": strategy, "data": (str(data),)}
     if strategy == "priority":
         options |= {"iterations": 3, "max_candidates": 150}
-    whole, part = (
-        search(tmp_path / name, save_slices=name, **options) for name in ("tested", "significant")
-    )
+    kinds = ("tested", "significant")
+    whole, part = (search(tmp_path / name, save_slices=name, **options) for name in kinds)
     assert said(part) == said(whole)
     assert 1 < len(whole.document["slices"]) < len(whole.table)
     rows = whole.table

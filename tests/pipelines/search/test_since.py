@@ -52,9 +52,8 @@ def oracle(now, then):
     both["difference"] = both["delta"] - both["delta_then"]
     rises = both["difference"] > 0
     near = np.where(rises, both["delta"] - both["ci_low"], both["ci_high"] - both["delta"])
-    far = np.where(
-        rises, both["ci_high_then"] - both["delta_then"], both["delta_then"] - both["ci_low_then"]
-    )
+    then = both["delta_then"]
+    far = np.where(rises, both["ci_high_then"] - then, then - both["ci_low_then"])
     error = np.sqrt(near**2 + far**2) / Z
     both["p"] = 2 * stats.norm.sf(np.abs(both["difference"]) / error)
     both["q"] = stats.false_discovery_control(both["p"])
@@ -127,9 +126,8 @@ def test_bins_and_values_are_those_of_then(days, first, second, tmp_path):
 
 def test_slices_that_are_cut_otherwise_are_told(days, second, tmp_path):
     since = str(second.folder / "changelist.json")
-    found = search(
-        tmp_path, data=data(days, 2), since=since, bins=7, exclude_features=("sex",), **OPTIONS
-    )
+    how = {"since": since, "bins": 7, "exclude_features": ("sex",)}
+    found = search(tmp_path, data=data(days, 2), **how, **OPTIONS)
     slices = found.document["since"]["slices"]
     reasons = {one["name"]: one["missing"] for one in slices if "missing" in one}
     assert reasons["occupation = Sales & sex = Male"] == "now 'sex' was not a feature"
@@ -550,9 +548,8 @@ def test_error_rates_of_the_difference_of_values(name, n):
 
 def test_the_schema_holds_both(nights):
     jsonschema.validate(nights[1].document, json_schema())
-    assert pa.types.is_floating(
-        pq.read_schema(nights[0].folder / "slices.parquet").field("value_low").type
-    )
+    schema = pq.read_schema(nights[0].folder / "slices.parquet")
+    assert pa.types.is_floating(schema.field("value_low").type)
 
 
 LABELLED = {"label": "label", "prediction": "prediction"}
@@ -612,9 +609,8 @@ def edited(tmp_path_factory):
         define(folder, "other", "--where=price < 2")
         both = ("--slice=one", "--slice=other", "--name=merged")
         assert run(["edit", "merge", f"--changelist={folder}/out", *both, "--quiet"]) == 0
-    (*_, last) = sorted(
-        (folder / "out").glob("changelist.r*.json"), key=lambda one: one.stat().st_mtime_ns
-    )
+    revisions = (folder / "out").glob("changelist.r*.json")
+    (*_, last) = sorted(revisions, key=lambda one: one.stat().st_mtime_ns)
     return str(last)
 
 

@@ -124,9 +124,8 @@ def check_proposal(data, known, proposal):
     """A candidate's base is a visited slice of one predicate less, with its size."""
     candidates = [data.conjunction(key) for key in proposal.candidates.tolist()]
     assert len(set(candidates)) == len(candidates)
-    for one, base, size in zip(
-        candidates, proposal.bases.tolist(), proposal.base_sizes.tolist(), strict=True
-    ):
+    of = (proposal.bases.tolist(), proposal.base_sizes.tolist())
+    for one, base, size in zip(candidates, *of, strict=True):
         if base == 0:
             assert len(one) == 1
             continue

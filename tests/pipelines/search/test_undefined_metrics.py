@@ -25,21 +25,13 @@ def table(**columns):
     """Labels, two models' classes, scores and losses, and a weight, of which some are constant."""
     rng = np.random.default_rng(3)
     label = rng.integers(0, 2, ROWS)
-    frame = pd.DataFrame(
-        {
-            "f": rng.choice(list("abc"), ROWS),
-            "k": rng.choice(list("uv"), ROWS),
-            "y": label,
-            "p": np.where(rng.random(ROWS) < 0.8, label, 1 - label),
-            "old": np.where(rng.random(ROWS) < 0.8, label, 1 - label),
-            "s": rng.random(ROWS),
-            "s_old": rng.random(ROWS),
-            "l": rng.random(ROWS),
-            "l_old": rng.random(ROWS),
-            "w": 1.0,
-        }
-    )
-    return frame.assign(**columns)
+    frame = pd.DataFrame({"f": rng.choice(list("abc"), ROWS), "k": rng.choice(list("uv"), ROWS)})
+    frame["y"] = label
+    for name in ("p", "old"):
+        frame[name] = np.where(rng.random(ROWS) < 0.8, label, 1 - label)
+    for name in ("s", "s_old", "l", "l_old"):
+        frame[name] = rng.random(ROWS)
+    return frame.assign(**{"w": 1.0, **columns})
 
 
 NO_POSITIVE = {"precision": "no example is predicted positive", "mcc": "all predictions"}
@@ -253,9 +245,8 @@ def test_exchange_is_the_share_of_all_exchanges(name, negatives, positives):
     space = statistic_space((name,), "baseline", weighted=False)
     own = metric(name)
     assert isinstance(own, CellMetric)
-    right, was_right = (
-        space.holds("positive") == space.holds("predicted", old=old) for old in (False, True)
-    )
+    positive = space.holds("positive")
+    right, was_right = (positive == space.holds("predicted", old=old) for old in (False, True))
     of_label = [space.holds("positive") == label for label in (False, True)]
 
     def counts(swapped):
@@ -305,9 +296,8 @@ def test_one_heavy_example_raises_no_alarm(tmp_path):
     weight[5] = 1e4
     right = DRAWN.random(N) < 0.6
     right[5] = True
-    frame = pd.DataFrame(
-        {"shop": SHOP, "y": LABEL, "p": np.where(right, LABEL, 1 - LABEL), "w": weight}
-    )
+    predicted = np.where(right, LABEL, 1 - LABEL)
+    frame = pd.DataFrame({"shop": SHOP, "y": LABEL, "p": predicted, "w": weight})
     code, table, _ = searched(tmp_path, frame, "--weight=w")
     assert code == 2
     assert table["reason"].str.contains("weighted too unequally").all()
@@ -315,9 +305,8 @@ def test_one_heavy_example_raises_no_alarm(tmp_path):
 
 def test_all_weight_in_one_slice(tmp_path):
     right = DRAWN.random(N) < 0.6
-    frame = pd.DataFrame(
-        {"shop": SHOP, "y": LABEL, "p": np.where(right, LABEL, 1 - LABEL), "w": BAD * 1.0}
-    )
+    predicted = np.where(right, LABEL, 1 - LABEL)
+    frame = pd.DataFrame({"shop": SHOP, "y": LABEL, "p": predicted, "w": BAD * 1.0})
     code, table, (tests,) = searched(tmp_path, frame, "--weight=w")
     assert code == 2
     assert table.set_index("slice").loc["shop = x", "reason"] == "the slice is all examples"

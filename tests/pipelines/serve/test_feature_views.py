@@ -31,10 +31,8 @@ def show(page, view, ready):
 def tab_to(page, name):
     for _ in range(60):
         page.keyboard.press("Tab")
-        focused = page.evaluate(
-            "(document.activeElement.closest('label') ?? document.activeElement).textContent"
-        )
-        if name in focused:
+        element = "(document.activeElement.closest('label') ?? document.activeElement)"
+        if name in page.evaluate(f"{element}.textContent"):
             return
     raise AssertionError(f"the keyboard does not reach {name!r}")
 

@@ -29,9 +29,8 @@ from tests.shift_runs import (
 
 FRAME = made(600)
 WEIGHTS = np.array([[0, 2.0, 0.5], [1.5, 0, 0], [0, 3.0, 0]])
-TABLE = "weight,prediction,label\n" + "".join(
-    f"{WEIGHTS[i, j]},{j},{i}\n" for i, j in np.argwhere(WEIGHTS)
-)
+CELLS = [f"{WEIGHTS[i, j]},{j},{i}\n" for i, j in np.argwhere(WEIGHTS)]
+TABLE = "weight,prediction,label\n" + "".join(CELLS)
 
 
 @pytest.fixture(scope="module")

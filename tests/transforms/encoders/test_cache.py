@@ -115,9 +115,8 @@ def test_what_others_write_meanwhile_is_found(tmp_path):
     mine._add(cache._keys(TEXTS[25:26], "sha256:a"), _vectors(TEXTS[25:26]), "")
     mine.refresh()
     assert len(mine._places) == 40
-    np.testing.assert_array_equal(
-        mine.vectors(cache._keys(TEXTS[:40], "sha256:a")), _vectors(TEXTS[:40])
-    )
+    found = mine.vectors(cache._keys(TEXTS[:40], "sha256:a"))
+    np.testing.assert_array_equal(found, _vectors(TEXTS[:40]))
 
 
 def test_files_that_another_unites_while_they_are_read(tmp_path, monkeypatch):

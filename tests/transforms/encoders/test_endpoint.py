@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import pickle
+import re
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
 from slicebeam.transforms.encoders import embedding_calls
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls as http_calls
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 KEY = "sk-a-very-secret-key"
 DIMENSIONS = 6
@@ -246,11 +247,9 @@ def test_an_endpoint_that_never_answers(server, monkeypatch):
 ])  # fmt: skip
 def test_refused(server, status, remedy):
     server.rule = lambda _: (status, {}, f"wrong\nkey {KEY} " + "and so on " * 100)
-    with pytest.raises(
-        InputError, match=rf"HTTP {status}: wrong key \*\*\* and so on.*\n.*{remedy}"
-    ) as told:
-        server.encode(["a"])
-    assert len(str(told.value)) < 500
+    told = refusal(InputError, server.encode, ["a"])
+    assert re.search(rf"HTTP {status}: wrong key \*\*\* and so on.*\n.*{remedy}", told)
+    assert len(told) < 500
     assert server.asked["a"] == 1
 
 
@@ -337,11 +336,9 @@ def test_the_key_is_nowhere(server, tmp_path, monkeypatch):
     assert len(held) == 2
     assert not any(KEY.encode() in one for one in held)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\nthing")
-    with pytest.raises(
-        InputError, match="OPENAI_API_KEY in the environment contains characters"
-    ) as told:
-        made.encode(["new"])
-    assert "secret" not in str(told.value)
+    told = refusal(InputError, made.encode, ["new"])
+    assert "OPENAI_API_KEY in the environment contains characters" in told
+    assert "secret" not in told
 
 
 _ODD_KEY = 'sk-"odd"+key/with=signs'

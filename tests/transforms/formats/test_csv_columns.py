@@ -396,12 +396,8 @@ def test_a_line_end_in_quotes_is_kept_wherever_a_block_ends(tmp_path, begin):
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|", " "])
 def test_other_delimiters(tmp_path, delimiter):
-    rows = [
-        ["a", "b, c", "d"],
-        ["1,5", "x;y\t|z w", 'q"q'],
-        ["", "two\nlines", "é"],
-        ["3", "4", "5"],
-    ]
+    rows = [["a", "b, c", "d"], ["1,5", "x;y\t|z w", 'q"q']]
+    rows += [["", "two\nlines", "é"], ["3", "4", "5"]]
     stream = io.StringIO()
     csv.writer(stream, delimiter=delimiter).writerows(rows)
     table = read(write(tmp_path / "a.csv", stream.getvalue()), delimiter=delimiter)

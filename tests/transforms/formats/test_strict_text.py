@@ -66,9 +66,8 @@ def test_json_that_is_read():
 
 
 def test_yaml_that_is_read():
-    content, node = parse_yaml(
-        "base: &base {w: 1, x: 2}\nown:\n  <<: *base\n  w: 3\nsame: [*base, .inf]"
-    )
+    text = "base: &base {w: 1, x: 2}\nown:\n  <<: *base\n  w: 3\nsame: [*base, .inf]"
+    content, node = parse_yaml(text)
     base = {"w": 1, "x": 2}
     assert content == {"base": base, "own": {"w": 3, "x": 2}, "same": [base, float("inf")]}
     assert node is not None
