@@ -139,10 +139,8 @@ class EncodedTable:
             cells, cell = np.unique(group * masks.size + pattern, return_inverse=True)
 
             def summed(rows):
-                return [
-                    np.bincount(cell, values * rows, cells.size)
-                    for values in (self.weight, self.weight * self.target)
-                ]
+                both = (self.weight, self.weight * self.target)
+                return [np.bincount(cell, values * rows, cells.size) for values in both]
 
             of = []
             for candidate in chosen:

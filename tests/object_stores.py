@@ -73,11 +73,8 @@ def _client(scheme, endpoint):
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import storage
 
-        return storage.Client(
-            project="tests",
-            credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": endpoint},
-        )
+        how = {"api_endpoint": endpoint}
+        return storage.Client("tests", AnonymousCredentials(), client_options=how)
     import boto3
 
     keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}

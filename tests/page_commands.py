@@ -28,10 +28,8 @@ PAGES = tuple(
 )
 # Pages whose blocks go on with what earlier ones wrote.
 TRAINING = "docs/how-to/train-on-tests.md"
-ONE_AFTER_ANOTHER = (
-    *("README.md", "docs/how-to/discover.md", "docs/how-to/report.md", TRAINING),
-    TUTORIAL,
-)
+ONE_AFTER_ANOTHER = ("README.md", "docs/how-to/discover.md", "docs/how-to/report.md")
+ONE_AFTER_ANOTHER += (TRAINING, TUTORIAL)
 # Commands that the tests do not run: how they begin, and why.
 INSTALLS = "installs packages, as .ci/run does in environments of its own"
 CLOUD = "needs an account and a bucket of a cloud; the tests use stand-ins of it"

@@ -103,10 +103,8 @@ def test_new_and_missing_values_are_found(option, nights, tmp_path, capsys):
     found = read(tmp_path)
     frame = pd.read_parquet(nights / "second.parquet")
     frame["right"] = frame["label"] == frame["prediction"]
-    for text, held in (
-        ("country = PL", frame["country"] == "PL"),
-        ("speed is missing", frame["speed"].isna()),
-    ):
+    polish, unknown = frame["country"] == "PL", frame["speed"].isna()
+    for text, held in (("country = PL", polish), ("speed is missing", unknown)):
         one = row(found, text)
         assert (one.n, one.value) == (held.sum(), frame["right"][held].mean())
         # The hypergeometric mid-p of so many right ones among the slice's.
@@ -175,10 +173,9 @@ def test_what_the_document_says(nights, now):
     assert seen["below"] == (frame["speed"] < first.min()).sum()
     assert seen["above"] == (frame["speed"] > first.max()).sum()
     listed = {one["name"]: one for one in now.document["since"]["slices"]}
-    for name, reason in {
-        "country = PL": "then no example had this value of 'country'",
-        "speed is missing": "then no value of 'speed' was missing",
-    }.items():
+    reasons = {"country = PL": "then no example had this value of 'country'"}
+    reasons["speed is missing"] = "then no value of 'speed' was missing"
+    for name, reason in reasons.items():
         assert (listed[name]["status"], listed[name]["missing"]) == ("new", reason)
         assert "then" not in listed[name]
     assert "binned differently" not in " ".join(now.document["since"]["warnings"])

@@ -142,11 +142,8 @@ def test_labels_follow_their_definition(overall, adult):
     for one in [one for one in conjunctions if one in called][::5]:
         row = by_slice[one]
         parents = [one - {name} for name in one if len(one) > 1]
-        above = {
-            frozenset(some)
-            for size in range(1, len(one))
-            for some in itertools.combinations(sorted(one), size)
-        }
+        parts = [itertools.combinations(sorted(one), size) for size in range(1, len(one))]
+        above = set(map(frozenset, itertools.chain(*parts)))
         p, margins = [], []
         for parent in parents:
             of = by_slice[parent]

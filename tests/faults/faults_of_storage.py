@@ -134,11 +134,8 @@ def damaged(is_resumed, bench, number):
         if "or empty this one" in ended.said:
             shutil.rmtree(work)
         again = bench.commands.run(command, user=user())
-        yield (
-            f"again: exit code {again.code}; {again.said!r}"
-            if again.code
-            else same(output, undisturbed)
-        )
+        failed = f"again: exit code {again.code}; {again.said!r}"
+        yield failed if again.code else same(output, undisturbed)
 
 
 def other_content(path):
@@ -175,10 +172,8 @@ def half(path):
 
 
 CHANGES = (other_content, fewer, same_size, gone, half, unreadable)
-MOMENTS = (
-    *("run.json", "stages/domains", "stages/domains.json"),
-    *("stages/shards", "stages/shards/000000-000002.arrow"),
-)
+MOMENTS = ("run.json", "stages/domains", "stages/domains.json")
+MOMENTS += ("stages/shards", "stages/shards/000000-000002.arrow")
 
 
 def input_changed(bench, number):

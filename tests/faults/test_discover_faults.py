@@ -146,10 +146,8 @@ def test_any_harm_to_a_mixture_is_found_or_harmless(undisturbed, tmp_path):
     path, told = tmp_path / "mixture.npz", 0
     whole = range(0, len(content), 37)
     for at in whole:
-        for harmed in (
-            content[:at],
-            content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :],
-        ):
+        turned = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+        for harmed in (content[:at], turned):
             path.write_bytes(harmed)
             try:
                 own = DiscoveryModel.read(path, fingerprint).fingerprint

@@ -428,11 +428,8 @@ def document():
 def test_no_document_holds_what_is_no_number(data, odd, tmp_path):
     """Written it is JSON all the same, and one that someone else has written is refused."""
     changed = json.loads(document())
-    numbers = [
-        (part, key)
-        for part, key in changelist_cases.places(changed)
-        if isinstance(part[key], float)
-    ]
+    places = changelist_cases.places(changed)
+    numbers = [(part, key) for part, key in places if isinstance(part[key], float)]
     part, key = numbers[data.draw(st.integers(0, len(numbers) - 1))]
     part[key] = odd
     path = tmp_path / "changelist.json"

@@ -77,11 +77,8 @@ def children(parent, ids):
 
 
 def is_subset_of_any(candidate, slices):
-    return any(
-        frozenset(part) in slices
-        for size in range(1, len(candidate) + 1)
-        for part in itertools.combinations(candidate, size)
-    )
+    parts = [itertools.combinations(candidate, size + 1) for size in range(len(candidate))]
+    return any(frozenset(part) in slices for part in itertools.chain(*parts))
 
 
 def algorithm_1(ids, evaluate, significant, max_cross_size, min_size):

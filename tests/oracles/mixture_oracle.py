@@ -33,10 +33,9 @@ class State:
 
 
 def of(mixture):
+    names = {"shares": "table", "means": "means", "variances": "variances"}
     heads = [
-        Head(table=head.shares)
-        if hasattr(head, "shares")
-        else Head(means=head.means, variances=head.variances)
+        Head(**{own: getattr(head, name) for name, own in names.items() if hasattr(head, name)})
         for head in mixture.heads
     ]
     return State(mixture.weights, mixture.means, mixture.variances, heads, mixture.loss_weight)

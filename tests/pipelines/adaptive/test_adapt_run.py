@@ -215,10 +215,8 @@ def test_pairs_of_a_suite_are_scored(tmp_path):
     assert adapt(tree, out, "--model", "own_models:pairs") == 0
     # The model sees both texts of a pair; an invariance compares pairs.
     tests = pq.read_table(out / "tests.parquet").to_pandas()
-    assert tests.groupby("topic").passed.all().to_dict() == {
-        "/Vocabulary%20%26%20more/same": True,
-        "/Vocabulary%20%26%20more/typos": False,
-    }
+    passed = {f"/Vocabulary%20%26%20more/{name}": name == "same" for name in ("same", "typos")}
+    assert tests.groupby("topic").passed.all().to_dict() == passed
 
 
 A, B, C = "Is Ann old?", "Is Ann very old?", "[sic] Ann?"

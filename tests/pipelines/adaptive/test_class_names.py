@@ -159,10 +159,8 @@ def test_the_remedy_for_spaces_and_case_works_as_it_stands():
 def naming(values, name="should output"):
     """Return scorable tests that name classes, of which each character stands for one."""
     names = {"p": "pos", "n": "neg", "P": "positive", "N": "negative", "x": "neutral", "1": "1"}
-    tests = [
-        Test("/A", f"text {at}", expectation=name, value=names.get(one, one))
-        for at, one in enumerate(values)
-    ]
+    named = [names.get(one, one) for one in values]
+    tests = [Test("/A", f"text {at}", expectation=name, value=one) for at, one in enumerate(named)]
     return scorable_tests(TestTree.of_tests(tests)).table
 
 
@@ -307,11 +305,9 @@ def test_free_texts_are_not_classes(tmp_path):
 
 
 def test_classes_of_the_classifier_of_outputs(tmp_path, capsys):
-    tests = [
-        Test("/A", f"{word} {at}", expectation="should not be classified as", value="toxic")
-        for at in range(3)
-        for word in ("bad", "good")
-    ]
+    texts = [f"{word} {at}" for at in range(3) for word in ("bad", "good")]
+    toxic = {"expectation": "should not be classified as", "value": "toxic"}
+    tests = [Test("/A", text, **toxic) for text in texts]
     tree, out = written(tmp_path, *tests), tmp_path / "out"
     models = ("--model", "class_models:essay", "--output-classifier", "class_models:shouts")
     assert adapt(tree, out, *models) == 2
@@ -325,10 +321,8 @@ def test_classes_of_the_classifier_of_outputs(tmp_path, capsys):
 @pytest.mark.usefixtures("quick_calls")
 def test_little_is_paid_before_and_nothing_twice(tmp_path, capsys, paid_server, has_labels):
     count = 3 * PROBED
-    tests = [
-        Test("/A", f"text {at}", "neg" if at % 2 else "pos", "pass", id=str(at))
-        for at in range(count)
-    ]
+    said = ["neg" if at % 2 else "pos" for at in range(count)]
+    tests = [Test("/A", f"text {at}", one, "pass", id=str(at)) for at, one in enumerate(said)]
     tree, out = written(tmp_path, *tests), tmp_path / "out"
     answers = {f"text {at}": "NEGATIVE" if at % 2 else "POSITIVE" for at in range(count)}
     server = paid_server.anew(tmp_path / "api", answers=answers)

@@ -1,6 +1,7 @@
 """``slicebeam adapt suggest``: its prompts, and what is asked, written and said."""
 
 import gzip
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -116,10 +117,8 @@ def test_topics(tree):
 
 def test_pairs_of_texts(tmp_path):
     texts = [f"Is the room {number}00 clean?" for number in range(3, 9)]
-    tests = [
-        Test("/Same", text, expectation="should output", value="yes", second_input=text)
-        for text in texts
-    ]
+    wanted = {"expectation": "should output", "value": "yes"}
+    tests = [Test("/Same", text, **wanted, second_input=text) for text in texts]
     write_tree(TestTree.of_tests(tests[:1]), str(tmp_path / "pairs.csv"))
     others = [replace(test, second_input=f"{test.input} Now?") for test in tests[1:]]
     write_tree(TestTree.of_tests(others), str(tmp_path / "others.csv"))
@@ -345,10 +344,9 @@ TOPIC = "/Negation/Negated%20positive"
 
 
 def items(topic=TOPIC, outputs=("positive",)):
-    return [
-        PromptItem(str(number), topic, text, outputs[number % len(outputs)], number / 10)
-        for number, text in enumerate(TEXTS)
-    ]
+    said = itertools.cycle(outputs)
+    every = enumerate(zip(TEXTS, said, strict=False))
+    return [PromptItem(str(at), topic, text, output, at / 10) for at, (text, output) in every]
 
 
 def test_what_all_items_share_is_left_out():

@@ -41,10 +41,8 @@ def markers(found):
     every = {""}
     for topic in found:
         every |= {topic[:at] for at, letter in enumerate(topic) if letter == "/"} | {topic}
-    return [
-        [f"m{number}", topic, "", "", "", "topic_marker", "", ""]
-        for number, topic in enumerate(sorted(every))
-    ]
+    rest = ["", "", "", "topic_marker", "", ""]
+    return [[f"m{number}", topic, *rest] for number, topic in enumerate(sorted(every))]
 
 
 @given(rows, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans())

@@ -73,10 +73,8 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
         items = session.open_items
     api = served(people, always={str(items[40]): "500"})
     path = file(api, retries=1, concurrency=2)
-    with (
-        pytest.raises(EngineError, match="HTTP 500 2 times for item"),
-        opened(tmp_path / "doc", people) as session,
-    ):
+    failed = pytest.raises(EngineError, match="HTTP 500 2 times for item")
+    with failed, opened(tmp_path / "doc", people) as session:
         run_rounds(session, model(path, tmp_path / "paid"), budget=60, rounds=1)
     before = list(api.charged)
     assert 35 <= len(before) < len(items) - 5

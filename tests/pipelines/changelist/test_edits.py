@@ -359,11 +359,9 @@ def test_a_revision_tells_of_its_parent_and_leaves_it_as_it_was(copied, tmp_path
     assert sorted(one.name for one in tmp_path.iterdir()) == ["changelist.json", path.name]
     told = json.loads(path.read_text())
     assert told["revision"] == 1
-    assert told["parent"] == {
-        "changelist_id": json.loads(before)["changelist_id"],
-        "revision": 0,
-        "fingerprint": f"sha256:{hashlib.sha256(before).hexdigest()}",
-    }
+    parent = {"changelist_id": json.loads(before)["changelist_id"], "revision": 0}
+    fingerprint = f"sha256:{hashlib.sha256(before).hexdigest()}"
+    assert told["parent"] == {**parent, "fingerprint": fingerprint}
     assert [edit["op"] for edit in told["edits"]] == ["annotate"]
     assert document == read_search(str(path), "--changelist")
     # The journal goes on.

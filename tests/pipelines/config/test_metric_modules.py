@@ -106,7 +106,5 @@ def test_what_is_code_is_not_read(code):
     with pytest.raises(OptionError, match="can't be read") as caught:
         parse_metric(f"tfma:AUC(name={code})")
     assert len(str(caught.value)) < 12_000
-    assert parse_metric("tfma:AUC(name=a.b,thresholds=[0.5,(1,2)])").arguments == {
-        "name": "a.b",
-        "thresholds": [0.5, [1, 2]],
-    }
+    found = parse_metric("tfma:AUC(name=a.b,thresholds=[0.5,(1,2)])")
+    assert found.arguments == {"name": "a.b", "thresholds": [0.5, [1, 2]]}
