@@ -39,11 +39,10 @@ class Found:
 
     def names(self):
         """The oracle's name of each singleton, by its JSON."""
-        return {
-            json.dumps(predicate["all"][0], sort_keys=True): (feature, index)
-            for feature, predicates in self.domains().items()
-            for index, predicate in enumerate(predicates)
-        }
+        every = [
+            (name, at, one) for name, of in self.domains().items() for at, one in enumerate(of)
+        ]
+        return {json.dumps(one["all"][0], sort_keys=True): (name, at) for name, at, one in every}
 
     def conjunctions(self, rows=None):
         """The slice of each row of the table, as the oracle names it."""

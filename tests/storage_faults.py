@@ -353,9 +353,6 @@ def repeat_at_once(replace=setattr):
         sleep = staticmethod(lambda seconds: time.sleep(seconds / 100))
         monotonic, time = time.monotonic, time.time
 
-    for module in (
-        "botocore.endpoint",
-        "google.api_core.retry.retry_unary",
-        "slicebeam.transforms.storage.s3_storage",
-    ):
+    modules = ("botocore.endpoint", "google.api_core.retry.retry_unary")
+    for module in (*modules, "slicebeam.transforms.storage.s3_storage"):
         replace(import_module(module), "time", Time)

@@ -142,9 +142,7 @@ def test_a_dry_run_shows_names(data, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_what_an_engine_says_of_a_secret_is_redacted(
-    log_format, data, tmp_path, capfd, monkeypatch
-):
+def test_what_an_engine_says_of_secrets_is_redacted(log_format, data, tmp_path, capfd, monkeypatch):
     """An engine that repeats the key fails; neither terminal, log nor work folder shows it."""
 
     def fail(*_):
@@ -303,9 +301,7 @@ def test_a_document_reads_no_variable(data, tmp_path, capsys):
         assert_hidden(said.out + said.err + everything_in(tmp_path))
 
 
-def test_the_trace_of_a_fault_is_the_users_own_and_has_no_value(
-    data, tmp_path, monkeypatch, capsys
-):
+def test_the_trace_of_a_fault_is_the_users_and_has_no_value(data, tmp_path, monkeypatch, capsys):
     fault = Mock(side_effect=KeyError(SECRET))
     monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))

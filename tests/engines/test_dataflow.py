@@ -82,9 +82,7 @@ def test_a_service_that_is_overloaded_is_asked_again(bucket, service, adult_path
 
 
 @pytest.mark.slow
-def test_what_a_worker_says_of_the_data_is_told_in_its_words(
-    bucket, service, adult_path, tmp_path, capsys
-):
+def test_what_a_worker_says_of_data_is_told_in_words(bucket, service, adult_path, tmp_path, capsys):
     table = pq.read_table(adult_path)
     ids = pa.array([None if row == 70 else row for row in range(table.num_rows)])
     pq.write_table(table.append_column("id", ids), tmp_path / "ids.parquet")
@@ -98,9 +96,7 @@ def test_what_a_worker_says_of_the_data_is_told_in_its_words(
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["encode", "iteration-1"])
 @pytest.mark.parametrize("meanwhile", ["running", "finished", "failed"])
-def test_a_killed_driver_finds_its_job_again(
-    bucket, service, adult_path, expected, stage, meanwhile
-):
+def test_a_killed_driver_finds_a_job_again(bucket, service, adult_path, expected, stage, meanwhile):
     """What runs is waited for, what is finished is taken, and what failed is sent anew."""
     arguments = command(bucket, service, bucket.upload(adult_path), ALL_JOBS)
     service.held = stage

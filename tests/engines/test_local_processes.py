@@ -197,7 +197,7 @@ def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(tmp_path, adult_path):
+def test_a_killed_worker_is_a_line_and_the_run_is_resumed(tmp_path, adult_path):
     output = tmp_path / "out"
     process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
     workers[-1].kill()

@@ -309,9 +309,7 @@ def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_data_between_kill_and_resume_is_told(
-    data, undisturbed, tmp_path, capsys, monkeypatch
-):
+def test_other_data_from_kill_to_resume_is_told(data, undisturbed, tmp_path, capsys, monkeypatch):
     own = tmp_path / "own.parquet"
     shutil.copy(data, own)
     output = tmp_path / "out"

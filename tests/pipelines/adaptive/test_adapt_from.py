@@ -181,9 +181,7 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
     assert "is of slicebeam adapt run: its slices are topics of" in capsys.readouterr().err
 
 
-def test_of_an_update_the_broken_ones_come_first_and_appending_makes_no_doubles(
-    found, tmp_path, capsys
-):
+def test_of_an_update_the_broken_come_first_and_appending_makes_no_doubles(found, tmp_path, capsys):
     frame = pd.read_parquet(found / "data.parquet")
     document = json.loads((found / "two" / "changelist.json").read_text())
     tree = tmp_path / "tree.csv"

@@ -159,9 +159,7 @@ def discovered(tmp_path_factory):
     ["attribute", "sample", "--slice", "SLICE", "--text", "words", "--budget", "10"],
 ])  # fmt: skip
 @pytest.mark.parametrize("encoder", ["theirs_module:encoder", "openai:http://127.0.0.1:9/v1"])
-def test_an_encoder_is_neither_imported_nor_asked(
-    command, encoder, discovered, tmp_path, monkeypatch, capfd
-):
+def test_no_encoder_is_loaded_or_asked(command, encoder, discovered, tmp_path, monkeypatch, capfd):
     mark = tmp_path / "code-ran"
     (tmp_path / "theirs_module.py").write_text(f"open({str(mark)!r}, 'w').close()")
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -20,9 +20,8 @@ from tests.running import names_of, own_file, refused
 
 ROWS = 120
 TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
-TEXTS = [
-    f"{'film' if row % 2 else 'news'} number {'good' if row % 3 else 'bad'}" for row in range(ROWS)
-]
+WORDS = [("film" if row % 2 else "news", "good" if row % 3 else "bad") for row in range(ROWS)]
+TEXTS = [f"{kind} number {how}" for kind, how in WORDS]
 TABLE = TABLE.append_column("text", pa.array(TEXTS)).append_column("row", pa.array(range(ROWS)))
 DOUBLES = pa.list_(pa.float64())
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}

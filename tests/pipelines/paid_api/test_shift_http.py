@@ -509,9 +509,7 @@ def killed_again_and_again(server, file, number, most, seed, times=8):
     (NO_HEADER, False, 100, 2),
     slow(NO_HEADER, False, 100, 8),
 ])  # fmt: skip
-def test_killed_runs_pay_no_item_twice_and_stay_within_the_budget(
-    served, file, honours, most, times
-):
+def test_killed_runs_pay_no_item_twice_and_stay_within_budget(served, file, honours, most, times):
     how = {"concurrency": 8, "retries": 20, **file}
     with served(faults=FAULTS, latency=(0.0, 0.05), honours=honours, seed=times) as server:
         killed_again_and_again(server, server.file(**how), most * 3 // 2, most, times, times)

@@ -116,9 +116,7 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
 
 
 @every_command
-def test_a_run_that_was_killed_after_it_published_is_finished(
-    given, tmp_path, monkeypatch, request
-):
+def test_a_run_killed_after_it_published_is_finished(given, tmp_path, monkeypatch, request):
     monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", Mock(side_effect=Killed))
     with pytest.raises(Killed):
         run(given)
@@ -173,9 +171,7 @@ def of_an_earlier_version(path):
     slow("out/slices.parquet", lambda path: path.unlink(), "slices.parquet has disappeared since it was published"),
     slow("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
 ])  # fmt: skip
-def test_what_is_not_what_was_published_is_not_taken_for_it(
-    given, tmp_path, capsys, name, change, said
-):
+def test_what_was_not_published_is_not_taken_for_it(given, tmp_path, capsys, name, change, said):
     assert run(given) == 0
     change(tmp_path / name)
     before = contents(tmp_path / "out")
@@ -314,10 +310,8 @@ STAGES = {
     "auc": ("iteration-1-exact",),
 }
 ORDERS = ("lower", "higher")
-DEFAULT = {
-    *(("domains", "lower"), ("shards", "higher"), ("iteration-1", "higher")),
-    *(("findings-0-worse-2", "lower"), ("iteration-1-resampled", "higher")),
-}
+DEFAULT = {("domains", "lower"), ("shards", "higher"), ("iteration-1", "higher")}
+DEFAULT |= {("findings-0-worse-2", "lower"), ("iteration-1-resampled", "higher")}
 
 
 @pytest.fixture(scope="module")
@@ -369,9 +363,7 @@ def dying(stage, parts):
     return finish_or_die
 
 
-def test_a_run_out_of_memory_continues_with_less(
-    undisturbed, adult_path, tmp_path, monkeypatch, capsys
-):
+def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, monkeypatch, capsys):
     features = ",".join(OPTIONS["auc"]["features"])
     command = ["search", f"--data={adult_path}", f"--output={tmp_path}", "--label=income"]
     command += ["--prediction=prediction", "--metric=auc", "--score=score"]

@@ -120,9 +120,7 @@ def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path, left):
         assert one.wait() == 0
 
 
-def test_a_second_run_into_one_output_is_refused_with_the_documented_code(
-    adult_path, tmp_path, capsys
-):
+def test_a_second_run_into_one_output_is_refused_with_documented_code(adult_path, tmp_path, capsys):
     work = tmp_path / "out" / "_work"
     work.mkdir(parents=True)
     lock = held(work)
@@ -474,10 +472,8 @@ def test_a_process_looks_into_the_working_folder_only_where_this_one_does(tmp_pa
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
 SEARCH = ["search", *ROLES, "--output", "OUT"]
 CHECK = ["check", "--changelist", "OUT", "--data", "DATA", "--output", "OUT"]
-SHIFT = [
-    *("shift", "--data", "DATA", "--label", "y", "--old-prediction", "p"),
-    *("--replay-prediction", "p", "--budget", "40", "--output", "OUT"),
-]
+SHIFT = ["shift", "--data", "DATA", "--label", "y", "--old-prediction", "p"]
+SHIFT += ["--replay-prediction", "p", "--budget", "40", "--output", "OUT"]
 EDIT = ["edit", "rename", "--changelist", "OUT", "--slice", "SLICE", "--name", "b"]
 DEFINE = ["define", "--changelist", "OUT", "--name", "a", "--where", "x = 1"]
 REPORT = ["report", "OUT"]
@@ -534,19 +530,15 @@ def victim(made, tmp_path):
 
 
 def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in sorted(folder.rglob("*"))
-    }
+    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
+    return {name: path.read_bytes() if path.is_file() else None for name, path in paths.items()}
 
 
 @pytest.mark.parametrize(("command", "link", "target", "goes_on"), [
     pytest.param(*row, id=f"{row[0][0]} {row[0][1] * (row[0] is EDIT)} {row[1]} {row[2]}")
     for row in PLANTED
 ])  # fmt: skip
-def test_nothing_where_a_link_leads_is_touched(
-    command, link, target, goes_on, made, gift, victim, capfd
-):
+def test_no_target_of_a_link_is_touched(command, link, target, goes_on, made, gift, victim, capfd):
     path = gift / link
     if path.parent != gift:
         path.parent.mkdir()

@@ -252,10 +252,8 @@ def test_each_run_finds_what_is_in_its_own_data(runs):
         first = {
             one["metric"]: one["slice_id"] for one in found.document["findings"] if one["rank"] == 1
         }
-        conditions = {
-            one["slice_id"]: one["definition"]["predicate"]["all"]
-            for one in found.document["slices"]
-        }
+        definitions = {one["slice_id"]: one["definition"] for one in found.document["slices"]}
+        conditions = {key: one["predicate"]["all"] for key, one in definitions.items()}
         assert {name: conditions[slice_id] for name, slice_id in first.items()} == {
             f"mean:{name}": [{"field": "../feature", "op": "==", "value": high(place, seed)}]
             for place, name in enumerate(NAMES)

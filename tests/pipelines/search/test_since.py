@@ -111,10 +111,8 @@ def test_what_is_gone(days, second, tmp_path):
 
 def test_bins_and_values_are_those_of_then(days, first, second, tmp_path):
     """So that slices have the same predicates; the configuration says it, and repeats the run."""
-    shapes = [
-        {domain["name"]: domain["singletons"] for domain in found.document["dataset"]["domains"]}
-        for found in (first, second)
-    ]
+    both = [found.document["dataset"]["domains"] for found in (first, second)]
+    shapes = [{domain["name"]: domain["singletons"] for domain in domains} for domains in both]
     assert shapes[0] == shapes[1]
     config = second.document["provenance"]["config"]
     assert config["domains"] == config["since"] == str(first.folder / "changelist.json")
@@ -311,9 +309,8 @@ def test_the_metrics_over_all_examples(frames, nights):
         value, low, high, p[name] = mover(now, then)
         one, changed = overall[name], overall[name]["value_change"]
         assert (one["then"]["value"], one["now"]["value"]) == pytest.approx((then[0], now[0]))
-        assert changed["difference"] == pytest.approx(
-            {"value": value, "lo": low, "hi": high, "confidence": 0.95}, abs=1e-10
-        )
+        expected = {"value": value, "lo": low, "hi": high, "confidence": 0.95}
+        assert changed["difference"] == pytest.approx(expected, abs=1e-10)
         assert changed["p_value"] == pytest.approx(p[name], rel=1e-8)
         assert (one["n_then"], one["n_now"]) == (5000, 4000)
         # With thousands of examples Newcombe's interval is near that of the z test.
@@ -333,12 +330,9 @@ def test_the_metrics_over_all_examples(frames, nights):
     )
     p["mean:cost"] = cost["p_value"]
     adjusted = holm_adjusted([p[name] for name in METRICS])
-    assert [one["value_change"]["p_adjusted"] for one in overall.values()] == pytest.approx(
-        adjusted.tolist(), rel=1e-7
-    )
-    assert [one["value_change"]["significant"] for one in overall.values()] == [
-        bool(each <= 0.05) for each in adjusted
-    ]
+    found = [one["value_change"] for one in overall.values()]
+    assert [one["p_adjusted"] for one in found] == pytest.approx(adjusted.tolist(), rel=1e-7)
+    assert [one["significant"] for one in found] == [bool(each <= 0.05) for each in adjusted]
 
 
 def test_holm_by_its_definition():
@@ -465,9 +459,8 @@ def test_two_models_then_and_now(tmp_path):
     now, then = ((one["value"], one["lo"], one["hi"]) for one in deltas)
     value, low, high, p = mover(now, then)
     changed = overall["delta_change"]
-    assert changed["difference"] == pytest.approx(
-        {"value": value, "lo": low, "hi": high, "confidence": 0.95}, abs=1e-12
-    )
+    expected = {"value": value, "lo": low, "hi": high, "confidence": 0.95}
+    assert changed["difference"] == pytest.approx(expected, abs=1e-12)
     assert changed["p_value"] == pytest.approx(p, rel=1e-8)
     assert (changed["significant"], changed["direction"]) == (True, "degraded")
     assert (overall["delta_now"]["value"], overall["delta_then"]["value"]) == (now[0], then[0])
@@ -483,10 +476,8 @@ def test_other_metrics_than_the_first(tmp_path):
     assert found["metric"] == "recall"
     (stays,) = (one for one in found["slices"] if one["status"] == "stays")
     assert (stays["name"], stays["metric"]) == ("f = a", "recall")
-    assert found["warnings"][:2] == [
-        "Not compared, because it was not measured then: f1.",
-        "Not compared, because it was not measured now: accuracy.",
-    ]
+    said = "Not compared, because it was not measured"
+    assert found["warnings"][:2] == [f"{said} then: f1.", f"{said} now: accuracy."]
 
 
 def test_groups_have_no_interval_over_all_examples(tmp_path):
@@ -615,9 +606,8 @@ def edited(tmp_path_factory):
 
 
 def define(folder, name, definition):
-    assert (
-        run(["define", f"--changelist={folder}/out", f"--name={name}", definition, "--quiet"]) == 0
-    )
+    command = ["define", f"--changelist={folder}/out", f"--name={name}", definition, "--quiet"]
+    assert run(command) == 0
 
 
 def reasons(found):

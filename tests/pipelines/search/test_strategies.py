@@ -88,11 +88,8 @@ class RandomData:
     def significant(self, large, share):
         """Significant slices of those visited: half of them only once there is a second level."""
         is_deep = any(len(one) > 1 for one in large)
-        return {
-            one
-            for one in large
-            if self.is_significant(one, share) and (is_deep or not self.is_late(one))
-        }
+        called = [one for one in large if self.is_significant(one, share)]
+        return {one for one in called if is_deep or not self.is_late(one)}
 
 
 def searched(data, steps, min_size, *, significant_share=0.2):

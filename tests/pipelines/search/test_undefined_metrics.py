@@ -268,10 +268,8 @@ def test_exchange_is_the_share_of_all_exchanges(name, negatives, positives):
         ways = math.comb(negatives, swapped[0]) * math.comb(positives, swapped[1])
         total += ways * (change(swapped) <= observed + 1e-12)
     expected = total / 2 ** (negatives + positives)
-    lower, upper, both = (
-        exchange_p_value(counts((0, 0)), np.array([observed]), space, tail)[0]
-        for tail in ("lower", "upper", "both")
-    )
+    given, tails = (counts((0, 0)), np.array([observed]), space), ("lower", "upper", "both")
+    lower, upper, both = (exchange_p_value(*given, tail)[0] for tail in tails)
     assert lower == pytest.approx(expected, rel=1e-12)
     assert (upper, both) == (1.0, 2 * lower)
     # What goes either way is not for this test.
@@ -372,9 +370,8 @@ def test_a_gate_does_not_see_what_nothing_varies_in(tmp_path, options, name, exp
     code, table, _ = searched(tmp_path, turned_on_a_slice(), *flags)
     assert code == expected
     own = table[table["slice"] == "shop = x"]
-    assert own["reason"].tolist() == [
-        "the models differ, without variation that this test could go by"
-    ]
+    said = "the models differ, without variation that this test could go by"
+    assert own["reason"].tolist() == [said]
     assert own["p_value"].tolist() == [1.0]
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     assert f"{name} on 1 slice: the models differ" in " ".join(document["testing"]["unseen"])
@@ -395,9 +392,8 @@ def of_sizes(labels, counts, wrong):
     prediction = label.copy()
     prediction[EXAMPLES - wrong :] = labels[0]
     prediction[label == labels[0]] = labels[0]
-    return pd.DataFrame(
-        {"label": label, "prediction": prediction, "group": np.arange(EXAMPLES) % 7 % 3}
-    )
+    group = np.arange(EXAMPLES) % 7 % 3
+    return pd.DataFrame({"label": label, "prediction": prediction, "group": group})
 
 
 def lines(table, **options):

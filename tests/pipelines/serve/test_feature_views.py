@@ -85,9 +85,7 @@ def test_labelling_by_keyboard_alone(browser, tmp_path):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
-def test_a_new_slice_of_words_of_marked_examples_and_of_an_attribute(
-    browser, tmp_path, width, scheme
-):
+def test_a_new_slice_of_words_marked_examples_and_an_attribute(browser, tmp_path, width, scheme):
     topics(tmp_path, features=("topic",))
     with serving(tmp_path / "out") as served, shown(browser, served, width, scheme) as page:
         dialog = page.get_by_role("dialog", name="New slice")

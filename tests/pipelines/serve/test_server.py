@@ -47,9 +47,8 @@ def started(result, *more, env=None):
 
 
 def second(result, *more):
-    return subprocess.run(
-        command(result, *more), capture_output=True, text=True, check=False, timeout=60
-    )
+    how = {"capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(command(result, *more), check=False, **how)
 
 
 def login(address):

@@ -237,12 +237,8 @@ def test_counts_and_candidates_of_slices(tmp_path):
     pool = pool_of(columns, source)
     check(pool, frame, columns)
     city = frame["city"]
-    members = [
-        city == "Paris",
-        city.isna(),
-        city == "Oslo",
-        (frame["c"] >= 0.5) & (city == "Paris"),
-    ]
+    members = [city == "Paris", city.isna(), city == "Oslo"]
+    members.append((frame["c"] >= 0.5) & (city == "Paris"))
     held = np.stack(members)
     code = {name: place for place, name in enumerate(pool.classes)}
     wanted = np.zeros((4, len(pool.labels), len(code)), int)
@@ -280,12 +276,8 @@ def test_classes_that_only_an_answer_may_have(tmp_path):
 
 def test_the_fingerprint_is_of_the_classes_of_each_example(tmp_path):
     columns = PoolColumns("y", "o", None, None, None, (), None, "int64")
-    rows = [
-        ([1, 2, 2], [1, 1, 2]),
-        ([1, 2, 1], [1, 1, 2]),
-        ([1, 2, 2], [1, 2, 1]),
-        ([2, 1, 2], [1, 1, 2]),
-    ]
+    rows = [([1, 2, 2], [1, 1, 2]), ([1, 2, 1], [1, 1, 2])]
+    rows += [([1, 2, 2], [1, 2, 1]), ([2, 1, 2], [1, 1, 2])]
     frames = [pd.DataFrame({"y": y, "o": o}) for y, o in rows]
     sources = [source_of(frame, tmp_path / f"d{at}") for at, frame in enumerate(frames)]
     assert len({pool_of(columns, source).fingerprint for source in sources}) == 4

@@ -156,15 +156,13 @@ def test_files_that_are_no_document(refuse, tmp_path):
             path.write_bytes(content)
             said = refuse(**{option: path}, **others)
             assert said.startswith(f"{name} DIR/garbage.json: not readable as JSON (")
-        assert refuse(**{option: tmp_path}, **others) == (
-            f"{name} DIR is a folder; name its changelist.json"
-        )
+        said = f"{name} DIR is a folder; name its changelist.json"
+        assert refuse(**{option: tmp_path}, **others) == said
     data = saved(FRAME.astype({"label": str, "old": str, "new": str}), tmp_path, "text.parquet")
     shift(tmp_path / "text", "--data", data, *REPLAYED, "--budget", 60)
     other = {"old_prediction": None, "old_matrix": tmp_path / "text" / "changelist.json"}
-    assert "label 0 is not in it; give the document of a shift with these classes" in refuse(
-        **other
-    )
+    said = "label 0 is not in it; give the document of a shift with these classes"
+    assert said in refuse(**other)
 
 
 def test_slices_that_the_data_does_not_have(refuse, pool, tmp_path):
