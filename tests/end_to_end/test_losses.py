@@ -104,7 +104,6 @@ def test_a_check_takes_the_losses_over(tmp_path):
     assert first.document["slices"]
     for one in first.document["slices"]:
         assert checked[one["slice_id"]]["changes"][0]["delta"] == one["changes"][0]["delta"]
-    # Other losses, of one model.
     other = ["--output", str(tmp_path / "new"), "--loss", "old", "--compare", "overall"]
     assert run([*check, *other]) == 0
     for row, held in rows_of(read(tmp_path / "new"), frame):
@@ -163,7 +162,6 @@ def test_search_finds_the_same(folder, plain, tmp_path, name, sign):
     assert found.slices_bytes == plain.slices_bytes
     assert found.document["testing"]["significant"] > 0
     assert found.document["provenance"]["config"]["delimiter"] == {";": ";"}.get(sign, "\t")
-    # The document repeats the run.
     again = tmp_path / "again"
     assert run(["run", f"{tmp_path}/changelist.json", f"--output={again}", "--quiet"]) == 0
     assert read(again).slices_bytes == plain.slices_bytes

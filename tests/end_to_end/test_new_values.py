@@ -120,7 +120,6 @@ def test_new_and_missing_values_are_found(option, nights, tmp_path, capsys):
     ]
     for line in found.document["dataset"]["drift"]:
         assert line in printed
-    # A program reads them, too.
     assert run([*flags, given, f"--output={tmp_path}", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["drift"] == found.document["dataset"]["drift"]
     assert run([*flags, given, f"--output={tmp_path}", "--log-format=json"]) == 1

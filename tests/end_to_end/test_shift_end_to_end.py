@@ -220,7 +220,6 @@ def test_plans_and_studies_need_no_output(pool, tmp_path, monkeypatch, capsys):
     assert not list((tmp_path / "temporary").iterdir())
     assert run([*flags, *REPLAYED, "--output", str(tmp_path / "out")]) == 0
     assert json.loads(capsys.readouterr().out) == without
-    # From a file too.
     file = described(tmp_path, data=pool, label="label", old_prediction="old", plan=True, budget=60)
     assert run(["run", file, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3 * 4

@@ -109,7 +109,6 @@ def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
     said = "The two models agree on every example, so nothing can have changed."
     found = search(tmp_path / "out", data=saved(tmp_path, frame), **options)
     assert said in warnings(found)
-    # One example is enough.
     frame.loc[ROWS - 1, "copy"] = 1 - frame.loc[ROWS - 1, "copy"]
     frame.loc[ROWS - 1, "score2"] = 0.5
     found = search(tmp_path / "other", data=saved(tmp_path, frame), **options)
@@ -131,7 +130,6 @@ def test_bad_input_leaves_nothing_behind(tmp_path, capsys, wrong, work):
     arguments += [f"--work-dir={tmp_path}/{work}"] if work else []
     assert wrong in refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
-    # What was there before stays.
     (tmp_path / "out").mkdir()
     refused([*arguments, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "out"]

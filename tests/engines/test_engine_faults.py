@@ -286,7 +286,6 @@ def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
 def test_the_same_discovery(tmp_path, engines, monkeypatch):
     monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
-    # Each is a job, which takes seconds to begin.
     monkeypatch.setattr(fitting, "MOST_ITERATIONS", 2)
     data = planted_file(tmp_path / "data.parquet", rows=1200, row_groups=3)
     options = {**COLUMNS, "components": (6,), "dimensions": 6, "chunk_rows": 300, "data": (data,)}

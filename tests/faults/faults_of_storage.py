@@ -316,7 +316,6 @@ def folder_struck(which, bench, number):
         running.send(signal.SIGCONT)
     ended = running.ended()
     if is_published and which == "output deleted":
-        # All was done.
         yield EQUAL if ended.code == 0 else f"exit code {ended.code}; {ended.said!r}"
         return
     yield verdict(ended, output, bench.undisturbed(*flags), codes=(3,))

@@ -302,7 +302,6 @@ def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
     document = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1}).document
     discover(output, data=(data,), **OPTIONS)
     assert_same(output, undisturbed)
-    # Another seed, another result.
     assert document["changelist_id"] != undisturbed.document["changelist_id"]
     assert run(arguments(data, output, "--resume")) == 0
     assert_same(output, undisturbed)

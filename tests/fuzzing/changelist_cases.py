@@ -19,8 +19,6 @@ from tests.fuzzing import json_reading, parquet_cases, strategies
 from tests.fuzzing.case import Case, UnreadableError
 from tests.fuzzing.strategies import chance, damaged, pick, words
 
-# ------------------------------------------------------------------------------------ documents
-
 
 class Verbatim(str):
     __slots__ = ()
@@ -86,9 +84,6 @@ def change(draw, tree):
         container[key] = Verbatim(f"{text(container[key])}, {json.dumps(key)}: {other}")
     else:
         container[draw(pick("surplus", "", key + " ", key.upper(), "x_note"))] = container.pop(key)
-
-
-# ---------------------------------------------------------------------------------------- cases
 
 
 @cache

@@ -142,9 +142,6 @@ def test_the_reading_layer_alone(tmp_path, kind, count):
     assert min(became["read"], became["refused"]) > count // 10, became
 
 
-# ------------------------------------------------------------------------------------ the judge
-
-
 def unforeseen(_):
     cli._say(cli.Invocation(), cli._unforeseen(KeyError("x")), 3)
     return 3
@@ -438,7 +435,6 @@ def test_no_document_holds_what_is_no_number(data, odd, tmp_path):
     try:
         made = SearchChangeList.model_validate(changed)
     except ValidationError:
-        # It has bounds.
         return
     path.write_text(made.to_json())
     changelist_cases.read(path)

@@ -168,9 +168,6 @@ def test_strategies_agree_with_enumeration(table, min_size, L):
             assert bound == large
 
 
-# --- significance
-
-
 SIZES = {name: COUNT(frozenset([name])) for name in NAMED}
 VISITED = {one: COUNT(one) for one in cuts(SINGLES) | cuts("a1b0 a1b1 a1c0 a1c1")}
 

@@ -142,7 +142,6 @@ def test_every_field_of_a_document_is_in_a_table():
     listed = {(model, name) for model, names in SHOWN.items() for name in names}
     reaching = (OPENED, CONFIRMED, BESIDE, OPTIONS)
     assert found == listed.union(*reaching)
-    # Each stands once.
     assert len(found) == len(listed) + sum(map(len, reaching))
 
 

@@ -146,7 +146,6 @@ def test_a_hand_made_slice_is_not_significant(edited, tmp_path, capsys):
         assert change.reason == "it was made by hand, so it is not tested"
         assert one.slice_id not in shown_slices(document)
     assert run(["report", str(out), "--quiet"]) == 0
-    # A check tests them.
     checked = ["check", f"--changelist={latest(out)}", data]
     assert run([*checked, f"--output={tmp_path}/again", "--quiet"]) == 0
     again = read_search(f"{tmp_path}/again/changelist.json", "--changelist")

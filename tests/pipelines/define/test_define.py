@@ -258,7 +258,6 @@ def test_classifier(out, capsys):
     assert definition.intercept == pytest.approx(oracle.intercept_[0], abs=1e-3)
     assert (definition.encoder, definition.threshold) == ("e1", 0.5)
     assert new.size.n == oracle.predict(vectors.astype(float)).sum()
-    # What it was to find.
     assert abs(new.size.n - (FRAME["topic"] == "food").sum()) < 10
     assert new.origin.method == "classifier"
     number = (some["topic"] == "food").sum()

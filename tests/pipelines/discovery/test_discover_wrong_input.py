@@ -167,7 +167,6 @@ def test_phrases(content, message, tmp_path, refuse):
     """What is wrong with them is said before a text is embedded, which may be paid for."""
     if content is not None:
         (tmp_path / "phrases.txt").write_bytes(content)
-    # Nobody listens there.
     told = refuse(**TEXT, phrases=tmp_path / "phrases.txt", encoder="openai:http://127.0.0.1:9/v1")
     assert told == f"--phrases DIR/phrases.txt: {message}"
 

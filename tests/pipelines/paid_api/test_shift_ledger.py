@@ -353,7 +353,6 @@ def test_kept_bodies_are_read_again(tmp_path):
         assert ledger.answers["a"] == Answer("a", "class 1")
         assert ledger.answers["b"].problem == "nothing"
         assert (ledger.answers["d"].problem, ledger.calls) == ("HTTP 422", 4)
-    # Another file may read them in another way.
     with opened(tmp_path) as ledger:
         assert ledger.answers["a"].problem == "nothing"
         assert ledger.reread(lambda body: (f"now {body}", None)) == 2

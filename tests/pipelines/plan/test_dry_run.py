@@ -137,7 +137,6 @@ def test_a_sample_tells_about_how_many_values_there_are(data, known, monkeypatch
     monkeypatch.setattr(data_sample, "_SPLIT_ROWS", rows)
     sample, sizes = guessed(data, known)
     assert (sample.rows, sample.is_sampled) == (16281, False)
-    # Of all examples they are exact.
     assert all((0.6 if rows < 16_281 else 1) * size <= one <= size for one, size in sizes.values())
 
 
@@ -425,7 +424,6 @@ def test_a_share_is_noted_where_it_grew_by_half_and_surely():
     # Of few examples, twice the share may be chance.
     assert noted(ColumnSummary(80, 0, 0), 1000) == ("x: 8.0% missing, 4.0% in DOC.",)
     assert noted(ColumnSummary(60, 0, 0), 1000) == ()
-    # Too few to be tested.
     assert noted(ColumnSummary(19, 0, 0), 100) == ()
 
 
@@ -437,7 +435,6 @@ def test_others_that_are_most_values(other, is_most):
     line = "x: 50.0% have other values, 0.10% in DOC"
     remedy = f"; {AMONG} instead of --domains" if is_most else ""
     assert noted(ColumnSummary(0, other, 500)) == (f"{line}{remedy}.",)
-    # Missing values are no others.
     (said,) = noted(ColumnSummary(40_000, other - 20_000, 500))
     assert (AMONG in said) == is_most
     assert (AMONG in noted(ColumnSummary(40_000, other - 20_001, 500))[0]) is False

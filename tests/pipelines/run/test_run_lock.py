@@ -177,7 +177,6 @@ def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
         time.sleep(0.001)
     refuses(LostLockError, said, lock.check)
     lock.release()
-    # What is another's stays.
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

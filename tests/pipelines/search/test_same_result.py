@@ -273,7 +273,6 @@ def test_labels_of_two_slices_are_in_two_folders():
     folders = [folder_name(one, "a text") for one in ids]
     assert len({one.casefold() for one in folders}) == len(ids)
     assert all(re.fullmatch(r"[0-9a-f]{10,16}-[0-9a-f]{10}", one) for one in folders)
-    # Labels that are there already are not lost.
     assert folders[-1].startswith("fedcba9876543210-")
 
 

@@ -159,7 +159,6 @@ def test_checks_since_checks(days, second, tmp_path):
     told = two.document["since"]
     assert told["compared"] == len(both) == len(second.document["slices"])
     assert told["worse"] == (both["q"] <= 0.05).sum() >= 4
-    # A check lists all of its slices.
     assert (len(told["slices"]), told["warnings"]) == (len(both), [])
     # In the very run that the slices come from they were chosen for being bad.
     third = check(tmp_path / "three", data=data(days, 2), changelist=changelist, since=changelist)
@@ -218,7 +217,6 @@ def test_runs_that_measured_other_things(case, days, first, tmp_path, capsys):
     since = [] if more[0].startswith("--since=") else [f"--since={first.folder}/changelist.json"]
     said = refused([*arguments(days, tmp_path), *since, *more], capsys, folder=days)
     assert message.replace("DAYS", "DIR") in said
-    # Nothing was begun.
     assert not (tmp_path / "_work").exists()
 
 
@@ -405,7 +403,6 @@ def test_the_value_fell_everywhere(tmp_path, capsys):
     first_line = next(line for line in lines[at:] if "over all examples" in line)
     assert "p < 1e-300, significantly worse)" in first_line
     assert any(line.split()[:2] == ["value", "worse"] for line in lines)
-    # The other way round nothing is worse.
     assert run(["search", f"--data={tmp_path}/0.parquet", f"--output={tmp_path}/back", *flags,
                 "--quiet", f"--since={tmp_path}/out1/changelist.json"]) == 0  # fmt: skip
 

@@ -137,7 +137,6 @@ def test_what_the_terminal_says_of_an_undefined_metric(tmp_path, capsys):
     why = "could not be tested: no example is predicted positive."
     assert f"Precision is undefined. It {why}" in said
     assert f"precision {why}" in said
-    # An earlier run without a value is no reason to fail, and says so.
     again = tmp_path / "again"
     arguments[2] = f"--output={again}"
     assert run([*arguments, *flags, f"--since={out}/changelist.json", "--json", "--quiet"]) == 0
@@ -145,9 +144,6 @@ def test_what_the_terminal_says_of_an_undefined_metric(tmp_path, capsys):
     assert summary["gate"] is None
     assert [one["value"] for one in summary["metrics"]][1] is None
     assert any("precision was undefined" in one for one in summary["since"]["warnings"])
-
-
-# The ends of floats ---------------------------------------------------------------------------
 
 
 def means(tmp_path, values, *flags):
@@ -310,8 +306,6 @@ def test_all_weight_in_one_slice(tmp_path):
     assert table.set_index("slice").loc["shop = x", "reason"] == "the slice is all examples"
     assert "the denominator is empty" in tests["blind"]
 
-
-# A change in which nothing varies, by replicates ------------------------------------------------
 
 USER = np.arange(N) // 4
 BY_ROWS, BY_GROUPS = "--test=bootstrap-rows", "--group=u"

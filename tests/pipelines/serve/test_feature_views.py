@@ -199,7 +199,6 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
             "text => document.querySelector('dialog').innerText.includes(text)", arg=HOSTILE
         )
     with serving(other) as served, shown(browser, served) as page:
-        # Of the second finding, whose value is wide.
         page.click(".bars li:nth-child(2) a")
         page.get_by_role("button", name="Show them").click()
         more = page.get_by_role("button", name=f"Show all {len(wide):,} characters").first

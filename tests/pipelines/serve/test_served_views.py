@@ -246,7 +246,6 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         assert "slices.parquet is not beside" in texts[1]
         assert page.locator(".over-runs circle").count() == 2
         assert page.locator(".over-runs .whisker").count() == 2
-        # No line leads over the gap.
         assert page.locator(".over-runs .over").get_attribute("d").count("L") == 0
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width

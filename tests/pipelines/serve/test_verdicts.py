@@ -103,7 +103,6 @@ def said_by(kind, text):
     [*((kind, False) for kind in SAID), ("three", True), slow("texts", True)],
 )
 def test_a_verdict_is_what_the_test_expects(tmp_path, kind, is_in_tree):
-    # Each verdict writes the tree.
     tests = suggestions(kind)[:: 3 if is_in_tree else 1]
     names = sorted({one.value for one in tests} & {"pos", "neg", "neu", "0.5", "-0.25"})
     # Every class is declared: what a model may not have is for other tests.

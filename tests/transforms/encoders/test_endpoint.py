@@ -83,7 +83,6 @@ def server(monkeypatch):
                 told.in_flight += 1
                 told.most = max(told.most, told.in_flight)
                 fault = told.plan.pop(0) if told.plan else told.rule(texts)
-            # A refusal comes at once.
             if not isinstance(fault, tuple):
                 end = time.monotonic() + 20.0
                 while told.most < told.together and time.monotonic() < end:
@@ -256,7 +255,6 @@ def test_refused(server, status, remedy):
 def test_the_first_failure_is_told(server):
     server.rule = lambda texts: (400, {}, "long") if "text 150" in texts else (503, {}, "busy")
     refuses(InputError, "HTTP 400: long", server.encode, TEXTS)
-    # The others do not go on asking.
     assert len(server.requests) < 12
 
 
@@ -306,7 +304,6 @@ def test_a_run_that_failed_asks_no_text_twice(server, tmp_path):
     # Those in flight with the one that was refused are kept.
     assert sum(server.answered.values()) >= 3 * 64
     server.rule = lambda _: None
-    # In another process.
     np.testing.assert_array_equal(_afresh(made).encode(TEXTS), _expected(TEXTS))
     assert set(server.answered.values()) == {1}
     assert set(server.answered) == set(TEXTS)

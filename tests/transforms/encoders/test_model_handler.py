@@ -126,7 +126,6 @@ def test_what_was_embedded_is_kept(tmp_path, module):
     assert len(sent) < 1000
     np.testing.assert_array_equal(pickle.loads(sent).encode(TEXTS[::-1]), COUNTS[::-1])
     assert _notes(tmp_path, module) == before
-    # Those of another function are others.
     other = encoder(f"{module}:lowered", cache=tmp_path / "cache")
     assert other.fingerprint != made.fingerprint
     np.testing.assert_array_equal(other.encode(TEXTS), 2 * np.array(COUNTS))
