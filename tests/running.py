@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.counting.counting import Tables
@@ -97,6 +98,16 @@ def search_noting_ids(output, rows, **options):
         found = search(output, **options)
     assert np.unique(ids).size == rows
     return found, ids
+
+
+def small_search(folder, wrong=(3,), **columns):
+    """Search 400 examples, ``data.parquet``, of which those of some x are wrong."""
+    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200, **columns})
+    frame["p"] = frame.y.where(~frame.x.isin(wrong), 1 - frame.y)
+    frame.to_parquet(folder / "data.parquet")
+    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
+    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
+    return folder
 
 
 def read(folder):

@@ -22,6 +22,7 @@ from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from slicebeam.runner_configs.reported_errors import for_user
 from slicebeam.transforms.secrets import variables
+from tests.refusals import refusal
 from tests.running import refused
 
 SECRET = "s3cr/et+of mine"
@@ -273,10 +274,9 @@ def test_a_path_with_a_secret_is_refused(tmp_path, data, capsys):
     """Paths are written into the result, since it has to say what was read."""
     for name in ("API_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"):
         file = run_file(tmp_path, data, output=f"out/${{{name}}}")
-        with pytest.raises(InputError) as error:
-            read_run(file, None, {name: "hidden-value"})
-        assert f"run.yaml, output: ${{{name}}} has the name of a secret" in str(error.value)
-        assert "hidden-value" not in str(error.value)
+        error = refusal(InputError, read_run, file, None, {name: "hidden-value"})
+        assert f"run.yaml, output: ${{{name}}} has the name of a secret" in error
+        assert "hidden-value" not in error
 
 
 @pytest.mark.slow

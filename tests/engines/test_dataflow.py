@@ -35,7 +35,7 @@ from tests.dataflow_runs import (  # noqa: F401  (fixtures)
 )
 from tests.dataflow_service import Fault
 from tests.object_stores import ROOT, free_port
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 from tests.running import refused
 
 
@@ -215,10 +215,9 @@ def test_a_job_that_ends_badly_is_named(engine, service, what):
 
     striking = threading.Thread(target=strike)
     striking.start()
-    with pytest.raises(EngineError) as raised:
-        engine.run(_nothing, "unlucky")
+    raised = refusal(EngineError, engine.run, _nothing, "unlucky")
     striking.join()
-    job, said = service.jobs[0], str(raised.value)
+    job, said = service.jobs[0], raised
     reason = "failed: The worker lost contact with the service." if what == "lost" else "cancelled"
     assert reason in said
     assert f"dataflow job {job.id} (slicebeam-tests-unlucky)" in said

@@ -27,7 +27,7 @@ from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.runner_configs.private_sockets import socket_folder
 from tests.open_sockets import at_work, attacked, listening, needs_root
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 is_private_possible = pytest.mark.skipif(
     bool(private_network.refusal()), reason="this system allows no private network"
@@ -132,9 +132,8 @@ def sent(name, options, log):
     notes = []
     with Engine(runner_config(name, options)) as engine:
         engine.log_to(log, note=notes.append)
-        with pytest.raises(EngineError) as error:
-            engine.run(lambda pipeline: None, "test")
-    return str(error.value), notes
+        error = refusal(EngineError, engine.run, lambda pipeline: None, "test")
+    return error, notes
 
 
 def test_without_private_networks_programs_are_refused_clusters_warned_of(tmp_path, monkeypatch):

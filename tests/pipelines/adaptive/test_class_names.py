@@ -31,7 +31,7 @@ from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.adaptive.test_adapt_from import search
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adaptive"
 HOTELS = EXAMPLES / "hotel_tree.csv"
@@ -148,9 +148,8 @@ def test_the_remedy_for_spaces_and_case_works_as_it_stands():
     tests = [Test("/A", name, expectation="should output", value=name) for name in names]
     mentions = mentioned(scorable_tests(TestTree.of_tests(tests)).table)
     said = Vocabulary.of("--model m:f", (), dict(enumerate(["negative", "positive"] * 2)))
-    with pytest.raises(InputError) as raised:
-        check_classes(ClassNames({}), mentions, said)
-    message = str(raised.value)
+    raised = refusal(InputError, check_classes, ClassNames({}), mentions, said)
+    message = raised
     for text in ("negative=negative,Positive=positive", "negative=negative,Positive=Positive"):
         assert f"--classes {text}" in message
         assert not check_classes(ClassNames.of(text.split(",")), mentions, said)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from slicebeam.pipelines.cli import run
@@ -26,6 +25,7 @@ from slicebeam.pipelines.run.work_folder import RunMarker
 from tests.conftest import slow
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.python_models import Trap
+from tests.running import small_search
 
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
 REPLAYED = ["--replay-prediction", "p", "--budget", "40"]
@@ -118,14 +118,9 @@ def traps(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made")
-    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
-    frame["z"] = [one // 5 % 2 for one in range(400)]
-    frame["p"] = frame.y.where((frame.x != 3) & (frame.x != 1), 1 - frame.y)
-    frame.to_parquet(folder / "data.parquet")
-    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
-    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
-    return folder
+    return small_search(
+        tmp_path_factory.mktemp("made"), (1, 3), z=[one // 5 % 2 for one in range(400)]
+    )
 
 
 @pytest.fixture(scope="module")

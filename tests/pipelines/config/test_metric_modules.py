@@ -6,13 +6,13 @@ None of these tests needs TFMA: what is not allowed is refused before it is impo
 import json
 import sys
 
-import pandas as pd
 import pytest
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma.metric_specs import parse_metric
 from tests.refusals import refuses
+from tests.running import small_search
 
 COMMAND = "subprocess.Popen(args='touch pwned', shell=True)"
 
@@ -20,13 +20,8 @@ COMMAND = "subprocess.Popen(args='touch pwned', shell=True)"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
-    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
-    frame["p"] = frame.y.where(frame.x != 3, 1 - frame.y)
-    frame.to_parquet(folder / "data.parquet")
     (folder / "theirs_metrics.py").write_text("open('imported', 'w').close()\n")
-    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
-    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
-    return folder
+    return small_search(folder)
 
 
 @pytest.mark.parametrize(("forged", "module"), [

@@ -15,7 +15,7 @@ from tests.conftest import google_first
 from tests.discover_runs import embeddings, examples
 from tests.discovered import COLUMNS as OF_BUCKET
 from tests.discovered import discovery, planted_file
-from tests.refusals import refusing, slow_where
+from tests.refusals import refusal, refusing, slow_where
 from tests.running import names_of, own_file, refused
 
 ROWS = 120
@@ -330,9 +330,8 @@ def test_edits_and_definitions(found, fails):
     ({"resume": True}, "a run continues in the output where it began; give it as output="),
 ])  # fmt: skip
 def test_from_python(options, message):
-    with pytest.raises(InputError) as error:
-        discover(EXAMPLES, **{"embedding": "z", **LOSSES, **options})
-    assert str(error.value).startswith(message)
+    error = refusal(InputError, discover, EXAMPLES, **{"embedding": "z", **LOSSES, **options})
+    assert error.startswith(message)
 
 
 @google_first

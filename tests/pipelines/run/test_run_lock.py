@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import pandas as pd
 import pytest
 
 from slicebeam.metrics.attribution.estimates import YES
@@ -34,6 +33,7 @@ from slicebeam.transforms.storage.storage import remove_folder, storage_path
 from tests.conftest import google_first, own_stores, slow
 from tests.discovered import COLUMNS, planted_file
 from tests.refusals import refusal, refuses
+from tests.running import small_search
 from tests.storage_faults import Fault
 
 ROUNDS = 50
@@ -412,9 +412,8 @@ def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
     with begun(tmp_path / "_work", config) as work:
         work.check_data()
         change(data)
-        with pytest.raises(InputError) as error:
-            work.check_data()
-    assert str(error.value) == (
+        error = refusal(InputError, work.check_data)
+    assert error == (
         f"{data}: the file {said} while it was read; run again without --resume when nothing writes to it"
     )
 
@@ -502,13 +501,7 @@ PLANTED = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made")
-    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
-    frame["p"] = frame.y.where(frame.x != 3, 1 - frame.y)
-    frame.to_parquet(folder / "data.parquet")
-    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
-    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
-    return folder
+    return small_search(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
