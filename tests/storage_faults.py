@@ -116,8 +116,7 @@ class Proxy:
         handler = type("ProxyHandler", (_Handler,), {"proxy": self})
         self._server = _Server(("127.0.0.1", self._port), handler)
         self._port = self._server.server_port
-        serve = self._server.serve_forever
-        threading.Thread(target=serve, args=(0.02,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def down(self):
         if self._server is None:

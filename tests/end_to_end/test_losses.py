@@ -60,8 +60,7 @@ def test_numbers_of_any_type(kind, tmp_path):
     expected = searched(tmp_path, same, loss="new").table
     kinds = {"whole": tenths.astype("int8"), "single": tenths.astype("float32")}
     kinds |= {"boolean": tenths > 1, "decimal": [Decimal(int(one)) for one in tenths]}
-    other = kinds[kind]
-    found = searched(tmp_path, frame.assign(new=other), loss="new").table
+    found = searched(tmp_path, frame.assign(new=kinds[kind]), loss="new").table
     pd.testing.assert_frame_equal(found[NUMBERS], expected[NUMBERS])
 
 

@@ -148,8 +148,7 @@ def test_the_remedy_for_spaces_and_case_works_as_it_stands():
     tests = [Test("/A", name, expectation="should output", value=name) for name in names]
     mentions = mentioned(scorable_tests(TestTree.of_tests(tests)).table)
     said = Vocabulary.of("--model m:f", (), dict(enumerate(["negative", "positive"] * 2)))
-    raised = refusal(InputError, check_classes, ClassNames({}), mentions, said)
-    message = raised
+    message = refusal(InputError, check_classes, ClassNames({}), mentions, said)
     for text in ("negative=negative,Positive=positive", "negative=negative,Positive=Positive"):
         assert f"--classes {text}" in message
         assert not check_classes(ClassNames.of(text.split(",")), mentions, said)

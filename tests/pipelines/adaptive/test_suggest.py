@@ -344,8 +344,7 @@ TOPIC = "/Negation/Negated%20positive"
 
 
 def items(topic=TOPIC, outputs=("positive",)):
-    said = itertools.cycle(outputs)
-    every = enumerate(zip(TEXTS, said, strict=False))
+    every = enumerate(zip(TEXTS, itertools.cycle(outputs), strict=False))
     return [PromptItem(str(at), topic, text, output, at / 10) for at, (text, output) in every]
 
 

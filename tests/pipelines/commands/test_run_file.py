@@ -84,8 +84,7 @@ def test_placeholders(tmp_path):
         "runner_option": {"workers": "${CORES}"},
     }
     environment = {"DATA": "gs://bucket/a{b}", "CORES": "3", "OTHER": ""}
-    file = written(tmp_path, {**GOOD, **more})
-    found = read_run(file, "2026-03-01", environment).options
+    found = read_run(written(tmp_path, {**GOOD, **more}), "2026-03-01", environment).options
     files = ("gs://bucket/a{b}/date=2026-03-01/*.parquet", "x/2026-02-28", "y/20260401/{a}")
     assert (found["data"], found["output"]) == (files, "results/2026/2025-03-01")
     assert found["since_if_exists"] == "gs://bucket/a{b}/2026-02-28"

@@ -298,8 +298,7 @@ def test_one_heavy_example_raises_no_alarm(tmp_path):
 
 
 def test_all_weight_in_one_slice(tmp_path):
-    right = DRAWN.random(N) < 0.6
-    predicted = np.where(right, LABEL, 1 - LABEL)
+    predicted = np.where(DRAWN.random(N) < 0.6, LABEL, 1 - LABEL)
     frame = pd.DataFrame({"shop": SHOP, "y": LABEL, "p": predicted, "w": BAD * 1.0})
     code, table, (tests,) = searched(tmp_path, frame, "--weight=w")
     assert code == 2

@@ -359,8 +359,7 @@ def test_the_key_is_shown_in_no_form(form, server, monkeypatch):
         (200, {}, f"no answer, but {form}"),
     ):
         server.rule = lambda _, fault=fault: fault
-        told = refusal(SlicebeamError, server.encode, ["a"])
-        shown.append(told)
+        shown.append(refusal(SlicebeamError, server.encode, ["a"]))
     for one in shown:
         assert "***" in one
         # Of base64 the letters that are shared with what stands before stay.

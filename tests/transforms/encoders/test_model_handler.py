@@ -142,8 +142,7 @@ def test_what_was_embedded_is_kept(tmp_path, module):
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*encountered in divide")
 def test_no_vectors(module, function, told):
-    made = encoder(f"{module}:{function}", cache=None)
-    refuses(InputError, told, made.encode, TEXTS)
+    refuses(InputError, told, encoder(f"{module}:{function}", cache=None).encode, TEXTS)
 
 
 @pytest.mark.parametrize(("function", "told"), [
