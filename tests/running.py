@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,15 @@ def search_noting_ids(output, rows, **options):
         found = search(output, **options)
     assert np.unique(ids).size == rows
     return found, ids
+
+
+def importable(monkeypatch, folder, name, text, *others):
+    """Write a module that a test imports; afterwards it and others are as if never imported."""
+    (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    for one in (name, *others):
+        monkeypatch.setitem(sys.modules, one, None)
+        monkeypatch.delitem(sys.modules, one)
 
 
 def small_search(folder, wrong=(3,), **columns):

@@ -23,6 +23,7 @@ from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.show.adaptive import show_topics
 from tests.oracles.adaptive_oracle import topics_of
+from tests.running import importable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adaptive"
 HOTELS = EXAMPLES / "hotel_tree.csv"
@@ -59,12 +60,9 @@ def pairs(texts):
 
 @pytest.fixture(autouse=True)
 def models(tmp_path, monkeypatch):
-    (tmp_path / "own_models.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    importable(monkeypatch, tmp_path, "own_models", MODELS, "sentiment_models")
+    importable(monkeypatch, tmp_path, "gate_models", OF_GATES)
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    yield
-    for name in ("own_models", "sentiment_models"):
-        sys.modules.pop(name, None)
 
 
 def adapt(tree, output, *options):
@@ -388,14 +386,6 @@ shares.output_names = ["neg", "pos"]
 """
 NEW, OLD = "gate_models:new", "gate_models:old"
 COLUMNS = ["topic", "input", "output", "label", "expectation", "value", "second_input"]
-
-
-@pytest.fixture(autouse=True)
-def gates(tmp_path, monkeypatch):
-    (tmp_path / "gate_models.py").write_text(OF_GATES)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield
-    sys.modules.pop("gate_models", None)
 
 
 def rows_of(topic, words, **columns):

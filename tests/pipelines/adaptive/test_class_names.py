@@ -5,7 +5,6 @@ import pickle
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +31,7 @@ from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.adaptive.test_adapt_from import search
 from tests.refusals import refusal, refuses
+from tests.running import importable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adaptive"
 HOTELS = EXAMPLES / "hotel_tree.csv"
@@ -81,12 +81,8 @@ def pipeline():
 
 @pytest.fixture(autouse=True)
 def models(tmp_path, monkeypatch):
-    (tmp_path / "class_models.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    importable(monkeypatch, tmp_path, "class_models", MODELS, "sentiment_models")
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    yield
-    for name in ("class_models", "sentiment_models"):
-        sys.modules.pop(name, None)
 
 
 def adapt(tree, output, *options):

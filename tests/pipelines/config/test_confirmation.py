@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-import sys
 
 import pandas as pd
 import pytest
@@ -17,6 +16,7 @@ from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.python_models import Trap
 from tests.refusals import refuses
+from tests.running import importable
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,7 @@ def discovered(tmp_path_factory):
 @pytest.mark.parametrize("encoder", ["theirs_module:encoder", "openai:http://127.0.0.1:9/v1"])
 def test_no_encoder_is_loaded_or_asked(command, encoder, discovered, tmp_path, monkeypatch, capfd):
     mark = tmp_path / "code-ran"
-    (tmp_path / "theirs_module.py").write_text(f"open({str(mark)!r}, 'w').close()")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "theirs_module", raising=False)
+    importable(monkeypatch, tmp_path, "theirs_module", f"open({str(mark)!r}, 'w').close()")
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     folder = tmp_path / "theirs"
     shutil.copytree(discovered.folder, folder)

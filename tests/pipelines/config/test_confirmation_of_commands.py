@@ -11,7 +11,6 @@ import pickle
 import shutil
 import socket
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from slicebeam.pipelines.run.work_folder import RunMarker
 from tests.conftest import slow
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.python_models import Trap
-from tests.running import small_search
+from tests.running import importable, small_search
 
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
 REPLAYED = ["--replay-prediction", "p", "--budget", "40"]
@@ -92,9 +91,7 @@ def traps(tmp_path, monkeypatch):
     marks.mkdir()
     (folder / "model.pkl").write_bytes(pickle.dumps(Trap(marks / "pickle")))
     mark = str(marks / "module")
-    (folder / "theirs_module.py").write_text(f"open({mark!r}, 'w').close()\n")
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(sys.modules, "theirs_module", raising=False)
+    importable(monkeypatch, folder, "theirs_module", f"open({mark!r}, 'w').close()\n")
     program = folder / "program"
     program.write_text(f"#!/bin/sh\ntouch {marks}/program\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)

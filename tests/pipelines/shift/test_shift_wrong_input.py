@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from slicebeam.pipelines.cli import run
 from tests.refusals import refusing
-from tests.running import refused
+from tests.running import importable, refused
 from tests.shift_runs import REPLAYED, ROLES, asked_items, document, made, matrix, saved, shift
 
 FRAME = made(120)
@@ -271,10 +271,8 @@ class Odd(Local):
 def handlers(tmp_path, monkeypatch):
     folder = tmp_path / "handlers"
     folder.mkdir()
-    (folder / "handlers_of_a_test.py").write_text(HANDLERS)
-    monkeypatch.syspath_prepend(str(folder))
+    importable(monkeypatch, folder, "handlers_of_a_test", HANDLERS)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.delitem(sys.modules, "handlers_of_a_test", raising=False)
     return folder
 
 
