@@ -204,9 +204,8 @@ def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path):
     frame["prediction"] = (random.random(len(frame)) < right).astype(int)
     path = tmp_path / "signs.parquet"
     frame.to_parquet(path)
-    found = search(
-        tmp_path / "out", data=path, label="label", prediction="prediction", alternative="both"
-    )
+    roles = {"label": "label", "prediction": "prediction"}
+    found = search(tmp_path / "out", data=path, **roles, alternative="both")
     rows = found.table.set_index("slice")
     assert rows.loc["a = u", "significant"]
     assert rows.loc["a = u", "delta"] > 0
@@ -289,9 +288,8 @@ def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capf
         patched.setattr(slicebeam.pipelines.search.search, "finding_lists", meanwhile)
         assert run(command) == 2
     first, second = capfd.readouterr().err.splitlines()
-    assert first.startswith(
-        f"slicebeam: {output}/changelist.json was published by somebody else at"
-    )
+    begins = f"slicebeam: {output}/changelist.json was published by somebody else at"
+    assert first.startswith(begins)
     assert first.endswith(", during this run; nothing was replaced")
     assert second == f"finished work is in {work}; continue with the same command and --resume"
     assert_published(output, Written("another"))
@@ -319,9 +317,8 @@ SENTENCES = {
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_what_a_correction_promises(correction, adult_path, tmp_path):
-    found = search(
-        tmp_path, data=adult_path, correction=correction, metric=("error_rate",), **ADULT
-    )
+    how = {"correction": correction, "metric": ("error_rate",)}
+    found = search(tmp_path, data=adult_path, **how, **ADULT)
     testing = found.document["testing"]
     assert testing["correction"] == correction
     assert testing["corrected_for"] == SENTENCES[correction]
@@ -361,8 +358,7 @@ def test_classes_of_numbers(refuse):
     frame["digit"], frame["read"] = frame["many"] % 3, (frame["many"] * 7) % 3
     options = {"data": frame, "features": "sex,age"}
     message = refuse(label="digit", prediction="read", metric="recall", **options)
-    assert message == (
-        "label 'digit' has 3 classes (0, 1, 2): name the class of interest with --positive-class"
-    )
+    said = "label 'digit' has 3 classes (0, 1, 2): name the class of interest with --positive-class"
+    assert message == said
     message = refuse(label="digit", prediction="read", metric="recall", positive_class=7, **options)
     assert message == "--positive-class 7 is not a value of label 'digit': labels are 0, 1, 2"

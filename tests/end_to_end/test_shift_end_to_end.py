@@ -189,9 +189,8 @@ def test_what_a_machine_reads(pool, tmp_path, capsys):
         *("accuracy_was", "accuracy_shift", "significant", "labels", "predictions", "shift"),
         *("changed", "slices", "warnings", "focus"),
     }
-    assert (
-        run([*flags[:-4], "--output", str(tmp_path / "none"), "--log-format=json", "--seed=x"]) == 2
-    )
+    wrong = ["--output", str(tmp_path / "none"), "--log-format=json", "--seed=x"]
+    assert run([*flags[:-4], *wrong]) == 2
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line["exit_code"]) for line in lines] == [("error", 2)]
 

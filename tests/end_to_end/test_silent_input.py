@@ -73,9 +73,8 @@ def test_ids_of_pairs_are_left_out():
     for values in (pairs.tolist(), [f"user {one}" for one in pairs]):
         left = learned(values)
         assert isinstance(left, LeftOutColumn)
-        assert left.reason.startswith(
-            "1,000 distinct values in 2,000, about twice each: an id of pairs"
-        )
+        begins = "1,000 distinct values in 2,000, about twice each: an id of pairs"
+        assert left.reason.startswith(begins)
         assert "--features" in left.reason
         assert isinstance(learned(values, named=True), FeatureDomain)
     # Some lost their partner, some have a third.

@@ -104,9 +104,8 @@ def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):
     variable = "the environment variable SLICEBEAM_NO_SUCH"
     assert f"DIR/engine.yaml, line 3: options.workers: {variable}" in said
     file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_NO_SUCH}"})
-    assert "run.yaml, runner_option: the environment variable SLICEBEAM_NO_SUCH" in refused(
-        ["run", file], capsys, folder=tmp_path
-    )
+    said = refused(["run", file], capsys, folder=tmp_path)
+    assert "run.yaml, runner_option: the environment variable SLICEBEAM_NO_SUCH" in said
 
 
 def test_an_engines_file_has_variables_and_defaults(tmp_path):

@@ -108,12 +108,10 @@ def served(answers):
 def test_a_master_that_does_not_answer_is_named_at_once():
     address = f"127.0.0.1:{free_port()}"
     begun = time.monotonic()
-    assert f"Flink master {address} does not answer (Connection refused)" in failure(
-        "flink", f"master={address}"
-    )
-    assert f"Spark master {address} does not answer" in failure(
-        "spark", f"master=spark://{address}"
-    )
+    said = failure("flink", f"master={address}")
+    assert f"Flink master {address} does not answer (Connection refused)" in said
+    said = failure("spark", f"master=spark://{address}")
+    assert f"Spark master {address} does not answer" in said
     assert f"job server {address} does not answer" in failure("flink", f"job_endpoint={address}")
     pool = ("environment=external", f"environment_config={address}")
     assert f"worker pool {address} does not answer" in failure("flink", *pool)
@@ -172,9 +170,8 @@ def test_a_spark_of_another_version(tmp_path):
             message = failure("spark", *options, f"web_ui={pages}")
             assert "is version 3.5.4, and the job server is built for 3.5.0" in message
             state["workers"] = [{"state": "DEAD", "coresfree": 1}]
-            assert "has no free core on its 0 workers" in failure(
-                "spark", *options, f"web_ui={pages}"
-            )
+            said = failure("spark", *options, f"web_ui={pages}")
+            assert "has no free core on its 0 workers" in said
         assert "3.4.0" in failure("spark", *options, "version=3.4.0")
 
 

@@ -104,9 +104,8 @@ def test_the_folder_of_sockets_has_a_short_path(temporary, monkeypatch):
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
     monkeypatch.setattr(private_sockets, "_LAST", str(long))
-    refuses(
-        EngineError, r"too long for sockets, or contains .*; set TMPDIR to another", socket_folder
-    )
+    said = "too long for sockets, or contains .*; set TMPDIR to another"
+    refuses(EngineError, said, socket_folder)
     long.rmdir()
 
 
@@ -160,18 +159,16 @@ def test_without_private_networks_programs_are_refused_clusters_warned_of(tmp_pa
         assert notes[0] in log.read_text()
     cluster = ["master=10.0.0.5:8081", *PROCESS]
     _, notes = sent("flink", cluster, log)
-    assert notes[0].startswith(
-        "warning: anyone who can connect to 10.0.0.5 can run code there, and so can any"
-    )
+    begins = "warning: anyone who can connect to 10.0.0.5 can run code there, and so can any"
+    assert notes[0].startswith(begins)
     # It would be of no use to workers that are not in it.
     monkeypatch.setattr(private_network, "refusal", lambda: "")
     message, _ = sent("flink", ["environment=docker", "environment_config=image"], log)
     assert "it must reach workers in containers" in message
     monkeypatch.setattr(Flink, "await_service", lambda *_: None)
     _, notes = sent("flink", ["job_endpoint=10.0.0.5:8099", *cluster], log)
-    assert notes[0].startswith(
-        "warning: anyone who can connect to 10.0.0.5:8099 can run code there; see"
-    )
+    said = "warning: anyone who can connect to 10.0.0.5:8099 can run code there; see"
+    assert notes[0].startswith(said)
 
 
 PROCESS = ["environment=process", "environment_config=w"]

@@ -245,9 +245,8 @@ def most_used(bench, *flags):
     running = bench.commands.start(bench.search(output, *flags))
     most = 0
     while running.runs():
-        blocks = sum(
-            _blocks(Path(folder, name)) for folder, _, names in os.walk(output) for name in names
-        )
+        paths = [Path(folder, name) for folder, _, names in os.walk(output) for name in names]
+        blocks = sum(map(_blocks, paths))
         most = max(most, blocks // 2)
         time.sleep(0.005)
     running.ended()

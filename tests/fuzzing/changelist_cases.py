@@ -220,9 +220,8 @@ def _check_domains(found, published):
     for domain in published["dataset"]["domains"]:
         name = domain["name"]
         assert name in wanted, f"a domain of {name!r}, which the file has not"
-        told, kept = (
-            [_plain(one) for one in some["singletons"]] for some in (domain, wanted[name])
-        )
+        both = (domain["singletons"], wanted[name]["singletons"])
+        told, kept = ([_plain(one) for one in some] for some in both)
         assert told[: len(kept)] == kept, f"{name!r}: the predicates are not those of the file"
         # Frequent values that the file does not know come after its own.
         assert {one["op"] for one in domain["singletons"][len(kept) :]} <= {"=="}, name

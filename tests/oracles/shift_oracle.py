@@ -199,9 +199,8 @@ def estimate(pool, asked, lam):
         loss += w * tau
         squared_error += 2 * w**2 * tau / n
         loss_unseen += 2 * p * w / n
-    return Direct(
-        matrix, V, unseen, accuracy, accuracy_variance, loss, math.sqrt(squared_error), loss_unseen
-    )
+    losses = (loss, math.sqrt(squared_error), loss_unseen)
+    return Direct(matrix, V, unseen, accuracy, accuracy_variance, *losses)
 
 
 def starved_variance(pool, asked):

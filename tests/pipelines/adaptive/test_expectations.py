@@ -412,9 +412,8 @@ def test_wrong_templates(text, message, tmp_path):
 
 
 def test_mined_templates_exchange_words_for_words_of_their_kind():
-    assert template_of("Sarah thought the food was good, not great.") == (
-        "{female_name} thought the food was {positive_adjective}, not great."
-    )
+    said = "{female_name} thought the food was {positive_adjective}, not great."
+    assert template_of("Sarah thought the food was good, not great.") == said
     texts = ("The bed was awful.", "The bath was awful.", "Nothing here.")
     wanted = {"expectation": OUTPUTS, "value": "neg"}
     tests = [Test("/A", text, **wanted, id=str(at)) for at, text in enumerate(texts, 1)]

@@ -397,9 +397,8 @@ def test_topics_are_suggested_in_the_same_way():
     (prompt,) = build_prompts(found[1:], "/Negation", 1, seed=0)
     assert prompt.text == '"Negated positive"\n"Double"\n"'
     (prompt,) = build_prompts(found, "/Negation", 1, seed=0)
-    assert prompt.text == (
-        '\n"Negation"\n/Negation\n"Negated positive"\n/Negation\n"Double"\n/Negation\n"'
-    )
+    said = '\n"Negation"\n/Negation\n"Negated positive"\n/Negation\n"Double"\n/Negation\n"'
+    assert prompt.text == said
 
 
 @pytest.mark.parametrize(

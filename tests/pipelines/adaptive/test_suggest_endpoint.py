@@ -90,16 +90,14 @@ def test_requests_are_minimal_and_both_kinds_give_the_same_tests(server, tree):
     assert path == "/v1/chat/completions"
     assert body["messages"][1] == {"role": "user", "content": FIRST}
     assert len(chat.tests) == 6
-    assert {one.test.input for one in chat.tests} <= {
-        server.text(key).partition('"')[0] for key in server.charged
-    }
+    texts = {server.text(key).partition('"')[0] for key in server.charged}
+    assert {one.test.input for one in chat.tests} <= texts
 
 
 def test_an_empty_topic_goes_on_from_its_neighbours(server, tree):
     found, _ = run(tree, f"{server.url}/completions", topic="/Price", proposals=2)
-    assert {one[2]["prompt"] for one in server.requests} == {
-        '/Rooms\n"Noisy street."\n/Rooms\n"The bed was hard."\n/Price\n"'
-    }
+    prompt = '/Rooms\n"Noisy street."\n/Rooms\n"The bed was hard."\n/Price\n"'
+    assert {one[2]["prompt"] for one in server.requests} == {prompt}
     assert {one.test.topic for one in found.tests} == {"/Price"}
 
 

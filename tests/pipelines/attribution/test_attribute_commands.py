@@ -72,9 +72,8 @@ def test_items_labels_and_a_revision(commands):
     result = commands("estimate")
     lines = [line.strip() for line in result.output.splitlines()]
     # The intervals come first; recall's estimate, which is too high, in brackets.
-    precision, recall = (
-        next(line for line in lines if line.startswith(name)) for name in ("precision", "recall")
-    )
+    begins = ("precision", "recall")
+    precision, recall = (next(line for line in lines if line.startswith(one)) for one in begins)
     told = attribution_in(commands.folder / "changelist.r1.json")
     assert f"{told['precision']['lo']:.4f} … {told['precision']['hi']:.4f}" in precision
     assert f"({told['recall']['value']:.4f})" in recall

@@ -86,9 +86,8 @@ def test_version_is_printed_without_the_libraries():
         "cli.main()"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
+    how = {"capture_output": True, "text": True, "env": environment}
+    ended = subprocess.run([sys.executable, "-c", code], check=False, **how)
     assert ended.returncode == 0
     assert ended.stdout == f"slicebeam {version('slicebeam')}\n"
     assert ended.stderr == ""

@@ -168,9 +168,8 @@ def test_an_item_that_is_labelled():
 
 def test_a_console_keeps_its_own_colours():
     stream = io.StringIO()
-    console = guarded(
-        Console(file=stream, force_terminal=True, color_system="standard", highlight=False)
-    )
+    how = {"force_terminal": True, "color_system": "standard", "highlight": False}
+    console = guarded(Console(file=stream, **how))
     table = Table("name")
     table.add_row(f"a{ESCAPES}b")
     console.print(table)

@@ -115,9 +115,8 @@ def traps(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return small_search(
-        tmp_path_factory.mktemp("made"), (1, 3), z=[one // 5 % 2 for one in range(400)]
-    )
+    z = [one // 5 % 2 for one in range(400)]
+    return small_search(tmp_path_factory.mktemp("made"), (1, 3), z=z)
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,8 @@ def test_a_document_allows_itself_no_module(made, tmp_path, capfd, monkeypatch):
     content["provenance"]["config"] |= config
     (tmp_path / "theirs.json").write_text(json.dumps(content))
     assert run(["run", "theirs.json", "--output", "next"]) == 2
-    assert "theirs.json names --tfma-module theirs_metrics, and importing it" in (
-        capfd.readouterr().err
-    )
+    said = capfd.readouterr().err
+    assert "theirs.json names --tfma-module theirs_metrics, and importing it" in said
     # The user's word is for their modules, and not for the document's.
     assert run(["run", "theirs.json", "--output", "next", "--tfma-module", "mine"]) == 2
     assert "theirs_metrics is not a module of TFMA" in capfd.readouterr().err

@@ -285,9 +285,8 @@ def test_documents_where_another_is_needed(found, fails, capsys):
         "document of a search"
     )
     said = refused([*search, "--domains", str(document)], capsys, folder=found)
-    assert said.startswith(
-        "no feature is left to slice by (cluster@3: in DIR/out/changelist.json but not"
-    )
+    begins = "no feature is left to slice by (cluster@3: in DIR/out/changelist.json but not"
+    assert said.startswith(begins)
 
 
 def test_edits_and_definitions(found, fails):

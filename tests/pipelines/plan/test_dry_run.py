@@ -520,9 +520,8 @@ def test_columns_of_each_kind_are_noted_and_stay_features():
     # Each value of the outcome predicts its own most frequent class.
     most = table.groupby("outcome")["label"].agg(lambda own: own.value_counts().max()).sum()
     constant = table["label"].value_counts(normalize=True).max()
-    assert reasons["outcome"] == (
-        f"predicts {most / ROWS:.1%} of the labels; {constant:.1%} are the most frequent one"
-    )
+    said = f"predicts {most / ROWS:.1%} of the labels; {constant:.1%} are the most frequent one"
+    assert reasons["outcome"] == said
 
 
 def test_the_flag_of_the_line_leaves_them_out(tmp_path, capsys):

@@ -413,9 +413,8 @@ def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
         work.check_data()
         change(data)
         error = refusal(InputError, work.check_data)
-    assert error == (
-        f"{data}: the file {said} while it was read; run again without --resume when nothing writes to it"
-    )
+    expected = f"{data}: the file {said} while it was read; run again without --resume when nothing writes to it"
+    assert error == expected
 
 
 def test_a_folder_that_was_removed_takes_no_note(tmp_path, config):
@@ -603,10 +602,8 @@ def test_stages_and_locks(gift, victim):
     assert not (gift / "folder").is_symlink()
     (gift / ".changelist.json.lock").symlink_to(victim / "file")
     refuses(InputError, "lock is a link", remove_abandoned_lock, gift / "changelist.json")
-    with (
-        pytest.raises(InputError, match="lock is a link"),
-        files_to_publish(gift / "changelist.json", (), None, "me") as files,
-    ):
+    files = files_to_publish(gift / "changelist.json", (), None, "me")
+    with pytest.raises(InputError, match="lock is a link"), files as files:
         files.publish(b"{}")
     assert content(victim) == before
 

@@ -188,9 +188,8 @@ def test_the_very_same_examples_are_told(days, first, tmp_path):
     told = found.document["since"]
     assert (told["new"], told["gone"], told["worse"], told["better"]) == (0, 0, 0, 0)
     assert "nothing can have changed" in told["warnings"][0]
-    assert told["warnings"][1] == (
-        "alpha was 0.05 then and is 0.01 now, so other slices are significant."
-    )
+    said = "alpha was 0.05 then and is 0.01 now, so other slices are significant."
+    assert told["warnings"][1] == said
 
 
 def arguments(days, output, *more):

@@ -174,9 +174,8 @@ def test_the_gate_judges_the_focus_alone(tmp_path, capsys):
     mixed.write_text("label,prediction,weight\n0,0,1\n0,1,1\n")
     focus = ["--focus", str(mixed), "--output", str(tmp_path / "m")]
     assert run(["shift", *map(str, flags), *focus]) == 2
-    assert (
-        "cannot judge --focus: right and wrong predictions have weights" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "cannot judge --focus: right and wrong predictions have weights" in said
     told = shift(tmp_path / "mixed", *flags[:-2], "--focus", mixed)["shift"]["focus"]
     assert told["direction"] == "none"
 

@@ -394,11 +394,9 @@ def test_values_of_a_column_as_slices(tmp_path):
     assert told("tags") == [("contains", "x"), ("contains", "y"), ("is_null", None)]
     days = told("day")
     assert [str(value)[:10] for _, value in days] == ["2024-01-01", "2024-01-02", "None"]
-    table = pa.concat_tables(
-        chunk.table
-        for split in source.splits
-        for chunk in sources.read_split(source, split, list(frame.columns[:6]))
-    )
+    names = list(frame.columns[:6])
+    read = [sources.read_split(source, split, names) for split in source.splits]
+    table = pa.concat_tables(chunk.table for chunks in read for chunk in chunks)
     for column in ("text", "flag", "whole", "number", "day"):
         assert np.diff(by_values(source, column).codes(table).offsets).tolist() == [1] * 20
     with pytest.raises(InputError, match="--by many: it has more than 19 different values, each"):
