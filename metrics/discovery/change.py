@@ -128,10 +128,7 @@ class ChangeAssessment(Summed):
 
         With D = −loss it is below 0 where the one model is worse than elsewhere.
         """
-        difference: FloatArray = np.where(
-            self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0
-        )
-        return difference
+        return np.asarray(np.where(self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0))
 
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
@@ -140,8 +137,7 @@ def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
     σ² is the variance of D on the slice, with denominator n.
     """
     spread = np.asarray(variance, np.float64) + _PRIOR_VARIANCE
-    score: FloatArray = np.abs(mean) * np.sqrt(np.asarray(n, np.float64) / spread)
-    return score
+    return np.asarray(np.abs(mean) * np.sqrt(np.asarray(n, np.float64) / spread))
 
 
 def _scatter(D: FloatArray) -> float:
@@ -175,8 +171,7 @@ class OverlapSums(Summed):
         """Size of the intersection over that of the union: float64 [S, S]; 0 of two empty slices."""
         sizes = np.diagonal(self.both)
         union = sizes[:, None] + sizes - self.both
-        jaccard: FloatArray = self.both / np.maximum(union, 1)
-        return jaccard
+        return np.asarray(self.both / np.maximum(union, 1))
 
 
 class Coverage(NamedTuple):

@@ -61,8 +61,7 @@ class CategoricalHead:
 
     def log_density(self, losses: FloatArray) -> FloatArray:
         """Return log(p_jc + eps) at losses as `CategoricalSums.checked` returns them: [K, n]."""
-        density: FloatArray = np.take(np.log(self.shares + EPS), losses.astype(np.intp), axis=1)
-        return density
+        return np.asarray(np.take(np.log(self.shares + EPS), losses.astype(np.intp), axis=1))
 
 
 @dataclass(frozen=True)
@@ -211,8 +210,7 @@ class Mixture:
     @cached_property
     def centre(self) -> FloatArray:
         """Σ_j π_j μ_j, about which sums are taken: float64 [d]."""
-        centre: FloatArray = self.weights @ self.means / self.weights.sum()
-        return centre
+        return np.asarray(self.weights @ self.means / self.weights.sum())
 
     @cached_property
     def coefficients(self) -> tuple[FloatArray, FloatArray]:

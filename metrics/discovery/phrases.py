@@ -176,8 +176,7 @@ def log_odds_ratio(
     have = [each + _PRIOR_EXAMPLES * share for each in y]
     lack = [of - each + _PRIOR_EXAMPLES * (1 - share) for of, each in zip(n, y, strict=True)]
     delta = np.log(have[0] / lack[0]) - np.log(have[1] / lack[1])
-    ratio: FloatArray = delta / np.sqrt(sum(1 / each for each in (*have, *lack)))
-    return ratio
+    return np.asarray(delta / np.sqrt(sum(1 / each for each in (*have, *lack))))
 
 
 def _distinctive(found: Occurrences, members: BoolArray, most: int) -> IntArray:
@@ -235,8 +234,7 @@ def _stop_words() -> frozenset[str]:
     # Loading it takes longer than most texts.
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-    words: frozenset[str] = ENGLISH_STOP_WORDS - _MEANINGFUL
-    return words
+    return np.asarray(ENGLISH_STOP_WORDS - _MEANINGFUL)
 
 
 @dataclass(frozen=True)
