@@ -141,8 +141,8 @@ def greedy_order(
         return scores
 
     asked = asked.copy()
-    run, strata = np.indices(asked.shape)
-    scores, runs = bounded((run, strata), asked), run[:, 0]
+    cells, runs = np.indices(asked.shape), np.arange(asked.shape[0])
+    scores = bounded((cells[0], cells[1]), asked)
     chosen = np.empty((runs.size, calls), np.int64)
     for call in range(calls):
         stratum = scores.argmax(axis=1)
