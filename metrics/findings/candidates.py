@@ -56,6 +56,7 @@ class ChosenSlice(NamedTuple):
     expected: float  # mean target expected from the findings before it
     gain: float  # log-likelihood ratio less the log of the level's number of tests
     p_value: float  # conditional
+    selected_above: float  # the normal quantile that its p had to exceed
     covariance: Covariance  # of value and expected
     held_size: float  # examples, or weights, of this and all findings before
     held_total: float  # the sum of their targets
