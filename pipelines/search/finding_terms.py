@@ -52,7 +52,6 @@ class FindingTerms:
     direction: Direction  # ``worse`` or ``better``
     space: StatisticSpace
     everything: NDArray[np.int64]  # int64 [raw columns] sums of all examples
-    two_sided: bool = False  # whether slices are listed for either direction
 
     @property
     def _own(self) -> Metric:
@@ -95,7 +94,7 @@ class FindingTerms:
     ) -> document.CorrectedDifference:
         """Return the difference without what the selection adds, within the metric's range."""
         z, c = -float(ndtri(one.p_value)), one.selected_above
-        found = corrected.difference(difference, ends, z, c, two_sided=self.two_sided)
+        found = corrected.difference(difference, ends, z, c)
         low, high = self._own.range
         if self.space.comparison == "baseline":
             low, high = low - high, high - low

@@ -365,10 +365,7 @@ class _Choice:
         positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
         ids = names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
-        two_sided = self.config.alternative == "both"
-        terms = FindingTerms(
-            self.measured, self.direction, self.space, self.everything, two_sided
-        )
+        terms = FindingTerms(self.measured, self.direction, self.space, self.everything)
         findings = tuple(
             terms.finding(rank, one, position, slice_id, n)
             for rank, (one, position, slice_id, n) in enumerate(
