@@ -76,14 +76,21 @@ def tasks(folder: Path) -> Iterator[Task]:
     yield _loss("Adult", adult, -np.log(np.where(adult["income"] == 1, chance, 1 - chance)))
     elec = pd.read_csv(path("electricity.csv")).drop(columns="date")
     half, names = len(elec) // 2, list(elec.columns.drop("class"))
-    learners = HistGradientBoostingClassifier(early_stopping=False), DecisionTreeClassifier(max_depth=4)
+    learners = (
+        HistGradientBoostingClassifier(early_stopping=False),
+        DecisionTreeClassifier(max_depth=4),
+    )
     later = elec[half:].reset_index(drop=True)
     for name, learner in zip(("prediction", "prediction_old"), learners, strict=True):
-        later[name] = learner.fit(elec[names][:half], elec["class"][:half]).predict(elec[names][half:])
+        later[name] = learner.fit(elec[names][:half], elec["class"][:half]).predict(
+            elec[names][half:]
+        )
     yield from _pair("electricity", later, "class", "prediction", "prediction_old")
     compas = pd.read_csv(path("compas_discretized.csv"))
     codes = pd.get_dummies(compas.drop(columns=["class", "predicted"]))
-    compas["learned"] = cross_val_predict(DecisionTreeClassifier(max_depth=4), codes, compas["class"])
+    compas["learned"] = cross_val_predict(
+        DecisionTreeClassifier(max_depth=4), codes, compas["class"]
+    )
     yield from _pair("COMPAS", compas, "class", "predicted", "learned")
     words = pd.read_parquet(path("sentences.parquet")).drop(columns=["id", "text", "embedding"])
     yield from _pair("sentences", words, "label", "prediction_new", "prediction_old")
@@ -112,7 +119,9 @@ def _pair(table: str, frame: pd.DataFrame, label: str, new: str, old: str) -> It
 def _loss(table: str, frame: pd.DataFrame, loss: Any) -> Task:
     frame = frame.assign(loss=np.asarray(loss, float))
     features = [name for name in frame.columns if not name.startswith(("score", "pred", "loss"))]
-    return Task(table, "loss", frame, frame["loss"].to_numpy(), {"loss": "loss", "features": features})
+    return Task(
+        table, "loss", frame, frame["loss"].to_numpy(), {"loss": "loss", "features": features}
+    )
 
 
 def measured(task: Task, half: np.ndarray) -> Iterator[Measured]:
@@ -215,7 +224,9 @@ def main() -> int:
         for _ in range(options.halves):
             half = rng.permutation(len(task.frame)) < len(task.frame) // 2
             of.setdefault((task.table, task.kind), []).extend(measured(task, half))
-    print("| findings | number | other half / observed | / corrected | holds: observed | corrected |")
+    print(
+        "| findings | number | other half / observed | / corrected | holds: observed | corrected |"
+    )
     print("|---|---|---|---|---|---|")
     missed = []
     groups = {

@@ -1,5 +1,7 @@
 """Differences corrected for selection: against numeric integration, and in simulation."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
@@ -17,18 +19,16 @@ def selected(theta, c):
 def test_mean_and_ends_by_integration(z, c):
     estimate, low, high = corrected.standardised(z, c)
 
-    def likelihood(theta):
-        return NORMAL.pdf(z - theta) / selected(theta, c)
+    def likelihood(theta, power):
+        return theta**power * NORMAL.pdf(z - theta) / selected(theta, c)
 
-    whole, first = (
-        integrate.quad(lambda theta: theta**power * likelihood(theta), -30, z + 12, limit=400)[0]
-        for power in (0, 1)
-    )
-    assert estimate == pytest.approx(first / whole, abs=1e-7)
+    def excess(theta, chance):
+        return NORMAL.sf(z - theta) / selected(theta, c) - chance
+
+    sums = (integrate.quad(likelihood, -30, z + 12, power, limit=400)[0] for power in (1, 0))
+    assert estimate == pytest.approx(np.divide(*sums), abs=1e-7)
     for end, chance in ((low, 0.025), (high, 0.975)):
-        wanted = optimize.brentq(
-            lambda theta: NORMAL.sf(z - theta) / selected(theta, c) - chance, -c - 3, z + 5  # noqa: B023
-        )
+        wanted = optimize.brentq(excess, -c - 3, z + 5, chance)
         assert end == pytest.approx(wanted, abs=1e-8)
 
 
@@ -42,12 +42,12 @@ def drawn(theta, c, rng):
 
 def check_coverage(held, theta, c):
     """Up to c the estimate near the threshold, which the interval holds, makes it wider."""
-    assert 0.938 < held < (0.962 if theta >= c else 0.985), theta
+    assert 0.935 < held < (0.965 if theta >= c else 0.985), theta
 
 
 def test_coverage_and_bias_of_what_was_selected():
     rng, c = np.random.default_rng(5), 3.0
-    theta = rng.uniform(-12.0, 12.0, 12_000)
+    theta = rng.uniform(-12.0, 12.0, 6_000)
     z = drawn(theta, c, rng)
     sign = np.sign(z)
     estimate, low, high = corrected.standardised(np.abs(z), c)
@@ -57,9 +57,9 @@ def test_coverage_and_bias_of_what_was_selected():
         check_coverage(held[of].mean(), least, c)
     theta, z = theta * sign, np.abs(z)
     edges = [3.0, 3.2, 3.5, 4.0, 5.0, 7.0, 10.0]
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in pairwise(edges):
         of = (z >= begin) & (z < end)
-        assert (theta - estimate)[of].mean() == pytest.approx(0.0, abs=0.15), begin
+        assert (theta - estimate)[of].mean() == pytest.approx(0.0, abs=0.2), begin
     # What is observed is too large by far.
     assert (theta - z)[z < 3.2].mean() < -1.5
 
@@ -71,6 +71,11 @@ def test_a_search_for_one_direction():
         u = rng.random(4_000) * NORMAL.sf(c - theta)
         _, low, high = corrected.standardised(theta + NORMAL.isf(u), c)
         check_coverage(((low <= theta) & (theta <= high)).mean(), theta, c)
+
+
+def test_the_threshold_itself():
+    estimate, low, high = corrected.standardised(4.0, 4.0)
+    assert low < 0 < estimate <= high
 
 
 def test_differences_far_above_the_threshold_are_as_observed():
