@@ -2,7 +2,9 @@
 
 from math import inf
 
+from slicebeam.metrics.measures import class_metrics
 from slicebeam.metrics.measures.base import Metric
+from slicebeam.metrics.measures.class_metrics import ClassMetric, MeanRecall
 from slicebeam.metrics.measures.confusion import BalancedAccuracy, MacroAverage, Matthews
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
@@ -15,6 +17,7 @@ METRICS: tuple[Metric, ...] = (
     Share("recall", "Recall", "predicted", "positive", higher_is_better=True),
     Share("fnr", "False negative rate", "~predicted", "positive", higher_is_better=False),
     Share("fpr", "False positive rate", "predicted", "~positive", higher_is_better=False),
+    Share("npv", "Negative predictive value", "~positive", "~predicted", higher_is_better=True),
     Share("specificity", "Specificity", "~predicted", "~positive", higher_is_better=True),
     # Neither direction is good or bad in itself; more counts as worse.
     Share("prediction_rate", "Prediction rate", "predicted", "", higher_is_better=False),
@@ -28,6 +31,12 @@ METRICS: tuple[Metric, ...] = (
     Share("f1_micro", "F1, micro average", "~wrong", "", higher_is_better=True),
     BalancedAccuracy(),
     Matthews(),
+    MeanRecall("balanced_accuracy_multiclass", "Balanced accuracy of all classes", class_metrics.mean_recall,
+                class_metrics.examples, 0.0, "there is no example"),
+    ClassMetric("mcc_multiclass", "Matthews correlation of all classes", class_metrics.correlation,
+                class_metrics.outside_largest_class, -1.0, Matthews.undefined),
+    ClassMetric("kappa", "Cohen's kappa", class_metrics.kappa, class_metrics.outside_common_class,
+                -1.0, "all labels and predictions are one class"),
     MacroAverage("precision", "Precision"),
     MacroAverage("recall", "Recall"),
     MacroAverage("f1", "F1"),

@@ -17,7 +17,7 @@ from slicebeam.metrics.significance.auc import bucket_edges, discretisation_erro
 from tests.deviations import with_deviations
 
 NAMES = (*metrics(), "fbeta:2", "fbeta:0.5", "mean:x")
-MACRO = ("precision_macro", "recall_macro", "f1_macro")
+MACRO = tuple(name for name in NAMES if metric(name).needs.classes)
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,12 @@ def by_sklearn(name, some, *, old=False):
         "fnr": lambda: 1 - sk.recall_score(positive, marked, **with_weight),
         "fpr": lambda: 1 - sk.recall_score(negative, unmarked, **with_weight),
         "specificity": lambda: sk.recall_score(negative, unmarked, **with_weight),
+        "npv": lambda: sk.precision_score(negative, unmarked, **with_weight),
+        "balanced_accuracy_multiclass": lambda: sk.recall_score(
+            label, predicted, labels=np.unique(label), average="macro", **with_weight
+        ),
+        "mcc_multiclass": lambda: sk.matthews_corrcoef(label, predicted, **with_weight),
+        "kappa": lambda: sk.cohen_kappa_score(label, predicted, **with_weight),
         "prediction_rate": lambda: np.average(marked, weights=weight),
         "label_rate": lambda: np.average(positive, weights=weight),
         "disagreement": lambda: sk.zero_one_loss(*some.predicted, **with_weight),
