@@ -339,7 +339,10 @@ CLASSES = np.array(["ant", "bee", "cat", "dog"])
 def averages(p):
     def of(some):
         y, predicted = some["label"], some[p]
-        found = {"accuracy": sk.accuracy_score(y, predicted)}
+        found = {
+            "accuracy": sk.accuracy_score(y, predicted),
+            "kappa": sk.cohen_kappa_score(y, predicted),
+        }
         scores = {"precision": sk.precision_score, "recall": sk.recall_score, "f1": sk.f1_score}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -377,7 +380,7 @@ def test_many_classes(tmp_path, four, sides):
     options = {"data": (str(path),), "label": "label", "features": ("x0", "site"), "bins": 3}
     options |= {"max_cross_size": 1, **roles}
     for names in (
-        {"metric": ("accuracy", "precision_macro", "f1_macro", "f1_micro")},
+        {"metric": ("accuracy", "precision_macro", "f1_macro", "f1_micro", "kappa")},
         {"metric": ("recall", "f1"), "positive_class": "cat"},
     ):
         found = search(tmp_path / names["metric"][0], **names, **options)
