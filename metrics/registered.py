@@ -7,6 +7,7 @@ from slicebeam.metrics.measures.base import Metric
 from slicebeam.metrics.measures.class_metrics import ClassMetric, MeanRecall
 from slicebeam.metrics.measures.confusion import BalancedAccuracy, MacroAverage, Matthews
 from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.number_losses import RootMean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.measures.share import FOne, Share
 
@@ -45,6 +46,10 @@ METRICS: tuple[Metric, ...] = (
     Mean("brier", "Brier score", (0.0, 1.0)),
     Mean("mse", "Mean squared error", (0.0, inf)),
     Mean("mae", "Mean absolute error", (0.0, inf)),
+    RootMean("rmse", "Root mean squared error"),
+    Mean("mape", "Mean absolute percentage error", (0.0, inf)),
+    Mean("smape", "Symmetric mean absolute percentage error", (0.0, 2.0)),
+    Mean("poisson_deviance", "Poisson deviance", (0.0, inf)),
     # Too high counts as worse; --alternative both finds either.
     Mean("bias", "Mean of prediction minus label", (-inf, inf)),
     AreaUnderCurve(),

@@ -30,7 +30,8 @@ class MetricsConfig(ModelsConfig):
         ),
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity,
-    npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate,
+    npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape,
+    smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate,
     disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro),
     balanced_accuracy_multiclass, mcc_multiclass.
     module:Name is your own Metric, as is a name that an installed package registers; importing it

@@ -187,6 +187,7 @@ def errors(p):
         return {
             "mse": sk.mean_squared_error(y, guess),
             "mae": sk.mean_absolute_error(y, guess),
+            "rmse": sk.root_mean_squared_error(y, guess),
             "bias": (guess - y).mean(),
             "mean:rent": some["rent"].mean(),
             "mean:price": y.mean(),
@@ -199,7 +200,7 @@ def test_regression(tmp_path, prices):
     path, frame = prices
     options = {"data": (str(path),), "label": "price", "prediction": "guess"}
     options |= {"features": ("area", "town"), "max_cross_size": 2, "alternative": "both"}
-    names = ("mse", "mae", "bias")
+    names = ("rmse", "mse", "mae", "bias")
     found = search(tmp_path / "a", metric=(*names, "mean:rent", "mean:price"), **options)
     assert check_values(found, frame, errors("guess"), tolerance=1e-9) > 30
     assert {"town = C"} <= set(found.table[found.table["significant"]]["slice"])

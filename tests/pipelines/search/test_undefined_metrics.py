@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.metrics.measures.cell_metric import CellMetric, exchange_p_value
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.pipelines.cli import run
@@ -16,7 +17,6 @@ from tests.conftest import slow
 from tests.running import read
 
 ROWS = 400
-NUMBERS = ("mse", "mae", "bias")
 
 
 def table(**columns):
@@ -57,7 +57,11 @@ CASES = {
     "all scores and losses equal": ({"s": 0.5, "s_old": 0.5, "l": 0.5, "l_old": 0.5}, {}),
     "all right": ({"p": LABELS, "old": LABELS}, {}),
 }  # fmt: skip
-OF_CLASSES = ("accuracy", *(one for one in metrics() if one not in (*NUMBERS, "loss")), "fbeta:2")
+OF_CLASSES = (
+    "accuracy",
+    *(one for one in metrics() if one not in (*OF_NUMBERS, "loss")),
+    "fbeta:2",
+)
 
 
 def names_of(models):
