@@ -16,6 +16,8 @@ from tests.object_stores import ROOT
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
+# Programs that live for minutes: what the second compiler saves later, they do not live to see.
+JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class Cluster:
@@ -72,9 +74,10 @@ class FlinkCluster(Cluster):
         shipped = yaml.safe_load((flink_home() / "conf" / "config.yaml").read_text("utf-8"))
         manager = {"bind-host": HOST, "memory": {"process": {"size": "1024m"}}}
         node = {"bind-host": HOST, "host": HOST, "memory": {"process": {"size": "1500m"}}}
+        # What newer Javas keep closed to Flink, as Flink ships it.
+        opened = shipped["env"]["java"]["opts"]["all"]
         settings = {
-            # What newer Javas keep closed to Flink, as Flink ships it.
-            "env": shipped["env"],
+            "env": {"java": {"opts": {"all": " ".join([opened, *JAVA])}}},
             "jobmanager": manager | {"rpc": {"address": HOST, "port": free_port()}},
             # Else all of a small job goes to one of the task managers.
             "taskmanager": node | {"numberOfTaskSlots": 1, "load-balance": {"mode": "SLOTS"}},
@@ -130,6 +133,7 @@ class SparkCluster(Cluster):
             "SPARK_LOCAL_IP": HOST,
             "SPARK_PUBLIC_DNS": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(JAVA),
             "SPARK_CONF_DIR": str(self.folder / "conf"),
             "SPARK_LOCAL_DIRS": str(self.folder / "tmp"),
             # Every executor gets a copy of the job server's jar, a quarter of a gigabyte: those of
