@@ -265,8 +265,8 @@ class InsideCounter:
                 end = min(begin + ROWS_AT_A_TIME, block.rows)
                 whole = begin == 0 and end == block.rows
                 tables.add(of_patterns if whole else rows_of(of_patterns, np.arange(begin, end)))
-            totals, *states = tables.state()
-            for unit, arrays in zip(units, states, strict=True):
+            state = tables.state()
+            for unit, arrays in zip(units, state.tables, strict=True):
                 if unit.method == "dense":
                     # Planes last: sums over the axes of features are sums of vectors.
                     by_power = arrays[0].reshape(
@@ -283,7 +283,7 @@ class InsideCounter:
                         for candidates, cells in [self._cells[features]]
                     ]
                 else:
-                    (some,) = reader.slices([unit], [totals, arrays])
+                    (some,) = reader.slices([unit], replace(state, tables=[arrays]))
                     sizes = some.sums.reshape(some.keys.size, -1, space.cells)[:, powers, :planes]
                     read = [(np.searchsorted(self.keys, some.keys), sizes)]
                 for candidates, sizes in read:
