@@ -123,7 +123,7 @@ class _Seen(PipelineVisitor):
             self.is_other = True
 
 
-class _Combine(DoFn):  # type: ignore[misc]
+class _Combine(DoFn):
     """Combines the values of a key as they come; Beam's own function would list them first."""
 
     def __init__(self, function: beam.CombineFn) -> None:

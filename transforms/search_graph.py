@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Known = TypeVar("Known")
 
 
-class SumTables(beam.CombineFn):  # type: ignore[misc]
+class SumTables(beam.CombineFn):
     """Sums the tables of a block over groups of shards, one after another."""
 
     def create_accumulator(self) -> UnitSums | None:
