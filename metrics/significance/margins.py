@@ -1,4 +1,4 @@
-"""Tests against a margin: is a metric worse by more than is tolerated?
+"""Tests against a margin, of whether a metric is worse by more than is tolerated.
 
 The null hypothesis is that a difference of shares is a given one. Where the shares themselves are not given by it,
 they are estimated under it, as score tests do: Tango (1998), Stat. Med. 17:891, for two models on the same examples,
