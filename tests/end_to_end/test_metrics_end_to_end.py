@@ -183,6 +183,7 @@ def errors(p):
         return {
             "mse": sk.mean_squared_error(y, guess),
             "mae": sk.mean_absolute_error(y, guess),
+            "rmse": sk.root_mean_squared_error(y, guess),
             "bias": (guess - y).mean(),
             "mean:rent": some["rent"].mean(),
             "mean:price": y.mean(),
@@ -195,7 +196,7 @@ def test_regression(tmp_path, prices):
     path, frame = prices
     options = {"data": (str(path),), "label": "price", "prediction": "guess"}
     options |= {"features": ("area", "town"), "max_cross_size": 2, "alternative": "both"}
-    names = ("mse", "mae", "bias")
+    names = ("rmse", "mse", "mae", "bias")
     found = search(tmp_path / "a", metric=(*names, "mean:rent", "mean:price"), **options)
     assert check_values(found, frame, errors("guess"), tolerance=1e-9) > 30
     assert {"town = C"} <= set(found.table[found.table["significant"]]["slice"])
@@ -333,7 +334,10 @@ CLASSES = np.array(["ant", "bee", "cat", "dog"])
 def averages(p):
     def of(some):
         y, predicted = some["label"], some[p]
-        found = {"accuracy": sk.accuracy_score(y, predicted)}
+        found = {
+            "accuracy": sk.accuracy_score(y, predicted),
+            "kappa": sk.cohen_kappa_score(y, predicted),
+        }
         scores = {"precision": sk.precision_score, "recall": sk.recall_score, "f1": sk.f1_score}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -370,7 +374,7 @@ def test_many_classes(tmp_path, four, sides):
     options = {"data": (str(path),), "label": "label", "features": ("x0", "site"), "bins": 3}
     options |= {"max_cross_size": 1, **roles}
     for names in (
-        {"metric": ("accuracy", "precision_macro", "f1_macro", "f1_micro")},
+        {"metric": ("accuracy", "precision_macro", "f1_macro", "f1_micro", "kappa")},
         {"metric": ("recall", "f1"), "positive_class": "cat"},
     ):
         found = search(tmp_path / names["metric"][0], **names, **options)

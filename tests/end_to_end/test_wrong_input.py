@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from tests.end_to_end import test_losses, test_search_adult, test_silent_input
-from tests.end_to_end.test_wrong_input import tables
 from tests.pipelines.discovery.test_discover_wrong_input import LOSSES, TABLE
 from tests.refusals import refusing
 from tests.running import refused
@@ -201,11 +200,11 @@ def test_resume_over_what_is_no_document(refuse):
 OLD = '{"old": "document"}'
 # What each part of the table is about: a command, its data, and the options that it has by default.
 SUBJECTS = {
-    "search": ("search", tables, {"label": "label", "prediction": "pred"}),
+    "search": ("search", examples, {"label": "label", "prediction": "pred"}),
     "statistics": ("search", test_search_adult.examples, {"label": "label", "prediction": "pred"}),
     "losses": ("search", test_losses.examples, {"features": "sex"}),
     "two models": ("search", test_silent_input.examples, {}),
-    "check": ("check", tables, {"label": "label", "prediction": "pred"}),
+    "check": ("check", examples, {"label": "label", "prediction": "pred"}),
     "discover": ("discover", lambda: TABLE, {"embedding": "z", "components": 3, **LOSSES}),
     "shift": ("shift", lambda: made(120), {"label": "label", "old_prediction": "old", "replay_prediction": "new", "budget": 60}),
 }  # fmt: skip

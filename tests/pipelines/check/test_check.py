@@ -268,7 +268,7 @@ def test_resume(slices, tmp_path, adult_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         fault = Mock(side_effect=AssertionError("counted twice"))
-        patched.setattr("slicebeam.pipelines.prepare.encode.encode_chunk", fault)
+        patched.setattr("slicebeam.transforms.search_graph.encode_chunk", fault)
         found = check(tmp_path / "out", resume=True, **options)
     assert found.slices_bytes == whole.slices_bytes
 

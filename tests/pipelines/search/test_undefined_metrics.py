@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.metrics.measures.cell_metric import CellMetric, exchange_p_value
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.pipelines import api
@@ -18,7 +19,6 @@ from tests.conftest import slow
 from tests.running import read
 
 ROWS = 400
-NUMBERS = ("mse", "mae", "bias")
 
 
 def table(**columns):
@@ -34,8 +34,9 @@ def table(**columns):
     return frame.assign(**{"w": 1.0, **columns})
 
 
-NO_POSITIVE = {"precision": "no example is predicted positive", "mcc": "all predictions"}
-ONE_CLASS = {"balanced_accuracy": "one class", "mcc": "one class", "auc": "one class"}
+MCC = ("mcc", "mcc_multiclass")
+NO_POSITIVE = {"precision": "no example is predicted positive", **dict.fromkeys(MCC, "predictions")}
+ONE_CLASS = dict.fromkeys(("balanced_accuracy", *MCC, "auc"), "one class")
 NO_NEGATIVE_LABEL = dict.fromkeys(("fpr", "specificity"), "no example has a negative label")
 NO_POSITIVE_LABEL = dict.fromkeys(("recall", "fnr"), "no example has a positive label")
 F_SCORES = dict.fromkeys(("f1", "fbeta:2"), "no example has a positive label or")
@@ -45,12 +46,16 @@ CASES = {
     "all labels positive": ({"y": 1}, NO_NEGATIVE_LABEL | ONE_CLASS),
     "all labels negative": ({"y": 0}, NO_POSITIVE_LABEL | ONE_CLASS),
     "none predicted positive": ({"p": 0, "old": 0}, NO_POSITIVE),
-    "nothing positive": ({"y": 0, "p": 0, "old": 0}, NO_POSITIVE_LABEL | ONE_CLASS | NO_POSITIVE | F_SCORES | {"mcc": "one class"}),
+    "nothing positive": ({"y": 0, "p": 0, "old": 0}, NO_POSITIVE_LABEL | ONE_CLASS | NO_POSITIVE | F_SCORES | dict.fromkeys((*MCC, "kappa"), "one class")),
     "positives have no weight": ({"w": 1.0 - LABELS}, NO_POSITIVE_LABEL | ONE_CLASS),
     "all scores and losses equal": ({"s": 0.5, "s_old": 0.5, "l": 0.5, "l_old": 0.5}, {}),
     "all right": ({"p": LABELS, "old": LABELS}, {}),
 }  # fmt: skip
-OF_CLASSES = ("accuracy", *(one for one in metrics() if one not in (*NUMBERS, "loss")), "fbeta:2")
+OF_CLASSES = (
+    "accuracy",
+    *(one for one in metrics() if one not in (*OF_NUMBERS, "loss")),
+    "fbeta:2",
+)
 
 
 # In the default run each case with one number of models.
