@@ -2,9 +2,9 @@
 
 The null hypothesis is that a difference of shares is a given one. Where the shares themselves are not given by it,
 they are estimated under it, as score tests do: Tango (1998), Stat. Med. 17:891, for two models on the same examples,
-and Farrington and Manning (1990), Stat. Med. 9:1447, for a slice and the other examples. Their normal law is far too
-liberal far out where few examples are expected (61 times at 1e-4 for 50 of 1,000), so the difference is referred to its
-exact law at those shares, as Lloyd (2008), Aust. N. Z. J. Stat. 50:329, proposes; exact, not mid-p: a gate should rather miss.
+and Farrington and Manning (1990), Stat. Med. 9:1447, for a slice and the other examples. The normal law is too liberal
+far out for a small slice against many others, so the difference is referred to its exact law at those shares, as Lloyd
+(2008), Aust. N. Z. J. Stat. 50:329, proposes. Not mid-p: with few examples a gate should rather miss.
 """
 
 from __future__ import annotations
