@@ -242,9 +242,9 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted):
     sums, totals = examples.reduced(space, np.stack([column == 1, column == 0, column >= 0]))
     own, one = metric("mean:x"), 1 / comb(N, n)
     for alternative, expected in (
-        ("worse", [one / 2, 1 - one / 2, 1]),
-        ("better", [1 - one / 2, one / 2, 1]),
-        ("both", [one, one, 1]),
+        ("worse", [0.8 * one, 1, 1]),
+        ("better", [1, 0.8 * one, 1]),
+        ("both", [1.6 * one, 1.6 * one, 1]),
     ):
         tested = own.test(sums, totals, space, alternative)
         np.testing.assert_allclose(tested.p, expected, rtol=1e-9)

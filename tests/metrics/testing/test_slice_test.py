@@ -159,10 +159,11 @@ def test_the_method_is_named():
     methods = tested.run(counts[:, None], totals[None]).tested.methods
     assert methods.tolist() == [outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO, 0]
     by_name = {
-        ("mcc", "overall", "auto"): outcome_codes.CELL_PERMUTATION,
-        ("mcc", "baseline", "auto"): outcome_codes.DELTA_METHOD,
+        ("mcc", "overall", "auto"): outcome_codes.FEW_CELLS,
+        ("f1_macro", "overall", "auto"): outcome_codes.CELL_PERMUTATION,
+        ("mcc", "baseline", "auto"): outcome_codes.HALL_PAIRED,
         ("accuracy", "baseline", "auto"): outcome_codes.MCNEMAR,
-        ("precision", "baseline", "auto"): outcome_codes.DELTA_METHOD,
+        ("precision", "baseline", "auto"): outcome_codes.HALL_PAIRED,
         ("accuracy", "overall", "bootstrap-rows"): outcome_codes.BOOTSTRAP_ROWS,
         ("accuracy", "overall", "paper"): outcome_codes.PAPER,
     }
