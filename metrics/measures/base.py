@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.metrics.significance import outcome_codes
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Needs:
     @property
     def predicted_numbers(self) -> bool:
         """Whether labels and predictions are compared as numbers."""
-        return bool({"mse", "mae", "bias"} & set(self.values))
+        return any(one.split(":")[0] in OF_NUMBERS for one in self.values)
 
     @property
     def losses(self) -> bool:

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     Sums = IntArray
 
 
-class _Aggregate(CellMetric):
+class Aggregate(CellMetric):
+    """A metric that is not an average over examples."""
+
     kind: Literal["pointwise", "aggregate"] = "aggregate"
     indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
     range = (0.0, 1.0)
 
 
-class BinaryMetric(_Aggregate):
+class BinaryMetric(Aggregate):
     """A metric of true and false positives, false and true negatives, in this order."""
 
     counts = (
@@ -164,7 +166,7 @@ class Matthews(BinaryMetric):
         return cell_intervals.mcc(tp, fp, fn, tn, confidence)
 
 
-class MacroAverage(_Aggregate):
+class MacroAverage(Aggregate):
     """The mean over classes of precision, recall or F1; a class that never occurs is left out.
 
     As in scikit-learn, a class that occurs and is never predicted has precision 0.

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     Sums = IntArray
 
 # A literal is an indicator, or its opposite after "~".
-Within = Literal["", "positive", "~positive", "predicted", "positive|predicted"]
+Within = Literal["", "positive", "~positive", "predicted", "~predicted", "positive|predicted"]
 _COUNTED: dict[Within, str | None] = {
     "": None,
     "positive": "examples of the positive class",
     "~positive": "examples of the negative class",
     "predicted": "examples predicted positive",
+    "~predicted": "examples predicted negative",
     "positive|predicted": "examples that are positive or predicted positive",
 }
 _UNDEFINED: dict[Within, str] = {
@@ -38,6 +39,7 @@ _UNDEFINED: dict[Within, str] = {
     "positive": "no example has a positive label",
     "~positive": "no example has a negative label",
     "predicted": "no example is predicted positive",
+    "~predicted": "no example is predicted negative",
     "positive|predicted": "no example has a positive label or is predicted positive",
 }
 

@@ -260,6 +260,35 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted):
         np.testing.assert_allclose(p, expected, rtol=1e-9)
 
 
+def test_rmse_is_the_root_of_mse():
+    """Tests are those of the mean; intervals its roots, or of the width of a jackknife's."""
+    examples, members = Examples.random(21, 900), random_members(22, 6, 900)[1:]
+    of = {}
+    for comparison in ("overall", "baseline"):
+        for name in ("mse", "rmse"):
+            space = examples.space([name], comparison)
+            given = *examples.reduced(space, members), space
+            of[name] = [
+                getattr(metric(name), end)(*given, 0.95)
+                for end in ("value_interval", "delta_interval")
+            ]
+            of[name].append(metric(name).test(*given, "both").p)
+        np.testing.assert_array_equal(of["rmse"][2], of["mse"][2])
+        np.testing.assert_allclose(np.square(of["rmse"][0]), of["mse"][0], rtol=1e-12)
+        if comparison == "overall":
+            whole = np.mean((examples.guess[0] - examples.truth) ** 2)
+            of_all = np.square(np.add(of["rmse"][1], np.sqrt(whole))) - whole
+            np.testing.assert_allclose(of_all, of["mse"][1], rtol=1e-9)
+    squares = [(guess - examples.truth) ** 2 for guess in examples.guess]
+    for held, low, high in zip(members, *of["rmse"][1], strict=True):
+        n = held.sum()
+        without = [np.sqrt((one[held].sum() - one[held]) / (n - 1)) for one in squares]
+        error = np.sqrt((n - 1) * np.var(without[0] - without[1]))
+        delta = np.diff([np.sqrt(one[held].mean()) for one in squares[::-1]])[0]
+        assert high - low == pytest.approx(2 * 1.96 * error, rel=0.08)
+        assert (low + high) / 2 == pytest.approx(delta, abs=error / 4)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted):
     """The gradient by each example's weight is taken numerically."""
