@@ -252,7 +252,7 @@ class CellMetric(base.Metric):
         reasons[(reasons == 0) & too_skewed] = outcome_codes.TOO_SKEWED
         constant = (reasons == 0) & ~(t.error > 0)
         reasons[constant & (t.difference == 0)] = outcome_codes.UNCHANGED
-        p = np.maximum(p, np.exp2(-different))
+        p = np.maximum(p, np.exp2((tail == "both") - different))
         p[constant] = count_tests.constant_change_p(
             different[constant], t.difference[constant], tail
         )

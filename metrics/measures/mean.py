@@ -184,7 +184,7 @@ class Mean(base.Metric):
         if ready.any():
             deviations = self._deviations(space)
             excess = self._deviation(sums[ready], space, deviations.centre)
-            p[ready] = _subset_p(space.sizes(sums[ready]), excess, deviations.population, tail)
+            p[ready] = subset_p(space.sizes(sums[ready]), excess, deviations.population, tail)
         return outcome_codes.Tested.by(outcome_codes.RANDOM_SUBSET, p, reasons)
 
     def _of_two_models(
@@ -384,7 +384,7 @@ class Mean(base.Metric):
         return named
 
 
-def _subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> FloatArray:
+def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> FloatArray:
     """Return the tail of the sum of a random subset; on a lattice P(beyond) + .8·P(here), where mid-p has .5.
 
     The mid-p of a mean of few values exceeds the level at single sizes by half.
