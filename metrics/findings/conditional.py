@@ -60,9 +60,7 @@ def _information(model: ExpectationModel, weight: FloatArray) -> tuple[FloatArra
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
     """Return the rest of each deviation after the fit of the model, to weights [patterns].
 
-    ``part`` [patterns] are the weights of the candidate's examples.
-
-    With deviations d_i the candidate's excess over its fitted expectation is Σ a_i·d_i to first
+    ``part`` [patterns] are the weights of the candidate's examples. With deviations d_i the candidate's excess over its fitted expectation is Σ a_i·d_i to first
     order, a = s − x·b, where s says whether the example is in the candidate and
     b = (XᵀHX)⁻¹·XᵀHs, H the weights times the variance function: the efficient score (Cox and
     Hinkley 1974, "Theoretical statistics", section 9.3). For least squares it is exact.
@@ -75,11 +73,7 @@ def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> 
 
 
 def rate_variances(model: ExpectationModel, weight: FloatArray, parts: FloatArray) -> FloatArray:
-    """Return the variances [candidates] of counts given the counts that the model keeps.
-
-    What the linear regression of a candidate's membership on that of the findings leaves, see
-    `influence`: the variance to first order, which the normal law would have.
-    """
+    """Return the variances [candidates] of counts given those that the model keeps, to first order."""
     v = np.where(model.varies, model.variance, 0.0)
     X, gram = _information(model, weight * v)
     cross = (parts * v) @ X
@@ -104,12 +98,11 @@ def rate_p_value(
     A count at the end of what the findings' counts allow has no finite ψ. Its probability is taken
     half a step before the end, with 2·sinh(ψ/2) (Daniels' second continuity correction), and halved.
     """
-    everything, own = np.asarray(weight, np.float64), np.asarray(part, np.float64)
+    everything, inside = np.asarray(weight, np.float64), np.asarray(part, np.float64)
     rows = model.varies
-    sure = float(own[~rows] @ model.expected[~rows])
-    problem = _Conditional(
-        model.design[np.ix_(rows, model.columns)], everything[rows], own[rows], model.expected[rows]
-    )
+    sure = float(inside[~rows] @ model.expected[~rows])
+    X = model.design[np.ix_(rows, model.columns)]
+    problem = _Conditional(X, everything[rows], inside[rows], model.expected[rows])
     return max(problem.p_value(observed - sure, tail), SMALLEST_P)
 
 
@@ -221,8 +214,8 @@ def sum_p_value(
     d = w·(x − μ) have the pattern's variance per squared weight and the shape of all examples'.
     With the influences a of `influence` the excess is Σ a·d over the examples inside and outside.
     """
-    weight, own = layout.moment(sums, 1, 0), layout.size(part, 1)
-    acts = influence(model, weight, own)
+    weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
+    acts = influence(model, weight, held)
     inside, squares = layout.size(part, 2), layout.moment(sums, 2, 0)
     rest = float(((squares - inside) * acts.outside**2) @ variances)
     variance = float((inside * acts.inside**2) @ variances) + rest
@@ -230,7 +223,7 @@ def sum_p_value(
         return 1.0
     # The squared weight of an example, on average.
     squared = float(squares.sum()) / law.examples
-    excess = observed - float(own @ model.expected)
+    excess = observed - float(held @ model.expected)
     return law.p_value(excess, inside / squared, acts.inside, variances * squared, rest, tail)
 
 
@@ -244,15 +237,15 @@ def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetS
     mu, squares = model.expected, layout.moment(sums, 2, 0)
     deviations = layout.moment(sums, 2, 2) - 2.0 * mu * layout.moment(sums, 2, 1) + mu**2 * squares
     weight = layout.moment(sums, 1, 0)
-    some = model.varies & (squares > 0)
-    size = np.where(some, squares, 1.0)
-    heavy = np.where(some, model.variance, 0.0)
+    valid = model.varies & (squares > 0)
+    size = np.where(valid, squares, 1.0)
+    heavy = np.where(valid, model.variance, 0.0)
     X, gram = _information(model, weight * heavy)
     # Of an example whose weight is the pattern's mean, by weight.
-    mean_weight = size / np.where(some, weight, 1.0)
+    mean_weight = size / np.where(valid, weight, 1.0)
     leverage = heavy * mean_weight * (X * np.linalg.solve(gram, X.T).T).sum(axis=1)
     left = np.maximum(1.0 - leverage, 0.5)
-    return np.where(some, np.maximum(deviations, 0.0) / size / left, 0.0)
+    return np.where(valid, np.maximum(deviations, 0.0) / size / left, 0.0)
 
 
 class DeviationLaw:
@@ -288,10 +281,9 @@ class DeviationLaw:
         outside: float,
         tail: Tail,
     ) -> float:
-        """Return the tail of Σ influence·deviation.
+        """Return the tail of Σ influence·deviation of a ``number`` [patterns] of examples inside.
 
-        Of a ``number`` [patterns] of examples in the candidate with this variance (``second``) of
-        their deviations, and others, which add the variance ``outside``.
+        ``second`` [patterns] is the variance of their deviations; the others add ``outside``.
         """
         often = second / self.variance
         held = (number > 0) & (influence**2 * often > 0)
