@@ -51,11 +51,7 @@ class Proposal:
         return np.asarray(self.probability[np.asarray(items, dtype=np.int64)] * self.size)
 
     def draw(self, count: int, *, seed: int, round_number: int = 0, start: int = 0) -> IntArray:
-        """Return draws start..start + count − 1 of a round.
-
-        Draw k of a round is a function of (seed, round, k) alone, so that a round can be gone on
-        with, and its first draws are themselves a sample.
-        """
+        """Return draws start..start + count − 1 of a round, functions of (seed, round, number) alone."""
         numbers = np.arange(start, start + count, dtype=np.uint64)
         levels = uniform(hash64(seed, round_number, numbers)) * self._cumulative[-1]
         drawn = np.searchsorted(self._cumulative, levels, side="right")
@@ -67,10 +63,7 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
     """Return the mixture by which examples outside a slice are drawn.
 
     q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
-    scaled to 0..1 by its minimum and maximum.
-
-    A query that is as similar to all examples as to any is uniform. Takes two float64 arrays of N_C
-    beyond the result.
+    scaled to 0..1 by its minimum and maximum; uniform where these are equal.
     """
     if not (math.isfinite(exponent) and exponent >= 0):
         raise InputError(f"exponent = {exponent} of the proposal; give a number that is at least 0")
@@ -114,8 +107,7 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
 def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int = 0) -> IntArray:
     """Return places start..start + count − 1 of a random order of the slice's examples.
 
-    The order is that of a hash of (seed, id), in any order of `ids`, so that a sample can be
-    added to, and the first of a sample are themselves a simple random sample.
+    The order is that of a hash of (seed, id), so that a sample can be added to.
     """
     words = hash64(seed, _SAMPLE_STREAM, ids)
     stop = min(start + count, words.size)

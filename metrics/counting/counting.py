@@ -20,7 +20,7 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
 
     Array = IntArray
-    State = list[list[Array]]
 
 Method = Literal["dense", "sparse", "inside", "listed"]
 
@@ -363,34 +362,43 @@ class Tables:
             radix = int(self.lattice.radices[feature])
             sums.add(table, extend(inside, sums.block.column(feature), radix))
 
-    def state(self) -> State:
-        """Return the sums: the totals [layers, columns], then the arrays of each unit."""
-        return [[self.total]] + [
-            tables[0].merged() if unit.method == "sparse" else tables
-            for unit, tables in zip(self.units, self.tables, strict=True)
+    def state(self) -> UnitSums:
+        """Return the sums."""
+        is_sparse = tuple(unit.method == "sparse" for unit in self.units)
+        pairs = zip(is_sparse, self.tables, strict=True)
+        arrays = [tables[0].merged() if sparse else tables for sparse, tables in pairs]
+        return UnitSums(self.total, arrays, is_sparse)
+
+
+@dataclass(frozen=True)
+class UnitSums:
+    """The sums of some units over some rows; those over disjoint rows add up."""
+
+    totals: IntArray  # [layers, columns]
+    tables: list[list[Array]]  # the arrays of each unit
+    is_sparse: tuple[bool, ...]  # of each unit, whether its arrays are codes and their sums
+
+    def __add__(self, other: UnitSums) -> UnitSums:
+        pairs = zip(self.is_sparse, self.tables, other.tables, strict=True)
+        tables = [
+            _merge_sparse(mine, more)
+            if is_sparse
+            else [a + b for a, b in zip(mine, more, strict=True)]
+            for is_sparse, mine, more in pairs
         ]
+        return UnitSums(self.totals + other.totals, tables, self.is_sparse)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.totals.nbytes + sum(array.nbytes for arrays in self.tables for array in arrays)
 
 
-def merge_states(units: Sequence[Unit], states: Iterable[State]) -> State:
-    """Return the sum of `Tables.state` over disjoint rows."""
-    merged: State = []
-    for state in states:
-        if not merged:
-            merged = list(state)
-            continue
-        merged[0] = [merged[0][0] + state[0][0]]
-        for number, unit in enumerate(units, 1):
-            mine, other = merged[number], state[number]
-            if unit.method != "sparse":
-                merged[number] = [a + b for a, b in zip(mine, other, strict=True)]
-            elif mine and other:
-                table = _Sparse()
-                table.add(*mine)
-                table.add(*other)
-                merged[number] = table.merged()
-            else:
-                merged[number] = mine or other
-    return merged
+def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
+    table = _Sparse()
+    for arrays in filter(None, (mine, other)):
+        table.add(*arrays)
+    return table.merged()
 
 
 class SliceSums(NamedTuple):
@@ -410,9 +418,9 @@ class SumReader:
     layers: int
     min_size: int
 
-    def slices(self, units: Sequence[Unit], state: State) -> Iterator[SliceSums]:
+    def slices(self, units: Sequence[Unit], state: UnitSums) -> Iterator[SliceSums]:
         """Yield the sums of the slices of each unit, tuple by tuple."""
-        for unit, arrays in zip(units, state[1:], strict=True):
+        for unit, arrays in zip(units, state.tables, strict=True):
             if unit.candidates is not None:
                 sums = self._listed(unit, arrays, unit.candidates)
                 nonempty = int(np.count_nonzero(self.space.sizes(sums[:, 0])))

@@ -28,6 +28,7 @@ from slicebeam.metrics.findings.conditional import (
     rate_variances,
     sum_p_value,
 )
+from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.groups import of_patterns
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.parts import PartTables
@@ -186,6 +187,7 @@ class Choice:
                     expected / size,
                     float(step.gain[chosen]),
                     best.p,
+                    self._selected_above(best, step),
                     self._covariance(best, masks, -acts.outside, model),
                     *self._outside(),
                 )
@@ -221,6 +223,11 @@ class Choice:
         expected = np.zeros((2, masks.size))
         expected[inside.astype(np.int64), was] = model.expected
         return finding.groups.covariance(finding.of_groups, taken, expected[1], expected[0])
+
+    def _selected_above(self, found: _Next, step: _Step) -> float:
+        at = found.chosen
+        gain, cost = float(step.gain[at]), float(self.cost[at])
+        return selected_above(found.p, float(self.bound[at]), gain, cost)
 
     def _outside(self) -> tuple[float, float, float, float]:
         """Return the findings' size, targets and share of all, and the mean outside."""

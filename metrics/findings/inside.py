@@ -285,8 +285,8 @@ class InsideCounter:
             for begin in range(0, block.rows, ROWS_AT_A_TIME):
                 rows = np.arange(begin, min(begin + ROWS_AT_A_TIME, block.rows))
                 tables.add(self._rows(of_patterns, rows))
-            totals, *states = tables.state()
-            for unit, arrays in zip(units, states, strict=True):
+            state = tables.state()
+            for unit, arrays in zip(units, state.tables, strict=True):
                 if unit.method == "dense":
                     # Planes last: sums over the axes of features are sums of vectors.
                     size = arrays[0].size // space.raw_columns
@@ -299,7 +299,7 @@ class InsideCounter:
                         for candidates, cells in [self._cells[features]]
                     ]
                 else:
-                    (summed,) = reader.slices([unit], [totals, arrays])
+                    (summed,) = reader.slices([unit], replace(state, tables=[arrays]))
                     sizes = summed.sums.reshape(summed.keys.size, -1, space.cells)
                     read = [(np.searchsorted(self.keys, summed.keys), sizes[:, powers, :planes])]
                 for candidates, sizes in read:

@@ -64,6 +64,7 @@ _PLACE_BITS = 62
 MOST_HELD = 1 << 29
 _NO_SHARE = "it does not average over its examples"
 _CONSTANT = "its value, or its change, is the same in all examples"
+_TWO_ROOTS = "the difference of two roots is not a mean over examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
 
 
@@ -84,6 +85,9 @@ def finding_lists(
         own = metric(measured.name)
         target = own.target(prepared.space)
         for direction in wanted:
+            if target is None and own.needs.values:
+                lists.append(_impossible(own, direction, _TWO_ROOTS))
+                continue
             if target is None:
                 is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
                 reason = _TWO_RATIOS if is_ratio else _NO_SHARE
