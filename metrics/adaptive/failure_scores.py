@@ -1,8 +1,5 @@
 """Failure scores: how far outputs are from what is expected, in [0, 1]; above ½ a test fails.
 
-A score grows with the distance to what is expected, so that tests that nearly fail come before
-those that are safe: with probabilities it is (1 + the best wrong one − the right one) / 2.
-
 Of topics, a fifth of failing tests decides, and whether that changed when the model was updated.
 """
 

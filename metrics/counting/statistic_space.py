@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import frexp
+from math import frexp, prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -160,10 +160,7 @@ class StatisticSpace:
     @cached_property
     def cells(self) -> int:
         """Number of outcome cells."""
-        size = 1
-        for _, length in self.axes.values():
-            size *= length
-        return size
+        return prod(length for _, length in self.axes.values())
 
     def code(self, axis: str, *, old: bool = False) -> IntArray:
         """Return an axis' value in each cell [cells], of the old model for ``old``."""
@@ -321,11 +318,11 @@ class StatisticSpace:
         """Return the space with shifts, and scales that hold for all values within the ranges."""
         shifts = {}
         for name in {name for name, _ in ranges}:
-            some = [found for (value, _), found in ranges.items() if value == name]
-            low, high = min(r.low for r in some), max(r.high for r in some)
+            spans = [span for (value, _), span in ranges.items() if value == name]
+            low, high = min(r.low for r in spans), max(r.high for r in spans)
             is_narrow = high - low < _NARROW * max(abs(low), abs(high))
             shifts[name] = (low + high) / 2 if is_narrow else 0.0
-        nonnegative = {name for (name, old), found in ranges.items() if not old and found.low >= 0}
+        nonnegative = {name for (name, old), span in ranges.items() if not old and span.low >= 0}
         shifted = replace(
             self, shifts=tuple(sorted(shifts.items())), nonnegative=tuple(sorted(nonnegative))
         )
@@ -385,16 +382,15 @@ class StatisticSpace:
             old = ranges[term.value, True]
             size = max(abs(new.high - old.low), abs(old.high - new.low))
         else:
-            own = ranges[term.value, term.source == "old"]
-            size = max(abs(edge - self.shift(term.value)) for edge in own)
+            span = ranges[term.value, term.source == "old"]
+            size = max(abs(edge - self.shift(term.value)) for edge in span)
         return float(size**term.power * heaviest**term.weight_power)
 
 
 def _scale(total: float, largest: float) -> float:
     """Return the power of two that is the unit of a sum of absolute values of this size.
 
-    Replicates weigh an example more than once: the sum has room to double, and the largest value
-    for a weight that never comes.
+    The sum has room to double in a replicate, and the largest value for a weight that never comes.
     """
     _, exponent = frexp(2.0 * total + _LARGEST_DRAWN * largest)
     return float(2.0 ** (exponent - _SUM_BITS))

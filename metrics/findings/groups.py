@@ -75,9 +75,7 @@ def of_patterns(
 
     The value is Σ w·x/Σw over the finding's examples; to first order the expectation is that of the
     true means plus Σ taken·w·(x − μ)/Σw over all examples. Deviations are those from the model with
-    the finding in it, so that what sets the finding apart adds nothing to them, with the variance of
-    each pattern as it is inside and outside (HC2, see `pattern_variances`): neither the model's
-    variance function nor equal variances are assumed (White 1980, Econometrica 48:817).
+    the finding in it, with the variance of each pattern as it is (HC2, see `pattern_variances`).
     """
     squares = layout.moment(sums, 2, 0)
     spread = squares * pattern_variances(model, sums, layout)
@@ -168,11 +166,10 @@ def group_p_value(
 ) -> float:
     """Return the p-value of a candidate's excess where whole groups of examples are independent.
 
-    The group's scores e = excess − of_model·slopes add up to the whole excess; their squares
+    The groups' scores e = excess − of_model·slopes add up to the whole excess; their squares
     estimate its variance whatever the dependence within groups (Liang and Zeger 1986, Biometrika
-    73:13). About the mean score of the candidate's groups and with G − 1 degrees of freedom, as
-    Student's t of G means: G is Kish's number Σ(n)²/Σn² where groups are of unequal size. No more
-    than the chance that all groups' signs agree can be known of few groups.
+    73:13). Student's t of G means, G Kish's number Σ(n)²/Σn², but no less than the chance that all
+    groups' signs agree.
     """
     whole, n = np.asarray(of_model, np.float64), np.asarray(sizes, np.float64)
     held = n > 0

@@ -1,10 +1,8 @@
 """The expectation from the findings so far: main effects that keep each finding's observed sum.
 
-Of all ways to give every example an expected target, the model takes the one that assumes least
-beyond the observed sums: of all examples together and of each finding. For rates this is the law of
-maximum entropy, a logistic regression on membership; for means it is least squares. Examples that
-are in the same findings, a *pattern*, have the same expectation, so that a fit costs as many rows
-as there are patterns.
+Beyond the observed sums, of all examples together and of each finding, the model assumes least. For
+rates this is the law of maximum entropy, a logistic regression on membership; for means it is least
+squares. Examples that are in the same findings, a *pattern*, have the same expectation.
 
 Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407, "Maximum entropy models and subjective
 interestingness" (section 3: expected sums as constraints, the dual is a maximum of likelihood);
@@ -72,20 +70,14 @@ def fit(
 ) -> ExpectationModel:
     """Fit a model's sums to the observed ones: of all examples, and of each finding.
 
-    Nothing is penalised. Where a finding's examples are all wrong, or patterns are separated in a less
-    plain way, no finite coefficients reach the observed sums, but a limit does, and it is unique in
-    the expectations: patterns on which a direction of recession acts have exactly 0 or 1, and the
-    others follow a model of their own (Albert and Anderson 1984, Biometrika 71:1; Geyer 2009,
-    Electron. J. Statist. 3:259). One linear program (Konis 2007, section 4) finds a direction that
-    moves all patterns that any moves.
+    Nothing is penalised. Where patterns are separated, as by a finding that is wrong throughout, a
+    limit reaches the observed sums: patterns on which a direction of recession acts have exactly 0 or
+    1, and the others follow a model of their own (Albert and Anderson 1984, Biometrika 71:1; Geyer
+    2009, Electron. J. Statist. 3:259). One linear program (Konis 2007, section 4) finds a direction
+    that moves all patterns that any moves.
 
-    100 of 1,000 examples are wrong, among them 30 of the 50 in a finding:
-
-    >>> model = fit("rate", [0, 1], 1, [950, 50], [70, 30])
-    >>> model.expected.round(4)
-    array([0.0737, 0.6   ])
-
-    A second finding that holds 20 examples, 10 of them in the first, and is wrong throughout:
+    100 of 1,000 examples are wrong, among them 30 of the 50 in a finding, and all 20 of a second one,
+    of which 10 are in the first:
 
     >>> model = fit("rate", [0, 1, 2, 3], 2, [940, 40, 10, 10], [60, 20, 10, 10])
     >>> model.expected.round(4), model.unbounded

@@ -29,18 +29,10 @@ MOST_FINDINGS = 50
 class TargetSums:
     """The columns of summed targets: Σ weight^a · target^b.
 
-    Of a rate, examples and errors are counted; of a mean, squares are summed too, and of weights
-    their squares with everything:
+    Of a candidate's part of a pattern only the number of examples, or the weights, are needed.
 
-    >>> TargetSums("rate").powers
-    ((0, 0), (0, 1))
-    >>> TargetSums("mean").powers
-    ((0, 0), (0, 1), (0, 2))
-    >>> TargetSums("rate", weighted=True).powers
-    ((1, 0), (1, 1), (2, 0), (2, 1))
-
-    Of a candidate's part of a pattern only the number of examples, or the weights, are needed:
-
+    >>> TargetSums("mean").powers, TargetSums("rate", weighted=True).powers
+    (((0, 0), (0, 1), (0, 2)), ((1, 0), (1, 1), (2, 0), (2, 1)))
     >>> TargetSums("mean").size_columns, TargetSums("mean", weighted=True).size_columns
     (1, 2)
     """
