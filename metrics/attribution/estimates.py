@@ -1,15 +1,21 @@
-"""Precision and recall of the words that describe a slice, with intervals, and how to divide labels."""
+"""Precision and recall of the words that describe a slice, from a few labels: which, and how many.
+
+Examples are labelled at random in the slice, by similarity to the words outside it (Eyuboglu et al.
+2024, "Model ChangeLists", appendix B.2).
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.randomness import UInt64Array, hash64, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +41,8 @@ _LEAST, _MOST = 0.5, 0.95
 _TRIED = 100
 # Of a budget, so that a few labels don't leave one of the two unknown altogether.
 _LEAST_SHARE = 0.25
+# Streams of random words: rounds of draws count from 0.
+_SAMPLE_STREAM = -1
 
 
 @dataclass(frozen=True)
@@ -116,11 +124,11 @@ class Draws:
         """
         if not rounds:
             raise InputError("no round of draws to merge; draw at least one")
-        columns = (
+        item, weight, label = (
             np.concatenate([getattr(draws, name) for draws in rounds])
             for name in ("item", "weight", "label")
         )
-        return cls(*columns, min(draws.least_weight for draws in rounds))
+        return cls(item, weight, label, min(draws.least_weight for draws in rounds))
 
     def share(self) -> float:
         """Return Q̂ = mean(1[yes]/w), which may exceed 1, and is nan without a draw.
@@ -343,3 +351,96 @@ def split_labels(
         width = width - with_none / (with_none + size_outside * np.minimum(most_missed, 1.0))
     best = int(inside[np.argmin(width)])
     return best, min(budget - best, size_outside)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The chances with which the N_C examples outside a slice are drawn, with replacement."""
+
+    # [N_C] q(x) > 0, in the order of the examples, which must be the same in every run of a seed.
+    probability: FloatArray
+
+    @property
+    def size(self) -> int:
+        """N_C."""
+        return int(self.probability.size)
+
+    @cached_property
+    def _cumulative(self) -> FloatArray:
+        return np.asarray(np.cumsum(self.probability))
+
+    @cached_property
+    def least_weight(self) -> float:
+        """The smallest w of any example: at least the uniform share of the mixture."""
+        return float(self.probability.min()) * self.size
+
+    def weight(self, items: ArrayLike) -> FloatArray:
+        """Return w = q(x)·N_C, 1 for an example that is drawn as a uniform choice would."""
+        return np.asarray(self.probability[np.asarray(items, dtype=np.int64)] * self.size)
+
+    def draw(self, count: int, *, seed: int, round_number: int = 0, start: int = 0) -> IntArray:
+        """Return draws start..start + count − 1 of a round, functions of (seed, round, number) alone."""
+        numbers = np.arange(start, start + count, dtype=np.uint64)
+        levels = uniform(hash64(seed, round_number, numbers)) * self._cumulative[-1]
+        drawn = np.searchsorted(self._cumulative, levels, side="right")
+        # A level may be rounded up to the total.
+        return np.asarray(np.minimum(drawn, self.size - 1).astype(np.int64))
+
+
+def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0.2) -> Proposal:
+    """Return the mixture by which examples outside a slice are drawn.
+
+    q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
+    scaled to 0..1 by its minimum and maximum; uniform where these are equal.
+    """
+    if not (math.isfinite(exponent) and exponent >= 0):
+        raise InputError(f"exponent = {exponent} of the proposal; give a number that is at least 0")
+    if not 0 < uniform_share <= 1:
+        raise InputError(
+            f"uniform share = {uniform_share} of the proposal; give a number above 0, so that every "
+            "example can be drawn, and at most 1"
+        )
+    queries = np.atleast_2d(np.asarray(similarity))
+    if queries.ndim != 2 or queries.shape[0] == 0:
+        raise InputError(
+            f"similarities of shape {queries.shape}; give one row for each query, at least one"
+        )
+    if queries.shape[1] == 0:
+        raise InputError(
+            "no example is outside the slice, so there is none to draw: its recall is 1"
+        )
+    size = queries.shape[1]
+    probability = np.full(size, uniform_share / size)
+    for number, query in enumerate(queries):
+        scaled = query.astype(np.float64)
+        finite = np.isfinite(scaled)
+        if not finite.all():
+            place = int(np.argmin(finite))
+            raise InputError(
+                f"similarity of example {place} to query {number} is {scaled[place]}; embeddings "
+                "must be finite"
+            )
+        least, most = scaled.min(), scaled.max()
+        if least == most:
+            scaled[:] = 1.0
+        else:
+            scaled -= least
+            scaled /= most - least
+            np.power(scaled, exponent, out=scaled)
+        scaled *= (1 - uniform_share) / len(queries) / scaled.sum()
+        probability += scaled
+    return Proposal(probability)
+
+
+def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int = 0) -> IntArray:
+    """Return places start..start + count − 1 of a random order of the slice's examples.
+
+    The order is that of a hash of (seed, id), so that a sample can be added to.
+    """
+    words = hash64(seed, _SAMPLE_STREAM, ids)
+    stop = min(start + count, words.size)
+    if stop <= start:
+        return np.zeros(0, np.int64)
+    # Sorting all of a large slice takes ten times as long as finding its smallest.
+    smallest = np.argpartition(words, stop - 1)[:stop]
+    return np.asarray(smallest[np.argsort(words[smallest])][start:].astype(np.int64))

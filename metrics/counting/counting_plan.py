@@ -285,9 +285,8 @@ def _extensions(
     def unit() -> PlannedUnit:
         mine = np.isin(extension_of, taken)
         planned = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
-        seconds = budget.rows * _SELECT_ROW + len(taken) * (
-            selected * _INSIDE_ROW * budget.sums + TABLE_UNIT
-        )
+        a_table = selected * _INSIDE_ROW * budget.sums + TABLE_UNIT
+        seconds = budget.rows * _SELECT_ROW + len(taken) * a_table
         return PlannedUnit(planned, seconds, size)
 
     for feature in np.unique(extension_of).tolist():

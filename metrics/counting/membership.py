@@ -216,9 +216,7 @@ class RowHashSums:
         tables: Sequence[Unit] = (),
     ) -> None:
         self.keys, self._lattice, self._tables = keys, lattice, tables
-        self._summed = [
-            np.zeros(table_cells(table.features, lattice), np.int64) for table in tables
-        ]
+        self._summed = [np.zeros(table_cells(t.features, lattice), np.int64) for t in tables]
         self._places = lattice.by_tuple(keys)
         tabled = {features for table in tables for features in table.reported}
         others = [mine for features, mine in self._places.items() if features not in tabled]
@@ -283,9 +281,7 @@ class CandidateLookup:
         groups: dict[tuple[int, ...], list[int]] = {}
         for *first, last in sorted(tuples):
             groups.setdefault(tuple(first), []).append(last)
-        self._groups = [
-            self._group(first, lasts, keys, tuples, lattice) for first, lasts in groups.items()
-        ]
+        self._groups = [self._group(*group, keys, tuples, lattice) for group in groups.items()]
         self._radices = lattice.radices.astype(np.int32)
 
     @staticmethod

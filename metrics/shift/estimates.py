@@ -38,9 +38,7 @@ class MatrixEstimate:
     accuracy: FloatArray  # [R]
     accuracy_variance: FloatArray  # [R]
     accuracy_unseen: FloatArray  # [R] √Σ_i c_i², which widens its interval where its variance is 0
-    reliance: (
-        FloatArray  # [R] λ, the coefficient of the old predictions as a control variate, 0 to 1
-    )
+    reliance: FloatArray  # [R] λ, the coefficient of the old predictions as a control, 0 to 1
     loss: FloatArray  # [R] T, the expected squared Frobenius error, of cells times their weights
     loss_error: FloatArray  # [R] standard error of T
     loss_unseen: FloatArray  # [R] e₁, what unseen changes could add to T
@@ -104,9 +102,8 @@ def _reliance(strata: Strata, counts: Counts) -> FloatArray:
     weights = np.square(strata.share) / asked
     degrees = np.maximum(asked - 1, 1)
     cells = strata.squared_weights
-    covariance = (
-        (counts.both * cells).sum(axis=2) - (counts.new * old * cells).sum(axis=2) / asked
-    ) / degrees
+    new, both = counts.new, counts.both
+    covariance = ((both * cells).sum(axis=2) - (new * old * cells).sum(axis=2) / asked) / degrees
     variance = ((old * cells).sum(axis=2) - (np.square(old) * cells).sum(axis=2) / asked) / degrees
     above = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
     below = np.where(asked > 1, weights * variance, 0).sum(axis=1)
@@ -166,12 +163,11 @@ def estimate(
     inside = counts.new.sum(axis=2)
     summed = np.einsum("ls,rsp->rlp", strata.members, counted * (strata.share / asked)[:, :, None])
     seen = (inside * strata.share / asked) @ strata.members.T
-    ratio = np.divide(
-        summed, seen[:, :, None], out=np.zeros_like(summed), where=seen[:, :, None] > 0
-    )
+    seen = seen[:, :, None]
+    ratio = np.divide(summed, seen, out=np.zeros_like(summed), where=seen > 0)
     matrix = ratio * slices.labels[:, :, None]
     if slices.old is not None:
-        matrix += np.where(seen[:, :, None] > 0, factor, 1.0) * slices.old
+        matrix += np.where(seen > 0, factor, 1.0) * slices.old
     left = 1 - asked / strata.sizes
     # All of a stratum's items in two halves sum to its size except for rounding.
     weights = weights * np.where(left > _ROUNDING, left, 0)
@@ -215,11 +211,11 @@ def estimate(
 
 def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
     """Return the estimate of a method; the error of MASA's accuracy covers its bias."""
-    found = estimate(strata, sample, control=method == "plus")
+    estimated = estimate(strata, sample, control=method == "plus")
     if method != "masa":
-        return found
-    variance = starved_variance(strata, sample, found.accuracy_unseen)
-    return replace(found, accuracy_variance=variance)
+        return estimated
+    variance = starved_variance(strata, sample, estimated.accuracy_unseen)
+    return replace(estimated, accuracy_variance=variance)
 
 
 def starved_variance(
@@ -260,10 +256,8 @@ def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> Flo
     counts = counts_of(strata, sample)
     counted, squares = differences(counts, factor[:, None, None])
     asked = np.maximum(counts.asked, 1)[:, :, None]
-    variance = (_sample_variance(squares, counted / asked, asked) * strata.squared_weights).sum(
-        axis=2
-    )
-    return np.asarray(np.where(counts.asked > 1, variance, np.nan))
+    variances = _sample_variance(squares, counted / asked, asked) * strata.squared_weights
+    return np.where(counts.asked > 1, variances.sum(axis=2), np.nan)
 
 
 def weighted_sum_errors(
