@@ -11,6 +11,7 @@ from slicebeam.pipelines.adaptive.training import TrainingExport
 from slicebeam.pipelines.attribution.session import Finished, Sampled, Stopped
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
+from slicebeam.pipelines.python.find_slices import FindSlices as FindSlices
 from slicebeam.pipelines.python.python_runs import Report as Report
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.tfma.export import Exported
@@ -107,7 +108,7 @@ def search(
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
     keep_outputs : Slice by columns named like a model's output (score_old, y_pred).
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -248,7 +249,7 @@ def discover(
     bins : Quantile bins of a numeric column.
     exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -366,7 +367,7 @@ def check(
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
     exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro). module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.

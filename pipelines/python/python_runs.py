@@ -186,7 +186,7 @@ def run_document(
         given = _given({argument: first, **options})
         prints = bool(given.pop("progress", False))
         spec = command_spec(name)
-        typed = _typed(spec.options[0], given)
+        typed = typed_options(spec.options[0], given)
         config = validated(spec.options[0], typed)
         allow(bool(typed.get("allow_http", False)))
 
@@ -219,7 +219,7 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
     beside = [key for key, one in flagged(options_type).items() if one.option.in_python]
     run_options = validated(RunOptions, {key: given.pop(key) for key in beside if key in given})
     allow(run_options.allow_http)
-    typed = _typed(config, given)
+    typed = typed_options(config, given)
     if "output" not in typed:
         _check_nothing_is_lost(typed, resume=run_options.resume)
     with ExitStack() as stack:
@@ -241,7 +241,7 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
     return Report(report.changelist, report.slices, None, report.explanation)
 
 
-def _typed(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+def typed_options(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the command line would have them."""
     fields = declared(model)
     argument = next((name for name, one in fields.items() if one.option.is_argument), None)

@@ -85,7 +85,7 @@ class FindingTerms:
             difference=difference,
             interval=(finite(low), finite(high)),
             p_value=one.p_value,
-            held_share=self._held_share(one.held_size, one.held_total),
+            held_share=self._held_share(one.cumulative_size, one.cumulative_total),
             rate_outside=finite(outside),
         )
 
