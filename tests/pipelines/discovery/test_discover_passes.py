@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.fitting import fit, initial
-from slicebeam.metrics.discovery.mixture import CategoricalHead
+from slicebeam.metrics.discovery.mixture import CategoricalHead, fit, initial
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.transforms.discovery import mixture_passes
