@@ -164,8 +164,8 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
     assert run([*command, "--output", str(scored)]) == 0
     sys.modules.pop("recorded_model", None)
     results = pq.read_table(scored / "tests.parquet").to_pylist()
-    wrong = {test.id: answers[test.input] != expectation_of(test)[1] for test in tests}
-    assert {one["id"]: not one["passed"] for one in results} == wrong
+    recorded = {test.id: answers[test.input] != expectation_of(test)[1] for test in tests}
+    assert {one["id"]: not one["passed"] for one in results} == recorded
     outcomes = json.loads((scored / "changelist.json").read_text())["adaptive"]
     failing = {one["topic"]: one["failures"] for one in outcomes["topics"]}
     del failing["/found"]
