@@ -174,9 +174,9 @@ def test_training_data_gets_the_label_that_was_judged(tmp_path, labels):
     pd.DataFrame(rows).to_csv(tmp_path / "data.csv", index=False)
     found = {}
     for model in (f"verdict_models:{kind}", "verdict_models:worse"):
-        found = read_tree(str(tree))
-        tests = [one for one in found.rows(found.is_test) if "same" not in one.expectation]
-        names = sorted({one.value if one.expectation else one.output for one in tests})
+        kept = read_tree(str(tree))
+        judged = [one for one in kept.rows(kept.is_test) if "same" not in one.expectation]
+        names = sorted({one.value if one.expectation else one.output for one in judged})
         classes = ("--classes", ",".join(f"{name}={name}" for name in names))
         command = ["adapt", "run", str(tree), "--model", model, "--output", str(out), "--quiet"]
         assert run([*command, *classes]) == 0
