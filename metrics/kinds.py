@@ -26,3 +26,8 @@ REPLICATES: dict[Test, int] = {"auto": 200, "bootstrap-rows": 200, "paper": 20}
 OF_NUMBERS = frozenset(
     ("bias", "mae", "mse", "rmse", "mape", "smape", "pinball", "poisson_deviance")
 )
+# Values of the scores of all classes, and of lists of labels.
+OF_CLASS_SCORES = frozenset(("log_loss_multiclass", "brier_multiclass"))
+OF_LISTS = frozenset(("jaccard", "hamming"))
+# The indicator ``top:3``: the label is among the three classes of the highest scores.
+TOP = "top:"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.kinds import OF_NUMBERS
+from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_NUMBERS, TOP
 from slicebeam.metrics.significance import outcome_codes
 
 if TYPE_CHECKING:
@@ -65,6 +65,18 @@ class Needs:
         return any(one.split(":")[0] in OF_NUMBERS for one in self.values)
 
     @property
+    def class_scores(self) -> bool:
+        """Whether the scores of all classes are measured."""
+        return bool(OF_CLASS_SCORES & set(self.values)) or any(
+            one.startswith(TOP) for one in self.indicators
+        )
+
+    @property
+    def label_lists(self) -> bool:
+        """Whether lists of labels and predictions are compared."""
+        return bool(OF_LISTS & set(self.values))
+
+    @property
     def losses(self) -> bool:
         """Whether the losses are given, and no predictions."""
         return "loss" in self.values
@@ -72,7 +84,8 @@ class Needs:
     @property
     def predictions(self) -> bool:
         """Whether a model's output is needed at all."""
-        return self.scores or self.predicted_classes or self.predicted_numbers
+        needed = self.scores, self.predicted_classes, self.predicted_numbers
+        return any(needed) or self.class_scores or self.label_lists
 
     @property
     def labels(self) -> bool:

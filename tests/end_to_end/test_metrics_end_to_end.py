@@ -11,7 +11,7 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import MultiLabelBinarizer, OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.metrics.errors import InputError
@@ -206,6 +206,48 @@ def test_regression(tmp_path, prices):
     assert {"town = C"} <= set(found.table[found.table["significant"]]["slice"])
     two = search(tmp_path / "b", metric=names, baseline_prediction="older", **options)
     assert check_values(two, frame, errors("guess"), errors("older"), tolerance=1e-9) > 30
+
+
+def of_lists(side):
+    def of(some):
+        p, y = np.array(some["scores" + side].tolist()), some["label"]
+        both = MultiLabelBinarizer(classes=list("abcd")).fit([])
+        sets = [both.transform(some[name]) for name in ("truth", "tags" + side)]
+        return {
+            "log_loss_multiclass": sk.log_loss(y, p, labels=["ant", "bee", "cat"]),
+            "brier_multiclass": sk.brier_score_loss(y, p, labels=["ant", "bee", "cat"]),
+            "top_k_accuracy:2": sk.top_k_accuracy_score(y, p, k=2, labels=["ant", "bee", "cat"]),
+            "jaccard": sk.jaccard_score(*sets, average="samples", zero_division=1),
+            "hamming": 4 * sk.hamming_loss(*sets),
+        }
+
+    return of
+
+
+def test_lists_of_scores_and_of_labels(tmp_path):
+    draw, rows, frame = np.random.default_rng(2), 1500, pd.DataFrame()
+    frame["site"] = draw.choice(list("PQR"), rows)
+    frame["label"] = draw.choice(["ant", "bee", "cat"], rows)
+    for side in ("", "_old"):
+        right = np.equal.outer(frame["label"].to_numpy(), np.array(["ant", "bee", "cat"]))
+        helps = np.where(frame["site"] == "P", 0, 2)[:, None]
+        scores = draw.gamma(1 + helps * right)
+        frame["scores" + side] = (scores / scores.sum(axis=1, keepdims=True)).tolist()
+        frame["tags" + side] = [list(set(draw.choice(list("abcd"), 2))) for _ in range(rows)]
+    frame["truth"] = [list(set(draw.choice(list("abcd"), 3))) for _ in range(rows)]
+    frame.to_parquet(tmp_path / "data.parquet")
+    options = {"data": (str(tmp_path / "data.parquet"),), "features": ("site",)}
+    classes = {"label": "label", "score": "scores", "score_classes": ("ant", "bee", "cat")}
+    classes["metric"] = ("log_loss_multiclass", "brier_multiclass", "top_k_accuracy:2")
+    found = search(tmp_path / "a", **classes, **options)
+    assert check_values(found, frame, of_lists("")) == 3
+    # Each averages a value of its examples: each has findings.
+    assert {one["metric"] for one in found.document["findings"]} == set(classes["metric"])
+    two = search(tmp_path / "b", baseline_score="scores_old", **classes, **options)
+    assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+    sets = {"label": "truth", "prediction": "tags", "metric": ("jaccard", "hamming")}
+    two = search(tmp_path / "c", baseline_prediction="tags_old", **sets, **options)
+    assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
 
 
 @pytest.mark.parametrize(("compared", "most"), [(False, 64), (True, 16)])

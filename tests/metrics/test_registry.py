@@ -55,6 +55,8 @@ def test_a_wrong_number_is_refused(number):
         metric(f"fbeta:{number}")
     with pytest.raises(InputError, match=f"pinball:{number}: the quantile must be between 0 and 1"):
         metric(f"pinball:{number}")
+    with pytest.raises(InputError, match=f"top_k_accuracy:{number}: .* whole number above 0"):
+        metric(f"top_k_accuracy:{number}")
 
 
 def test_a_mean_without_a_column_is_unknown():

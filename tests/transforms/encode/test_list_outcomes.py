@@ -1,0 +1,87 @@
+"""Probabilities of several classes, and sets of labels, held against scikit-learn; and what is refused."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn import metrics as sk
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.registry import needs_of
+from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, extract_predictions
+from tests.transforms.encode.test_extract_predictions import chunk
+
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+
+
+def measured(metrics, classes=(), **columns):
+    kind = "string" if classes else "int64"
+    needs = needs_of(metrics.split())
+    outcome = Outcome("y", kind, Predictor("p", "s"), needs=needs, score_classes=classes)
+    return extract_predictions(chunk(**columns), outcome)
+
+
+@pytest.mark.parametrize("kind", ["integers", "text", "fixed"])
+def test_scores_of_all_classes_are_those_of_scikit_learn(kind):
+    draw = np.random.default_rng(4)
+    # Rounded, so that some are equal.
+    scores = np.round(draw.dirichlet(np.ones(4), 300), 1)
+    scores = scores[np.abs(scores.sum(axis=1) - 1) < 1e-9]
+    label = np.array([draw.choice(4, p=row / row.sum()) for row in scores])
+    lists = pa.array(
+        scores.astype("float32").tolist(), pa.list_(pa.float32(), 4 if kind == "fixed" else -1)
+    )
+    classes = () if kind != "text" else tuple(NAMES[::-1])
+    column = NAMES[::-1][label] if kind == "text" else label
+    names = "log_loss_multiclass brier_multiclass top_k_accuracy:1 top_k_accuracy:3"
+    found = measured(names, classes, y=column, s=lists)
+    every = np.arange(4)
+    expected = sk.log_loss(label, scores, labels=every)
+    assert found.values["log_loss_multiclass", False].mean() == pytest.approx(expected, rel=1e-6)
+    expected = sk.brier_score_loss(label, scores, labels=every)
+    assert found.values["brier_multiclass", False].mean() == pytest.approx(expected, rel=1e-6)
+    for k in (1, 3):
+        expected = sk.top_k_accuracy_score(label, scores.astype("float32"), k=k, labels=every)
+        assert found.indicators[f"top:{k}", False].mean() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("names", [NAMES, np.arange(4)])
+def test_sets_of_labels_are_those_of_scikit_learn(names):
+    draw = np.random.default_rng(5)
+    sets = [draw.random((200, 4)) < 0.4 for _ in range(2)]
+    lists = [[names[row].tolist() for row in one] for one in sets]
+    # A label twice counts once; two empty sets are the same.
+    lists[0] = [one + one[:1] for one in lists[0]]
+    kind = pa.string() if names is NAMES else pa.int32()
+    found = measured(
+        "jaccard hamming",
+        y=pa.array(lists[0], pa.list_(kind)),
+        p=pa.array(lists[1], pa.list_(kind)),
+    )
+    binary = [MultiLabelBinarizer(classes=names.tolist()).fit_transform(one) for one in lists]
+    expected = sk.jaccard_score(*binary, average="samples", zero_division=1)
+    assert found.values["jaccard", False].mean() == pytest.approx(expected)
+    assert found.values["hamming", False].mean() == pytest.approx(4 * sk.hamming_loss(*binary))
+
+
+P = [[0.5, 0.5], [0.4, 0.6]]
+
+
+@pytest.mark.parametrize(("metrics", "classes", "columns", "message"), [
+    ("top_k_accuracy:1", (), {"y": [0, 2], "s": P}, "label 'y' holds 2 in row 42 .*its classes are 0, 1; name them by --score-classes"),
+    ("top_k_accuracy:1", ("a", "b"), {"y": ["a", "c"], "s": P}, "label 'y' holds 'c' in row 42 .* are a, b"),
+    ("top_k_accuracy:1", ("a",), {"y": ["a", "a"], "s": P}, "--score-classes names 1 classes, but the lists of --score have 2"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [[0.5, 0.5], [1.0]]}, "'s' holds 2 numbers in row 41 .* 1 in row 42"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [[0.5, 0.5], [None, 1.0]]}, "'s' has no value in row 42"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [0.5, 0.5]}, "'s' is double, not a list of the scores of all classes"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [["a"], ["b"]]}, "'s' is list.*, not lists of numbers"),
+    ("brier_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [1.5, -0.5]]}, "'s' holds 1.5 in row 42 .*takes probabilities, 0 to 1"),
+    ("log_loss_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [0.5, 0.7]]}, "'s' holds 1.2 in row 42 .* in all, .* that add up to 1"),
+    ("jaccard", (), {"y": [["a"], ["b", None]], "p": [["a"], []]}, "'y' has a list with a missing value in row 42"),
+    ("jaccard", (), {"y": [["a"], ["b"]], "p": ["a", "b"]}, "'p' is string, not a list of labels"),
+    ("hamming", (), {"y": [["a"], ["b"]], "p": [[1], [2]]}, "'y' is list.* and prediction 'p' is list.* never be equal"),
+    ("hamming", (), {"y": [[0.5], [1.0]], "p": [[1], [2]]}, "'y' is list.*labels are text or integers"),
+])  # fmt: skip
+def test_lists_that_are_refused(metrics, classes, columns, message):
+    with pytest.raises(InputError, match=message):
+        measured(metrics, classes, **columns)
