@@ -1,4 +1,4 @@
-"""The commands as functions of Python.
+"""The commands as functions of Python, and the search as a transform of Beam.
 
 Their keywords are the options of the commands, with ``_`` for ``-``; a command that
 is a word of Python has ``_`` behind its name. ``api.pyi`` has the signatures, which `signatures`
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS
+from slicebeam.pipelines.python.find_slices import FindSlices
 from slicebeam.pipelines.python.python_runs import Report, run, run_document
 from slicebeam.pipelines.python.signatures import (
     docstring,
@@ -48,4 +49,4 @@ def _group(name: str) -> type:
 _commands: dict[str, Any] = {name: _function(name) for name, one in COMMANDS.items() if one.runs}
 _commands |= {name: _group(name) for name in SUBCOMMANDS}
 globals().update(_commands)
-__all__ = ["Report", *_commands]  # noqa: PLE0604  (names that the table of commands gives)
+__all__ = ["FindSlices", "Report", *_commands]  # noqa: PLE0604  (names that the table of commands gives)

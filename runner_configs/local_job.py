@@ -17,7 +17,14 @@ from apache_beam.runners.worker.statesampler import (
     get_current_tracker,
     set_current_tracker,
 )
-from apache_beam.transforms.core import Create, DoFn, GroupByKey, ParDo, _DoFnParam
+from apache_beam.transforms.core import (
+    CombineValuesDoFn,
+    Create,
+    DoFn,
+    GroupByKey,
+    ParDo,
+    _DoFnParam,
+)
 from apache_beam.transforms.environments import EmbeddedPythonEnvironment
 from apache_beam.utils.counters import CounterFactory
 
@@ -105,13 +112,26 @@ class _Seen(PipelineVisitor):
         transform = transform_node.transform
         if self._inside is not None:
             return
-        if isinstance(transform, ParDo) and not transform_node.side_inputs:
+        if isinstance(transform, ParDo) and isinstance(transform.fn, CombineValuesDoFn):
+            self.steps[-1].append(_Combine(transform.fn.combinefn))
+        elif isinstance(transform, ParDo) and not transform_node.side_inputs:
             self.runs_bundles |= not _is_plain(transform)
             self.steps[-1].append(transform.fn)
         elif isinstance(transform, GroupByKey) and len(self.steps) == 1:
             self.steps.append([])
         else:
             self.is_other = True
+
+
+class _Combine(DoFn):
+    """Combines the values of a key as they come; Beam's own function would list them first."""
+
+    def __init__(self, function: beam.CombineFn) -> None:
+        self.function = function
+
+    def process(self, element: tuple[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        key, values = element
+        yield key, self.function.apply(values)
 
 
 def _is_plain(transform: ParDo) -> bool:

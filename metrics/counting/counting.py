@@ -20,7 +20,7 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
 
     Array = IntArray
-    State = list[list[Array]]
 
 Method = Literal["dense", "sparse", "inside", "listed"]
 
@@ -284,10 +283,10 @@ class Tables:
     >>> lattice, space = Lattice((2,), max_cross_size=1), StatisticSpace(("wrong",), "overall")
     >>> tables = Tables([Unit((0,), "dense")], lattice, space, resampling=None)
     >>> tables.add(block)
-    >>> (totals,), (table,) = tables.state()
-    >>> totals  # right and wrong among all examples: int64 [1 + replicates, columns]
+    >>> state = tables.state()
+    >>> state.totals  # right and wrong among all examples: int64 [1 + replicates, columns]
     array([[3, 3]])
-    >>> table.reshape(space.raw_columns, 2).T  # right and wrong in either slice
+    >>> state.tables[0][0].reshape(space.raw_columns, 2).T  # right and wrong in either slice
     array([[3, 1],
            [0, 2]])
     """
@@ -396,18 +395,42 @@ class Tables:
             radix = int(self.lattice.radices[feature])
             sums.add(table, extend(inside, sums.block.column(feature), radix))  # type: ignore[arg-type]
 
-    def state(self) -> State:
-        """Return the sums: the totals [layers, columns], then the arrays of each unit."""
-        state: State = [[self.total]]
-        for tables in self.tables:
+    def state(self) -> UnitSums:
+        """Return the sums."""
+        tables: list[list[Array]] = []
+        for of_unit in self.tables:
             arrays: list[Array] = []
-            for table in tables:
+            for table in of_unit:
                 if isinstance(table, _Sparse):
                     arrays += table.merge() if table.codes else ()
                 else:
                     arrays.append(table)
-            state.append(arrays)
-        return state
+            tables.append(arrays)
+        return UnitSums(self.total, tables, tuple(unit.method == "sparse" for unit in self.units))
+
+
+@dataclass(frozen=True)
+class UnitSums:
+    """The sums of some units over some rows; those over disjoint rows add up."""
+
+    totals: IntArray  # [layers, columns]
+    tables: list[list[Array]]  # the arrays of each unit
+    is_sparse: tuple[bool, ...]  # of each unit, whether its arrays are codes and their sums
+
+    def __add__(self, other: UnitSums) -> UnitSums:
+        pairs = zip(self.is_sparse, self.tables, other.tables, strict=True)
+        tables = [
+            _merge_sparse(mine, more)
+            if is_sparse
+            else [a + b for a, b in zip(mine, more, strict=True)]
+            for is_sparse, mine, more in pairs
+        ]
+        return UnitSums(self.totals + other.totals, tables, self.is_sparse)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.totals.nbytes + sum(array.nbytes for some in self.tables for array in some)
 
 
 def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
@@ -417,23 +440,6 @@ def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
     for codes, sums in (mine, other):
         table.add(codes, sums)
     return list(table.merge())
-
-
-def merge_states(units: Sequence[Unit], states: Iterable[State]) -> State:
-    """Return the sum of `Tables.state` over disjoint rows."""
-    merged: State | None = None
-    for state in states:
-        if merged is None:
-            merged = state
-            continue
-        summed: State = [[merged[0][0] + state[0][0]]]
-        for unit, mine, other in zip(units, merged[1:], state[1:], strict=True):
-            if unit.method == "sparse":
-                summed.append(_merge_sparse(mine, other))
-            else:
-                summed.append([a + b for a, b in zip(mine, other, strict=True)])
-        merged = summed
-    return [] if merged is None else merged
 
 
 class SliceSums(NamedTuple):
@@ -458,9 +464,9 @@ class SumReader:
     layers: int
     min_size: int
 
-    def slices(self, units: Sequence[Unit], state: State) -> Iterator[SliceSums]:
+    def slices(self, units: Sequence[Unit], state: UnitSums) -> Iterator[SliceSums]:
         """Yield the sums of the slices of each unit, tuple by tuple."""
-        for unit, arrays in zip(units, state[1:], strict=True):
+        for unit, arrays in zip(units, state.tables, strict=True):
             if unit.candidates is not None:
                 sums = self._listed(unit, arrays, unit.candidates)
                 nonempty = int(np.count_nonzero(self.space.sizes(sums[:, 0])))

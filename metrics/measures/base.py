@@ -158,19 +158,15 @@ class Metric(ABC):
     Examples
     --------
     Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
-    An example is in one of four cells, by its label and prediction; the metric is their mean gain:
+    It is a formula of how many examples are hits, how many false alarms, and how many there are:
 
     >>> from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
     >>> class NetBenefit(CellMetric):
     ...     name, title = "net_benefit", "Net benefit"
     ...     higher_is_better, range = True, (-0.25, 1.0)
-    ...     needs = Needs(indicators=("positive", "predicted"))
+    ...     counts = ("positive & predicted", "~positive & predicted", "")
     ...
-    ...     def parts(self, space, *, old=False):  # sets of cells
-    ...         positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
-    ...         return [positive & predicted, ~positive & predicted, np.ones(space.cells, bool)]
-    ...
-    ...     def formula(self, hits, alarms, examples):  # of their counts [slices]
+    ...     def formula(self, hits, alarms, examples):
     ...         return ratio(hits - 0.25 * alarms, examples)
 
     Two slices and all 1,000 examples: true negatives, false negatives, false alarms and true

@@ -22,7 +22,7 @@ from slicebeam.pipelines.discovery.model import DiscoveryModel
 from slicebeam.pipelines.prepare.encode import model_columns
 from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
-from slicebeam.pipelines.prepare.preparation import prepare_source
+from slicebeam.pipelines.prepare.preparation import Examples, prepare_source
 from slicebeam.pipelines.prepare.rows_within import findings_of, read_within
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.run_stage import run_stage
@@ -134,16 +134,9 @@ def prepare_discovery(
     tested = derive(derivation, source, encoding, work, engine)
     on_stage(Stage("encoding the examples"))
     # Columns are those that were written: what describes an example is no feature.
-    prepared = prepare_source(
-        config,
-        tested,
-        outcome,
-        features,
-        work,
-        engine,
-        lambda _: None,
-        known=fitted.clusters.domains,
-    )
+    examples = Examples(tested, outcome, features)
+    known = fitted.clusters.domains
+    prepared = prepare_source(config, examples, work, engine, lambda _: None, known)
     return PreparedDiscovery(**{**vars(prepared), "within": within}, discovered=discovered)
 
 

@@ -18,16 +18,11 @@ from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_ROW, numbered, 
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
-from slicebeam.transforms.encode.extract_slice_keys import (
-    Encoding,
-    ExtractPredictions,
-    ReadExamples,
-    encode_chunk,
-    shard_path,
-)
+from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
 from slicebeam.transforms.encode.models import load_model, model_features
 from slicebeam.transforms.encode.passes import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
+from slicebeam.transforms.search_graph import EncodeExamples
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
@@ -95,9 +90,8 @@ def encode(
         "shards",
         lambda pipeline: (
             pipeline
-            | "Read examples" >> ReadExamples(encoding.source, encoding.columns())
-            | "Extract predictions" >> ExtractPredictions(encoding)
-            | "Extract slice keys" >> beam.Map(partial(encode_chunk, encoding))
+            | "Splits" >> beam.Create(list(encoding.source.splits))
+            | "Encode" >> EncodeExamples(encoding)
         ),
         lambda: rows_in(matching(encoding.folder, "*.arrow")) == encoding.source.rows,
         job="encode",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.extract_predictions import Outcome
     from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.parts import WriteParts
 
 
 _OUTPUT = "named like a model's output; --keep-outputs makes features of such"
@@ -96,10 +97,24 @@ class Learned:
     lost: tuple[str, ...] = ()  # features of the given domains that this data has not
 
 
-def learn(
-    config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder, engine: Engine
-) -> Learned:
-    """Return the domains of the features: learned, or those of another run with new values."""
+class Learning(NamedTuple):
+    """What is to be learned: the features without a domain of an earlier run, and new values."""
+
+    given: GivenDomains | None
+    options: DomainOptions
+    transform: WriteParts | None
+
+    def read(self) -> dict[str, Any]:
+        """Return the facts of the stage, once the parts are written."""
+        if self.transform is None:
+            return {"learned": []}
+        return {"learned": written_domains(self.transform.read(len(self.transform.items)))}
+
+
+def learning(
+    config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder
+) -> Learning:
+    """Return what is to be learned of the features."""
     given = (
         given_domains(config.domains, source, features, config.domains_option)
         if config.domains
@@ -111,29 +126,41 @@ def learn(
             given = replace(given, lost=())
         features = given.features
     options = domain_options(config, given)
-    learned: list[FeatureDomain | LeftOutColumn] = []
-    if features:
-        transform = learn_domains(source, features, options, work.folder("domains"))
+    folder = work.folder("domains")
+    return Learning(
+        given, options, learn_domains(source, features, options, folder) if features else None
+    )
+
+
+def learn(
+    config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder, engine: Engine
+) -> Learned:
+    """Return the domains of the features: learned, or those of another run with new values."""
+    wanted = learning(config, source, features, work)
+    given, transform = wanted.given, wanted.transform
+    facts: dict[str, Any] = {"learned": []}
+    if transform is not None:
+        learns = len(features if given is None else given.features)
         facts = run_stage(
             work,
             engine,
             "domains",
             lambda pipeline: pipeline | "Learn domains" >> transform,
             transform.is_written,
-            seconds=source.rows * len(features) * SECONDS_PER_VALUE,
+            seconds=source.rows * learns * SECONDS_PER_VALUE,
             reads_data=True,
-            facts=lambda _: {"learned": written_domains(transform.read(len(transform.items)))},
+            facts=lambda _: wanted.read(),
         )
-        learned = [domain_from_json(shape) for shape in facts["learned"]]
+    learned = [domain_from_json(shape) for shape in facts["learned"]]
     domains = tuple(domain for domain in learned if isinstance(domain, FeatureDomain))
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
-        return Learned(domains, left_out, (), options.top_values)
+        return Learned(domains, left_out, (), wanted.options.top_values)
     return Learned(
         domains,
         (*given.left_out, *left_out),
         drift_lines(given, domains, source.rows, config.used_min_slice_size),
-        options.top_values,
+        wanted.options.top_values,
         given.lost,
     )
 

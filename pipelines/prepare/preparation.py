@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.prepare.features import Learned
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
@@ -47,29 +48,67 @@ def prepare(
         on_stage(Stage("reading the data", _files(work, "parquet", "*.parquet"), "blocks read"))
     else:
         on_stage(Stage("reading the data"))
+    examples = read_examples(config, files, work, engine)
+    return prepare_source(config, examples, work, engine, on_stage)
+
+
+class Examples(NamedTuple):
+    """The data, and what its columns are."""
+
+    source: Source
+    outcome: Outcome
+    features: Sequence[str]
+    left_out: tuple[LeftOutColumn, ...] = ()
+
+
+def read_examples(
+    config: SearchConfig, files: Sequence[str], work: WorkFolder, engine: Engine
+) -> Examples:
+    """Read what the files say of themselves, after converting those that are no Parquet."""
     source = read_source(config, files, work, engine)
     if source.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
-    features, left_out = choose_features(config, source, outcome)
-    return prepare_source(
-        config, source, outcome, features, work, engine, on_stage, left_out=left_out
-    )
+    return Examples(source, outcome, *choose_features(config, source, outcome))
 
 
 def prepare_source(
     config: SearchConfig,
-    source: Source,
-    outcome: Outcome,
-    features: Sequence[str],
+    examples: Examples,
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
     known: tuple[FeatureDomain, ...] = (),
-    left_out: tuple[LeftOutColumn, ...] = (),
 ) -> EncodedDataset:
     """Learn the domains of features, beside those that are known, and write the encoded shards."""
-    learned = learn(config, source, features, work, engine)
+    source = examples.source
+    learned = learn(config, source, examples.features, work, engine)
+    plan = encoding_of(config, examples, learned, work, known)
+    chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
+    on_stage(
+        Stage("encoding the examples", _files(work, "shards", "*.arrow"), "chunks encoded", chunks)
+    )
+    prepared = encode(config, *plan, work, engine)
+    # What is known already are no columns of the data, or chosen by other means.
+    chosen = {domain.name for domain in known} | set(config.features)
+    return replace(
+        prepared,
+        drift=learned.drift,
+        top_values=learned.top_values,
+        lost=learned.lost,
+        hints=feature_hints(prepared.domains, prepared.label_counts, prepared.rows, chosen),
+    )
+
+
+def encoding_of(
+    config: SearchConfig,
+    examples: Examples,
+    learned: Learned,
+    work: WorkFolder,
+    known: tuple[FeatureDomain, ...] = (),
+) -> tuple[Encoding, Lattice, tuple[LeftOutColumn, ...]]:
+    """Return how the examples are encoded, the slices that there are, and the columns without any."""
+    source, outcome, features, left_out = examples
     domains, left_out = (*known, *learned.domains), (*left_out, *learned.left_out)
     if not domains:
         reasons = "; ".join(
@@ -87,10 +126,6 @@ def prepare_source(
         tuple(domain.kind == "list" for domain in domains),
         tuple(domain.radix > domain.size for domain in domains),
     )
-    chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
-    on_stage(
-        Stage("encoding the examples", _files(work, "shards", "*.arrow"), "chunks encoded", chunks)
-    )
     encoding = Encoding(
         source,
         domains,
@@ -102,16 +137,7 @@ def prepare_source(
         model_columns(config, source, features),
         is_resampled=config.resamples_examples,
     )
-    prepared = encode(config, encoding, lattice, left_out, work, engine)
-    # What is known already are no columns of the data, or chosen by other means.
-    chosen = {domain.name for domain in known} | set(config.features)
-    return replace(
-        prepared,
-        drift=learned.drift,
-        top_values=learned.top_values,
-        lost=learned.lost,
-        hints=feature_hints(domains, prepared.label_counts, prepared.rows, chosen),
-    )
+    return encoding, lattice, left_out
 
 
 def _files(work: WorkFolder, stage: str, pattern: str) -> Callable[[], int]:

@@ -41,6 +41,7 @@ from slicebeam.pipelines.adaptive.training import TrainingExport
 from slicebeam.pipelines.attribution.session import Finished, Sampled, Stopped
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.define.new_slices import Revision
+from slicebeam.pipelines.python.find_slices import FindSlices as FindSlices
 from slicebeam.pipelines.python.python_runs import Report as Report
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.tfma.export import Exported

@@ -45,10 +45,13 @@ class Cost:
 
 
 class Engine:
-    """Runs pipelines one after another; a context, which ends what was started for them."""
+    """Runs pipelines one after another; a context, which ends what was started for them.
 
-    def __init__(self, config: RunnerConfig) -> None:
-        self.config = config
+    ``name``: what the document calls it, where it is not all that does the work.
+    """
+
+    def __init__(self, config: RunnerConfig, name: str = "") -> None:
+        self.config, self._name = config, name
         self.log = Path(os.devnull)
         self.run_id = ""
         self._resumes = False
@@ -96,7 +99,7 @@ class Engine:
     @property
     def name(self) -> str:
         """What the document calls the engine."""
-        return redacted(self._backend.name)
+        return self._name or redacted(self._backend.name)
 
     @property
     def workers(self) -> int:

@@ -100,7 +100,7 @@ def open_run(
     output.
     """
     with _removing_new_folders(config):
-        files, output, folder = _paths(config)
+        files, output, folder = paths_of(config)
         run = RunContext[Document](
             files, output, WorkFolder(folder), engine, observer, version_of(output / CHANGELIST)
         )
@@ -144,7 +144,7 @@ def _continue_published(
             remove_abandoned_lock(document)
 
 
-def _paths(config: DataConfig) -> tuple[Sequence[str], StoragePath, StoragePath]:
+def paths_of(config: DataConfig) -> tuple[Sequence[str], StoragePath, StoragePath]:
     """Return input files, output folder and work folder, after making the output folder."""
     files = expand_paths(config.data)
     output = storage_path(config.output, "--output")

@@ -28,6 +28,7 @@ def run_stage(
     plan: str = "",
     keeps_parts: bool = False,
     reads_data: bool = False,
+    before: Callable[[], object] = lambda: None,
     facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
 ) -> dict[str, Any]:
     """Fill the folder of a stage, unless it is complete, and return its record.
@@ -39,7 +40,8 @@ def run_stage(
     ``plan``: digest of what a job does, where another process of this run may do otherwise; a note or
     a job of another plan does not count. ``keeps_parts``: each file says to which plan it belongs, so
     that the folder is not emptied, and complete files count without a note. ``reads_data``: the
-    user's files are read, which must not have changed in the meantime.
+    user's files are read, which must not have changed in the meantime. ``before``: what is done
+    before the job.
     """
     work.folder(stage)
     noted = work.done(stage)
@@ -54,14 +56,23 @@ def run_stage(
     cost = engine.attach(own)
     if cost is None or not _is_complete(is_complete):
         engine.end_earlier(job, but=own)
-        cost = engine.run(
-            build, own, seconds, before=(lambda: None) if keeps_parts else lambda: work.empty(stage)
-        )
+
+        def begin() -> None:
+            if not keeps_parts:
+                work.empty(stage)
+            before()
+
+        cost = engine.run(build, own, seconds, before=begin)
     if reads_data:
         work.check_data()
     found = facts(cost)
-    work.finish(stage, {"plan": plan, "facts": found})
+    note_finished(work, stage, found, plan)
     return found
+
+
+def note_finished(work: WorkFolder, stage: str, facts: dict[str, Any], plan: str = "") -> None:
+    """Note that a stage is finished, so that `run_stage` does not run it again."""
+    work.finish(stage, {"plan": plan, "facts": facts})
 
 
 def _is_complete(is_complete: Callable[[], bool]) -> bool:
@@ -91,6 +102,7 @@ def run_parts(
         lambda: transform.is_written() and has_written(),
         seconds=seconds,
         reads_data=reads_data,
+        before=transform.write_shared,
         facts=lambda _: {"parts": len(transform.items)},
     )
     return transform.read(noted["parts"])

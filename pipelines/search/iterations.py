@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 
+def stage_of(number: int) -> str:
+    """Return the stage of an iteration, numbered from 1."""
+    return f"iteration-{number}"
+
+
 class Iterations:
     """Counts and tests proposals, each in one pipeline, and remembers the finished ones."""
 
@@ -156,9 +161,8 @@ class Iterations:
     ) -> tuple[list[StoragePath], IterationRecord]:
         """Count and test the planned blocks, except those already finished."""
         number = len(self.records) + 1
-        stage = f"iteration-{number}"
         parts, cost = self.counter.count(
-            stage,
+            stage_of(number),
             planned,
             lambda counted: self.on_progress(Progress(number, candidates, counted, significant)),
         )

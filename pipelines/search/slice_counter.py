@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
@@ -14,14 +13,9 @@ from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
 from slicebeam.metrics.testing.slice_test import SliceTest
 from slicebeam.pipelines.run.engine import Cost, Engine
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.count.combine_slice_metrics import CombineSliceMetrics, work_items
-from slicebeam.transforms.count.plans import plan_digest, write_plan
-from slicebeam.transforms.count.significance import (
-    BlockTest,
-    finished_blocks,
-    read_part,
-    write_p_values,
-)
+from slicebeam.transforms.count.plans import plan_digest, work_items, write_plan
+from slicebeam.transforms.count.significance import BlockTest, finished_blocks, read_part
+from slicebeam.transforms.search_graph import CountAndTest
 from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.storage import fetch, matching
 
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.count.plans import PlannedBlock, WorkItem
     from slicebeam.transforms.storage.storage import StoragePath
 
     Array = NDArray[Any]
@@ -51,6 +46,15 @@ def counting_budget(
     """Return what a block may hold."""
     layers = 1 + (resampling.replicates if resampling else 0)
     return Budget(rows, space.raw_columns, space.passes, layers, config.memory // _TABLES_SHARE)
+
+
+class Planned(NamedTuple):
+    """The plan of a stage, and the work that is left of it."""
+
+    config: BlockTest
+    blocks: list[PlannedBlock]
+    items: list[WorkItem]
+    seconds: float
 
 
 class SliceCounter:
@@ -84,69 +88,78 @@ class SliceCounter:
         prepared = self.prepared
         return counting_budget(self.config, prepared.space, prepared.rows, resampling)
 
+    def planned(
+        self,
+        stage: str,
+        units: Iterable[PlannedUnit],
+        *,
+        counts_only: bool = False,
+        resampling: Resampling | None = None,
+    ) -> Planned:
+        """Write the plan of a stage; see `count`."""
+        folder, lattice = self.work.folder(stage), self.prepared.lattice
+        drawn = None if counts_only else resampling or self.resampling
+        budget = self.budget_for(drawn)
+        if self.engine.workers > 1:
+            units = list(units)
+            budget = balanced(units, budget, self.engine.workers)
+        plan = folder / "plan"
+        planned_blocks = write_plan(plan, blocks(units, budget), lattice)
+        config = BlockTest(
+            plan,
+            plan_digest(plan),
+            folder,
+            lattice,
+            self.prepared.scaling,
+            drawn,
+            () if counts_only else self.tests,
+            self.config.used_min_slice_size,
+            self.second is not None,
+            self.prepared.of_all,
+        )
+        finished = set(finished_blocks(folder, config.plan_digest, len(planned_blocks)))
+        todo = [block for block in range(len(planned_blocks)) if block not in finished]
+        seconds = sum(planned_blocks[block].seconds for block in todo)
+        items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
+        return Planned(config, planned_blocks, items, seconds)
+
     def count(
         self,
         stage: str,
-        planned: Iterable[PlannedUnit],
+        units: Iterable[PlannedUnit],
         on_begin: Callable[[Callable[[], int]], None] | None = None,
         *,
         counts_only: bool = False,
         resampling: Resampling | None = None,
     ) -> tuple[list[StoragePath], Cost]:
-        """Count and test the planned blocks, except those already finished.
+        """Count and test the units, except the blocks already finished.
 
         ``stage``: name of the folder of its parts in the work folder. ``on_begin``: receives a
         function that says how many candidates are counted. ``counts_only``: neither test the slices
         nor resample them. ``resampling``: how examples are resampled, where it is not for every
         candidate. Returns the parts, and what they cost when they were counted.
         """
-        folder, lattice = self.work.folder(stage), self.prepared.lattice
-        drawn = None if counts_only else resampling or self.resampling
-        budget = self.budget_for(drawn)
-        if self.engine.workers > 1:
-            planned = list(planned)
-            budget = balanced(planned, budget, self.engine.workers)
-        plan = folder / "plan"
-        planned_blocks = write_plan(plan, blocks(planned, budget), lattice)
-        digest = plan_digest(plan)
-        parts = [part_path(folder, block) for block in range(len(planned_blocks))]
-        finished = set(finished_blocks(folder, digest, len(planned_blocks)))
+        planned = self.planned(stage, units, counts_only=counts_only, resampling=resampling)
+        config, items = planned.config, planned.items
+        folder, digest = config.folder, config.plan_digest
+        parts = [part_path(folder, block) for block in range(len(planned.blocks))]
 
         def counted() -> int:
             written = set(matching(folder, "*.arrow"))
-            sizes = zip(parts, planned_blocks, strict=True)
+            sizes = zip(parts, planned.blocks, strict=True)
             return sum(block.candidates for part, block in sizes if part in written)
 
         if on_begin is not None:
             on_begin(counted)
-        todo = [block for block in range(len(planned_blocks)) if block not in finished]
-        seconds = sum(planned_blocks[block].seconds for block in todo)
-        items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
-        tests = () if counts_only else self.tests
-        combine = CombineSliceMetrics(items, plan, lattice, self.prepared.scaling, drawn)
-        config = BlockTest(
-            plan,
-            digest,
-            folder,
-            lattice,
-            self.prepared.space,
-            tests,
-            self.config.used_min_slice_size,
-            self.second is not None,
-            self.prepared.of_all,
-        )
-        test = partial(write_p_values, config)
+        search = CountAndTest(config, is_dealt=len({item.block for item in items}) < len(items))
         cost = run_stage(
             self.work,
             self.engine,
             stage,
-            lambda pipeline: (
-                pipeline
-                | "Combine slice metrics" >> combine
-                | "Test significance" >> beam.Map(test)
-            ),
+            # Create spreads its elements over the workers in turn; a Reshuffle would undo that.
+            lambda pipeline: pipeline | "Work items" >> beam.Create(items) | "Search" >> search,
             lambda: len(finished_blocks(folder, digest, len(parts))) == len(parts),
-            seconds=seconds,
+            seconds=planned.seconds,
             # A job that follows another plan would write parts that nobody asks for.
             plan=digest,
             keeps_parts=True,

@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
+from slicebeam.metrics.findings import corrected
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
 from tests.oracles import predicates
@@ -161,6 +163,7 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
             low, high = one["interval"]
             assert low <= one["difference"] <= high
             assert low < high
+            _check_corrected(found.document, one)
             members.append(inside)
             held = np.any(members, axis=0)
             outside = rows.value(rows.mean(~held))
@@ -176,6 +179,20 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
         _check_coverage(side, rows, members, weighted="weight" in options)
     _check_coverage_of_the_slices(found.document, frame, rows, weighted="weight" in options)
     assert len(ranks) == len({one["slice_id"] for one in findings})
+
+
+def _check_corrected(document, one):
+    """By the p-value that the finding has, and the largest that it could have.
+
+    A little smaller where the gain, which the document does not have, was the stricter condition.
+    """
+    tests = document["testing"]["tested_per_level"]
+    (size,) = [s["cross_size"] for s in document["slices"] if s["slice_id"] == one["slice_id"]]
+    z, c = stats.norm.isf([one["p_value"], 0.05 / len(tests) / tests[size - 1]])
+    wanted = corrected.difference(one["difference"], one["interval"], z, c)
+    shown = one["corrected"]
+    assert [shown["difference"], shown["low"], shown["high"]] == pytest.approx(wanted, rel=0.01)
+    assert abs(shown["difference"]) < abs(one["difference"]) * (1 + 1e-9)
 
 
 def _check_coverage(side, rows, members, *, weighted):

@@ -20,7 +20,7 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search import slice_counter
 from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
-from slicebeam.transforms.count.combine_slice_metrics import work_items
+from slicebeam.transforms.count.plans import work_items
 from tests.pipelines.search.test_same_result import OPTIONS, WAYS
 from tests.running import refused, search
 from tests.waiting_jobs import command, search_at_work

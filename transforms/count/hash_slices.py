@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting.membership import DistinctGroups, RowHashSums
-from slicebeam.transforms.count.combine_slice_metrics import work_items
+from slicebeam.transforms.count.plans import work_items
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path

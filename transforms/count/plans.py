@@ -6,12 +6,14 @@ Candidates travel through storage, not as side inputs, which engines fetch again
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import Unit, table_cells
+from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import storage_errors
 
@@ -34,6 +36,30 @@ _SCHEMA = pa.schema(
         ("margins", pa.list_(pa.list_(pa.int32()))),
     ]
 )
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """A block of the plan, by its number, over some of the shards."""
+
+    block: int
+    shards: tuple[str, ...]
+
+
+def work_items(
+    blocks: Sequence[int], shards: Sequence[str], seconds: float, workers: int
+) -> list[WorkItem]:
+    """Return the work of an iteration: a block over all shards where there are blocks enough.
+
+    That needs no shuffle. Only where there is work for more workers than blocks, the shards are dealt out
+    too, and the tables summed.
+    """
+    wanted = min(workers, int(seconds / BLOCK_SECONDS))
+    groups = 1
+    if blocks and len(blocks) < wanted:
+        groups = min(len(shards), -(-wanted // len(blocks)))
+    dealt = [tuple(shards[group::groups]) for group in range(groups)]
+    return [WorkItem(block, group) for block in blocks for group in dealt]
 
 
 class PlannedBlock(NamedTuple):

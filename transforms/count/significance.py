@@ -1,4 +1,4 @@
-"""The p-values of every slice of a block, written as one columnar part."""
+"""The sums and p-values of every slice of a block, written as one columnar part."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from apache_beam.metrics import Metrics
 
-from slicebeam.metrics.counting.counting import SumReader
+from slicebeam.metrics.counting.counting import SumReader, Tables
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import metric
 from slicebeam.transforms.count.plans import read_block
+from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,16 +24,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.counting import State, Unit
+    from slicebeam.metrics.counting.counting import Resampling, Unit, UnitSums
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.testing.slice_test import SliceTest
+    from slicebeam.transforms.count.plans import WorkItem
+    from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)
 class BlockTest:
-    """What is tested in the blocks of a plan; the first test steers the search.
+    """How the blocks of a plan are counted, and what is tested; the first test steers the search.
 
     The digest stands in every part, so that parts of another plan are not taken for its own. `is_first`:
     whether replicates decide of some slices afterwards. `of_all`: the sums of all examples, where they are
@@ -41,14 +46,36 @@ class BlockTest:
     plan_digest: str
     folder: StoragePath
     lattice: Lattice
-    space: StatisticSpace
+    scaling: Scaling
+    resampling: Resampling | None
     tests: tuple[SliceTest, ...]
     min_slice_size: int
     is_first: bool = False
     of_all: IntArray | None = None
 
+    @property
+    def space(self) -> StatisticSpace:
+        """The statistics."""
+        return self.scaling.space
 
-def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.RecordBatch:
+
+def count_block(item: WorkItem, config: BlockTest) -> tuple[int, UnitSums]:
+    """Return the tables of a block over some shards."""
+    units = read_block(config.plan, item.block)
+    tables = Tables(units, config.lattice, config.space, config.resampling)
+    for path in item.shards:
+        for rows in Shard(storage_path(path)).blocks(config.scaling):
+            tables.add(rows)
+    return item.block, tables.state()
+
+
+def note_shuffled(element: tuple[int, UnitSums]) -> tuple[int, UnitSums]:
+    """Count the bytes of tables that are sent between workers."""
+    Metrics.counter("slicebeam", "shuffled_bytes").inc(element[1].nbytes)
+    return element
+
+
+def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> pa.RecordBatch:
     """Return the results of a block: a row for every slice that is not empty.
 
     Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``. Columns:
@@ -57,7 +84,7 @@ def tested_block(units: Sequence[Unit], state: State, config: BlockTest) -> pa.R
     ``best<i>`` (lower bound of p, given the error of an approximate metric), ``reason<i>``, ``method<i>``,
     ``se<i>``. Metadata: the plan's digest, how many slices were not empty, and how many were tested.
     """
-    totals, space = state[0][0], config.space
+    totals, space = state.totals, config.space
     reader = SumReader(config.lattice, space, len(totals), config.min_slice_size)
     read = list(reader.slices(units, state))
     nonempty = sum(counted.nonempty for counted in read)
@@ -146,7 +173,7 @@ def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[
     return finished
 
 
-def write_p_values(config: BlockTest, element: tuple[int, State]) -> int:
+def write_p_values(element: tuple[int, UnitSums], config: BlockTest) -> int:
     """Write the p-values of a block, and return its number."""
     block, state = element
     batch = tested_block(read_block(config.plan, block), state, config)

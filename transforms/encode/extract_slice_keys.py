@@ -89,7 +89,12 @@ def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
     return folder / f"{split:06d}-{batch:06d}.arrow"
 
 
-def encode_chunk(encoding: Encoding, chunk: Chunk) -> int:
+def read_chunks(split: Split, encoding: Encoding) -> Iterator[Chunk]:
+    """Yield the chunks of a split with the columns that are encoded."""
+    return read_split(encoding.source, split, encoding.columns())
+
+
+def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     """Write the shard of a chunk, and return its number of rows."""
     predicted = extract_predictions(chunk, encoding.outcome)
     space = encoding.space

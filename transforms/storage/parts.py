@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
@@ -12,26 +13,11 @@ from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, writ
 from slicebeam.transforms.storage.storage import holds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from slicebeam.transforms.storage.storage import StoragePath
 
 _SHARED = "shared"
-
-
-class _WritePart(beam.DoFn):
-    def __init__(
-        self, function: Callable[..., Any], folder: StoragePath, *, has_shared: bool
-    ) -> None:
-        self.function, self.folder, self.has_shared = function, folder, has_shared
-
-    def process(self, element: tuple[int, Any]) -> Iterator[int]:
-        number, item = element
-        shared = [open_arrow(self.folder / _SHARED).read_all()] if self.has_shared else []
-        found = self.function(item, *shared)
-        batches = [found] if isinstance(found, pa.RecordBatch) else found
-        write_arrow(part_path(self.folder, number), found.schema, batches)
-        yield number
 
 
 @dataclass
@@ -48,12 +34,15 @@ class WriteParts(beam.PTransform):
     shared: pa.Table | None = None
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[int]:
-        """Wire the transform."""
+        """Wire the transform; `write_shared` comes before the job."""
+        write = partial(write_part, self.function, self.folder, self.shared is not None)
+        items = list(enumerate(self.items))
+        return pipeline | "Items" >> beam.Create(items) | "Write" >> beam.Map(write)
+
+    def write_shared(self) -> None:
+        """Write what all items share."""
         if self.shared is not None:
             write_arrow(self.folder / _SHARED, self.shared.schema, self.shared.to_batches())
-        write = _WritePart(self.function, self.folder, has_shared=self.shared is not None)
-        items = list(enumerate(self.items))
-        return pipeline | "Items" >> beam.Create(items) | "Write" >> beam.ParDo(write)
 
     def is_written(self) -> bool:
         """Return whether the file of each item, and nothing else, is there."""
@@ -63,3 +52,15 @@ class WriteParts(beam.PTransform):
     def read(self, parts: int) -> list[pa.Table]:
         """Return the results of this many items: as many as there were when they were written."""
         return [open_arrow(part_path(self.folder, number)).read_all() for number in range(parts)]
+
+
+def write_part(
+    function: Callable[..., Any], folder: StoragePath, has_shared: bool, element: tuple[int, Any]
+) -> int:
+    """Write what a function returns for an item with its number, and return the number."""
+    number, item = element
+    shared = [open_arrow(folder / _SHARED).read_all()] if has_shared else []
+    found = function(item, *shared)
+    batches = [found] if isinstance(found, pa.RecordBatch) else found
+    write_arrow(part_path(folder, number), found.schema, batches)
+    return number

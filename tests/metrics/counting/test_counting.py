@@ -16,7 +16,6 @@ from slicebeam.metrics.counting.counting import (
     SumReader,
     Tables,
     Unit,
-    merge_states,
 )
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
@@ -186,10 +185,9 @@ def counted(table, units, cuts, resampling, seed):
                 tables.add(block)
         states.append(tables.state())
     order = rng.permutation(3)
-    first = merge_states(units, [states[order[0]], states[order[1]]])
-    state = merge_states(units, [states[order[2]], first])
+    state = states[order[2]] + (states[order[0]] + states[order[1]])
     layers = 1 + (resampling.replicates if resampling else 0)
-    np.testing.assert_array_equal(state[0][0], table.totals(resampling))
+    np.testing.assert_array_equal(state.totals, table.totals(resampling))
     reader = SumReader(table.lattice, table.space, layers, 1)
     found = []
     for unit, some in zip(units, reader.slices(units, state), strict=True):
@@ -372,8 +370,7 @@ def test_merging_nothing():
     table = Table(3)
     units = [Unit((0,), "dense"), Unit((0,), "sparse")]
     empty = Tables(units, table.lattice, table.space, None).state()
-    assert merge_states(units, []) == []
-    merged = merge_states(units, [empty, empty])
-    assert [len(arrays) for arrays in merged] == [1, 1, 0]
+    merged = empty + empty
+    assert [len(arrays) for arrays in merged.tables] == [1, 0]
     reader = SumReader(table.lattice, table.space, 1, 1)
     assert [some.keys.size for some in reader.slices(units, merged)] == [0, 0]

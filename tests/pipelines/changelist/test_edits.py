@@ -291,6 +291,7 @@ def shared(**changed):
     (lambda document: document["findings"].pop(0), "have the ranks 2"),
     (first(interval=[0.5, -0.5]), "findings[0].interval begins at 0.5, above its end at -0.5"),
     (first(difference=0.9), "findings[0].difference is 0.9, but value - expected is"),
+    (first(corrected={"difference": 0.1, "low": 0.2, "high": 0.3}), "findings[0].corrected is 0.1, outside its interval"),
     (first(p_value=1.5), "findings[0].p_value is 1.5, which is not a probability"),
     (first(held_share=-0.1), "findings[0].held_share is -0.1, which is not between 0 and 1"),
     (first(metric="auc"), "findings[0] is of 'auc', worse, which is not in finding_models"),

@@ -277,7 +277,7 @@ def test_resume(slices, tmp_path, adult_path, monkeypatch):
         raise AssertionError("counted twice")
 
     with monkeypatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.prepare.encode.encode_chunk", again)
+        patched.setattr("slicebeam.transforms.search_graph.encode_chunk", again)
         found = check(tmp_path / "out", resume=True, **options)
     assert found.slices_bytes == whole.slices_bytes
 

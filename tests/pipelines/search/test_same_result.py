@@ -92,7 +92,7 @@ def test_two_worker_processes(tmp_path, adult_path, plain, way):
 def test_shards_dealt_to_workers_are_summed(tmp_path, adult_path, plain, monkeypatch):
     """Where blocks are few, the tables of groups of shards are shuffled and summed."""
     from slicebeam.pipelines.search import slice_counter
-    from slicebeam.transforms.count.combine_slice_metrics import work_items
+    from slicebeam.transforms.count.plans import work_items
 
     monkeypatch.setattr(
         slice_counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)

@@ -76,16 +76,19 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
     header = next(line for line in printed.splitlines() if re.search(r"^ *n +value ", line))
     headers = ["rank", *re.split(r" {2,}", header.strip())]
     assert headers[1:3] + headers[-1:] == ["n", "value", "slice"]
-    assert "difference [95%]" in headers
+    assert "corrected [95%]" in headers
     assert ("outside" in headers) == (width is None or width >= 120)
     for (cells, text), one in zip(rows, findings, strict=True):
         assert text == names[one["slice_id"]]
         texts = dict(zip(headers, cells, strict=False))
         assert (number(texts["rank"]), number(texts["n"])) == (one["rank"], one["n"])
         assert number(texts["value"]) == pytest.approx(one["value"], abs=5.01e-4)
-        difference = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", texts["difference [95%]"])
+        difference = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", texts["corrected [95%]"])
         shown = [number(part) for part in difference.groups()]
-        assert shown == pytest.approx([one["difference"], *one["interval"]], abs=5.01e-4)
+        wanted = [one["corrected"][name] for name in ("difference", "low", "high")]
+        assert shown == pytest.approx(wanted, abs=5.01e-4)
+        if "observed" in texts:
+            assert number(texts["observed"]) == pytest.approx(one["difference"], abs=5.01e-4)
         if "expected" in texts:
             assert number(texts["expected"]) == pytest.approx(one["expected"], abs=5.01e-4)
         if "held" in texts:
@@ -94,11 +97,11 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
             assert number(texts["outside"]) == pytest.approx(one["rate_outside"], abs=5.01e-4)
     lines = printed.splitlines()
     assert all(len(line) <= (width or 10_000) for line in lines[:-1])
-    hidden = [name for name in ("expected", "held", "outside") if name not in headers]
+    hidden = [name for name in ("expected", "observed", "held", "outside") if name not in headers]
     said = " ".join(printed.split())
     assert ("No room for" in said) == bool(hidden)
     assert "see findings in changelist.json" in said or not hidden
-    assert "does not account for selecting the worst slices" in said
+    assert "without what selecting the worst slices adds" in said
     assert "Accuracy, worse than expected (over all examples .872):" in printed
 
 
@@ -129,7 +132,7 @@ def test_two_sides(adult_path, tmp_path, capsys):
     worse, better = printed.split("Accuracy, better than expected")
     assert "Accuracy, worse than expected" in worse
     assert re.search(r"^ *n +value .* held +outside +slice", worse, re.MULTILINE)
-    assert re.search(r"^ *n +value .*\] +outside +slice", better, re.MULTILINE)
+    assert re.search(r"^ *n +value .*\] +observed +outside +slice", better, re.MULTILINE)
     assert "selecting the most extreme" in " ".join(better.split())
     findings = read(tmp_path / "out").document["findings"]
     of = {side: sum(one["direction"] == side for one in findings) for side in ("worse", "better")}
@@ -161,7 +164,9 @@ def test_the_only_one_and_none(adult_path, tmp_path, capsys):
 def test_numbers_have_the_digits_worth_reading(values, shown):
     value, expected, interval = values
     of_slice = {"metric": "loss", "direction": "worse", "rank": 1, "slice_id": "a", "n": 20}
-    difference = {"difference": value - expected, "interval": interval, "p_value": 0.001}
+    low, high = interval
+    corrected = {"difference": value - expected, "low": low, "high": high}
+    difference = {"difference": 0.0, "interval": interval, "p_value": 0.001, "corrected": corrected}
     one = Finding(value=value, expected=expected, **of_slice, **difference)
     numbers = Numbers([one])
     assert (numbers.text(one.value), numbers.difference(one)) == shown
