@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
-from slicebeam.metrics.kinds import TOP, Comparison
+from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
 from slicebeam.metrics.measures.base import Metric, Needs
 from slicebeam.metrics.measures.confusion import FBeta
 from slicebeam.metrics.measures.mean import Mean
@@ -29,6 +29,17 @@ _NUMBERED: dict[str, tuple[Callable[[float], Metric], Callable[[float], bool], s
         lambda share: 0 < share < 1,
         "the quantile must be between 0 and 1, such as pinball:0.9",
     ),
+    "recall_at_fpr": (
+        lambda rate: Share(
+            f"recall_at_fpr:{rate!r}",
+            f"Recall at a false positive rate of {rate!r}",
+            f"{ABOVE}{rate!r}",
+            "positive",
+            higher_is_better=True,
+        ),
+        lambda rate: 0 < rate < 1,
+        "the rate must be between 0 and 1, such as recall_at_fpr:0.05",
+    ),
     "top_k_accuracy": (
         lambda k: Share(
             f"top_k_accuracy:{k:.0f}",
@@ -41,7 +52,7 @@ _NUMBERED: dict[str, tuple[Callable[[float], Metric], Callable[[float], bool], s
         "the number of classes must be a whole number above 0, such as top_k_accuracy:3",
     ),
 }
-_FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K")
+_FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K", "recall_at_fpr:RATE")
 
 
 @cache

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_NUMBERS, TOP
+from slicebeam.metrics.kinds import (
+    ABOVE,
+    OF_CLASS_SCORES,
+    OF_LISTS,
+    OF_NUMBERS,
+    OF_PROBABILITIES,
+    TOP,
+)
 from slicebeam.metrics.significance import outcome_codes
 
 if TYPE_CHECKING:
@@ -47,7 +54,8 @@ class Needs:
     @property
     def scores(self) -> bool:
         """Whether the scores themselves are measured, not only the classes they predict."""
-        return self.ranked or bool({"log_loss", "brier"} & set(self.values))
+        has_cut = any(one.startswith(ABOVE) for one in self.indicators)
+        return self.ranked or has_cut or bool(OF_PROBABILITIES & set(self.values))
 
     @property
     def predicted_classes(self) -> bool:

@@ -19,7 +19,7 @@ class ModelsConfig(DataConfig):
     """Column of predicted classes or values, of the label's type."""
     score: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column with the probability of --positive-class. With --prediction, which gives the classes,
-    only auc, log_loss and brier use it. A list of the scores of all classes for
+    only metrics of scores, such as auc, use it. A list of the scores of all classes for
     log_loss_multiclass, brier_multiclass and top_k_accuracy:3."""
     model: Annotated[
         str | None, Option("Models", metavar="<model>", has_placeholders=True, stands_instead=True)

@@ -19,7 +19,16 @@ from tests.conftest import slow
 from tests.running import rows_of, search
 
 # One of each kind: tests/metrics/measures/test_metric_values.py has the formulas of all.
-BINARY = ("accuracy", "precision", "f1", "fpr", "mcc", "log_loss", "recall_micro")
+BINARY = (
+    "accuracy",
+    "precision",
+    "f1",
+    "fpr",
+    "mcc",
+    "log_loss",
+    "recall_micro",
+    "calibration_in_the_large",
+)
 # The same for every model, so that two models cannot be compared by it.
 OF_ONE_MODEL = ("label_rate", "mean:age")
 ADULT = {"label": "income", "prediction": "prediction", "score": "score", "alternative": "both"}
@@ -37,6 +46,7 @@ def binary(y, p, s):
         "fpr": fp / (fp + tn) if fp + tn else np.nan,
         "mcc": sk.matthews_corrcoef(y, p) if margins else np.nan,
         "log_loss": sk.log_loss(y, s, labels=[0, 1]),
+        "calibration_in_the_large": y.mean() - s.mean(),
         "recall_micro": sk.accuracy_score(y, p),
         "label_rate": y.mean(),
     }
@@ -206,6 +216,48 @@ def test_regression(tmp_path, prices):
     assert {"town = C"} <= set(found.table[found.table["significant"]]["slice"])
     two = search(tmp_path / "b", metric=names, baseline_prediction="older", **options)
     assert check_values(two, frame, errors("guess"), errors("older"), tolerance=1e-9) > 30
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_recall_at_a_false_positive_rate_of_all_examples(tmp_path, weight):
+    draw, rows = np.random.default_rng(6), 1200
+    frame = pd.DataFrame({"y": draw.integers(0, 2, rows), "site": draw.choice(list("PQR"), rows)})
+    helps = np.where(frame["site"] == "P", 0.1, 1.5) * frame["y"]
+    # Some scores are equal, and some infinite.
+    frame["s"], frame["old"] = (np.round(draw.normal(helps), 1) for _ in range(2))
+    frame.loc[:3, "s"] = np.inf
+    frame["w"] = draw.gamma(2, 1, rows)
+    frame.to_parquet(tmp_path / "data.parquet")
+    options = {"data": (str(tmp_path / "data.parquet"),), "label": "y", "features": ("site",)}
+    options |= {"metric": ("recall_at_fpr:0.1", "auc"), "score": "s", "weight": weight}
+
+    def of(side):
+        # In ranks, since infinite scores are refused.
+        ranks = frame[side].rank(method="dense")
+        weights = frame[weight] if weight else None
+        fpr, _, cuts = sk.roc_curve(
+            frame["y"], ranks, sample_weight=weights, drop_intermediate=False
+        )
+        above = ranks >= cuts[fpr <= 0.1][-1]
+
+        def of_some(some):
+            y, held = some["y"] == 1, some[weight] if weight else pd.Series(1, some.index)
+            return {
+                "recall_at_fpr:0.1": np.average(above[some.index][y], weights=held[y]),
+                "auc": sk.roc_auc_score(y, ranks[some.index], sample_weight=held),
+            }
+
+        return of_some
+
+    found = search(tmp_path / "a", **options)
+    assert check_values(found, frame, of("s")) == 3
+    assert {"site = P"} <= set(found.table[found.table["significant"]]["slice"])
+    assert [one["metric"] for one in found.document["findings"]] == ["recall_at_fpr:0.1"]
+    two = search(tmp_path / "b", baseline_score="old", **options)
+    assert check_values(two, frame, of("s"), of("old")) == 3
+    frame.assign(y=1).to_parquet(tmp_path / "data.parquet")
+    with pytest.raises(InputError, match=r"recall_at_fpr:0\.1: no example has a negative label"):
+        search(tmp_path / "c", **options)
 
 
 def of_lists(side):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.kinds import OF_PROBABILITIES
 from slicebeam.metrics.measures.base import Needs
 from slicebeam.metrics.measures.number_losses import number_loss
 from slicebeam.metrics.registry import averaged_column, metric
@@ -276,11 +277,13 @@ def _add_losses(
 ) -> None:
     """Add the losses of the scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
     score = found.scores["baseline" if old else "prediction"]
-    wanted = {"log_loss", "brier"} & set(needs.values)
+    wanted = OF_PROBABILITIES & set(needs.values)
     if not wanted:
         return
     taker = f"--metric {', '.join(sorted(wanted))} takes"
     _refuse_all_but_probabilities(score, name, chunk, f"{taker} probabilities, 0 to 1; convert it")
+    if "calibration_in_the_large" in wanted:
+        found.values["calibration_in_the_large", old] = positive - score
     if "brier" in wanted:
         found.values["brier", old] = (score - positive) ** 2
     if "log_loss" in wanted:

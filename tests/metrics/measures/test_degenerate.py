@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, TESTS
+from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, OF_PROBABILITIES, TESTS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.registry import metric, metrics
 from slicebeam.metrics.significance import outcome_codes
@@ -103,7 +103,7 @@ def case(kind, name, comparison, *, weighted):
     some = world(kind, weighted=weighted)
     if some.weight is not None:
         some = without_some_weights(some)
-    if kind == "infinite scores" and name in ("log_loss", "brier"):
+    if kind == "infinite scores" and name in OF_PROBABILITIES:
         some = world("mixed", weighted=weighted)
     space = some.space([name], comparison)
     times = np.random.default_rng(5).poisson(1, (REPLICATES, some.rows))

@@ -86,6 +86,8 @@ class Examples:
             return -np.where(positive, np.log(score), np.log1p(-score))
         if name == "jaccard":
             return self.score[old]
+        if name == "calibration_in_the_large":
+            return positive - self.score[old]
         if name == "brier":
             return (self.score[old] - positive) ** 2
         if averaged_column(name):
@@ -238,6 +240,7 @@ def by_sklearn(name, some, *, old=False):
         "brier": lambda: sk.brier_score_loss(positive, score, **with_weight),
         "mse": lambda: sk.mean_squared_error(some.truth, some.guess[old], **with_weight),
         "mae": lambda: sk.mean_absolute_error(some.truth, some.guess[old], **with_weight),
+        "calibration_in_the_large": lambda: np.average(positive - score, weights=weight),
         "jaccard": lambda: np.average(score, weights=weight),
         "rmse": lambda: sk.root_mean_squared_error(some.truth, some.guess[old], **with_weight),
         "mape": lambda: sk.mean_absolute_percentage_error(*numbers, **with_weight),
