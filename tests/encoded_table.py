@@ -71,14 +71,12 @@ class EncodedTable:
         return keys, np.stack(sizes, axis=1), total, count[some], np.full(some.size, len(features))
 
     def members(self, candidate):
-        """Return which rows are in a slice."""
         digits = self.lattice.digits(self.keys[[candidate]])[0]
         digits = digits[digits > 0]
         features = self.lattice.feature_of[digits]
         return (self.codes[:, features] == digits - 1 - self.lattice.offsets[features]).all(axis=1)
 
     def conditions(self, candidate):
-        """Return a slice as pairs of feature and code."""
         digits = self.lattice.digits(self.keys[[candidate]])[0]
         digits = digits[digits > 0]
         features = self.lattice.feature_of[digits]

@@ -111,11 +111,8 @@ def test_every_metric_has_a_row_for_every_slice(overall):
 
 @pytest.fixture(scope="module")
 def small():
-    rng = np.random.default_rng(5)
-    rows = 1500
-    frame = pd.DataFrame(
-        {"a": rng.choice(["x", "y", "z"], rows), "b": rng.choice(["u", "v"], rows)}
-    )
+    rng, rows = np.random.default_rng(5), 1500
+    frame = pd.DataFrame({"a": rng.choice(list("xyz"), rows), "b": rng.choice(list("uv"), rows)})
     y = rng.random(rows) < np.where(frame["a"] == "x", 0.6, 0.3)
     frame["s"] = np.clip(0.5 * y + rng.normal(0.25, 0.25, rows), 0, 1).round(3)
     frame["y"] = y
@@ -178,8 +175,7 @@ def test_a_threshold_makes_the_predictions(tmp_path, small):
 
 @pytest.fixture(scope="module")
 def prices(tmp_path_factory):
-    rng = np.random.default_rng(3)
-    rows = 2500
+    rng, rows = np.random.default_rng(3), 2500
     frame = pd.DataFrame({"area": rng.gamma(3, 30, rows), "town": rng.choice(list("ABC"), rows)})
     frame["price"] = frame["area"] * 2.5 + rng.gamma(2, 20, rows)
     shift = np.where(frame["town"] == "C", 30, 0)
@@ -454,8 +450,7 @@ def averages(p):
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
     """Four classes, one of them rare, so that some slices miss it in label or prediction."""
-    rng = np.random.default_rng(8)
-    rows = 3000
+    rng, rows = np.random.default_rng(8), 3000
     codes = rng.choice(4, rows, p=[0.45, 0.3, 0.23, 0.02])
     x = np.array([[0, 0], [2, 0], [0, 2], [2, 2]])[codes] + rng.normal(0, 1, (rows, 2))
     guessed = (x > 1) @ [1, 2]

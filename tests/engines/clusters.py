@@ -106,8 +106,7 @@ class FlinkCluster(Cluster):
         variables = {"FLINK_HOME": str(flink_home())}
         for key, part in {"CONF": "conf", "LOG": "log", "PID": "tmp"}.items():
             variables[f"FLINK_{key}_DIR"] = str(self.folder / part)
-        script = str(flink_home() / "bin" / f"{kind}.sh")
-        self.start(name, [script, "start-foreground"], variables)
+        self.start(name, [str(flink_home() / "bin" / f"{kind}.sh"), "start-foreground"], variables)
 
     def ready_nodes(self):
         try:
@@ -124,8 +123,7 @@ class SparkCluster(Cluster):
 
     def start_node(self, name):
         limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name)]
-        ports = ["--port", "0", "--webui-port", "0"]
-        self._class("Worker", name, *ports, *limits, self.address)
+        self._class("Worker", name, "--port", "0", "--webui-port", "0", *limits, self.address)
 
     def _class(self, kind, name, *arguments):
         variables = {
