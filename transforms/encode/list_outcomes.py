@@ -26,7 +26,7 @@ def class_scores(column: ChunkColumn) -> FloatArray:
     """Return a column of lists of numbers as a matrix [rows, classes]."""
     lists = _lists(column, "a list of the scores of all classes")
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    width = int(lengths[0]) if lengths.size else 0
+    width = int(lengths[0]) if lengths.size else 1
     if (lengths != width).any():
         at = int(np.argmax(lengths != width))
         raise ColumnError(
@@ -57,7 +57,7 @@ def class_places(
             f"label {column.name!r} is text, and --score has lists of numbers: name the classes in "
             "their order by --score-classes"
         )
-    known = list(names) or list(range(width))
+    known: list[Any] = list(names) or list(range(width))
     try:
         places = pc.index_in(label, pa.array(known).cast(label.type))
     except pa.ArrowInvalid as error:
@@ -82,7 +82,7 @@ def class_outcomes(
 
     Of equal scores the later class counts as the higher one, as in scikit-learn.
     """
-    own = np.take_along_axis(scores, places[:, None], axis=1) if scores.size else scores
+    own = np.take_along_axis(scores, places[:, None], axis=1)
     above = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) > places[:, None]))
     rank = above.sum(axis=1)
     bits = {
@@ -91,16 +91,13 @@ def class_outcomes(
     values: dict[str, FloatArray] = {}
     wanted = [name for name in needs.values if name in OF_CLASS_SCORES]
     if wanted:
-        outside, total = ~((scores >= 0) & (scores <= 1)), scores.sum(axis=1)
         why = f", but --metric {', '.join(wanted)} takes probabilities"
-        worst = np.where(outside, scores, 0.5).max(axis=1, initial=0.5)
-        least = np.where(outside, scores, 0.5).min(axis=1, initial=0.5)
-        column.refuse(
-            outside.any(axis=1), np.where(worst > 1, worst, least), f"{why}, 0 to 1", "score column"
-        )
-        column.refuse(
-            np.abs(total - 1) > _ROUNDED, total, f" in all{why} that add up to 1", "score column"
-        )
+        odd = np.abs(scores - 0.5).argmax(axis=1)
+        furthest, total = scores[np.arange(len(scores)), odd], np.asarray(scores.sum(axis=1))
+        outside = ~((furthest >= 0) & (furthest <= 1))
+        column.refuse(outside, furthest, f"{why}, 0 to 1", "score column")
+        wrong = np.asarray(np.abs(total - 1) > _ROUNDED)
+        column.refuse(wrong, total, f" in all{why} that add up to 1", "score column")
     if "log_loss_multiclass" in wanted:
         smallest = np.finfo(np.float64).eps
         values["log_loss_multiclass"] = -np.log(np.clip(own[:, 0], smallest, 1 - smallest))
@@ -126,7 +123,7 @@ def label_sets(label: ChunkColumn, prediction: ChunkColumn, needs: Needs) -> dic
         np.unique(row * width + code)
         for row, code in ((labels[1], codes[:cut]), (predicted[1], codes[cut:]))
     ]
-    common = np.intersect1d(*sets, assume_unique=True)
+    common = np.intersect1d(sets[0], sets[1], assume_unique=True)
     sizes = [np.bincount(one // width, minlength=rows) for one in (*sets, common)]
     union = sizes[0] + sizes[1] - sizes[2]
     # Two empty sets are the same.
