@@ -35,3 +35,5 @@ TOP = "top:"
 OF_PROBABILITIES = frozenset(("log_loss", "brier", "calibration_in_the_large"))
 # The indicator ``above:0.05``: the score is above the cut that 5 % of all negatives are above.
 ABOVE = "above:"
+# Values of a query's ranking, without a parameter.
+OF_RANKINGS = frozenset(("ndcg", "map", "mrr", "precision_at"))

@@ -50,6 +50,7 @@ METRICS: tuple[Metric, ...] = (
     Mean("calibration_in_the_large", "Observed minus expected rate", (-1.0, 1.0)),
     Mean("log_loss_multiclass", "Log loss of all classes", (0.0, inf)),
     Mean("brier_multiclass", "Brier score of all classes", (0.0, 2.0)),
+    Mean("mrr", "Mean reciprocal rank", (0.0, 1.0), higher_is_better=True),
     Mean("jaccard", "Jaccard similarity", (0.0, 1.0), higher_is_better=True),
     Mean("hamming", "Hamming distance", (0.0, inf)),
     RootMean("rmse", "Root mean squared error"),

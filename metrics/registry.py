@@ -29,6 +29,20 @@ _NUMBERED: dict[str, tuple[Callable[[float], Metric], Callable[[float], bool], s
         lambda share: 0 < share < 1,
         "the quantile must be between 0 and 1, such as pinball:0.9",
     ),
+    **{
+        name: (
+            lambda k, name=name, title=title: Mean(
+                f"{name}:{k:.0f}", f"{title} at {k:.0f}", (0.0, 1.0), higher_is_better=True
+            ),
+            lambda k: k >= 1 and k.is_integer(),
+            f"the number of results must be a whole number above 0, such as {name}:10",
+        )
+        for name, title in (
+            ("ndcg", "NDCG"),
+            ("map", "Mean average precision"),
+            ("precision_at", "Precision"),
+        )
+    },
     "recall_at_fpr": (
         lambda rate: Share(
             f"recall_at_fpr:{rate!r}",
@@ -52,7 +66,8 @@ _NUMBERED: dict[str, tuple[Callable[[float], Metric], Callable[[float], bool], s
         "the number of classes must be a whole number above 0, such as top_k_accuracy:3",
     ),
 }
-_FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K", "recall_at_fpr:RATE")
+_FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K", "recall_at_fpr:RATE",
+          "ndcg:K", "map:K", "precision_at:K")  # fmt: skip
 
 
 @cache

@@ -14,6 +14,7 @@ from slicebeam.metrics.kinds import (
     OF_LISTS,
     OF_NUMBERS,
     OF_PROBABILITIES,
+    OF_RANKINGS,
     TOP,
 )
 from slicebeam.metrics.significance import outcome_codes
@@ -85,6 +86,11 @@ class Needs:
         return bool(OF_LISTS & set(self.values))
 
     @property
+    def rankings(self) -> bool:
+        """Whether an example is a query, with lists of relevances and of scores."""
+        return any(one.split(":")[0] in OF_RANKINGS for one in self.values)
+
+    @property
     def losses(self) -> bool:
         """Whether the losses are given, and no predictions."""
         return "loss" in self.values
@@ -93,7 +99,7 @@ class Needs:
     def predictions(self) -> bool:
         """Whether a model's output is needed at all."""
         needed = self.scores, self.predicted_classes, self.predicted_numbers
-        return any(needed) or self.class_scores or self.label_lists
+        return any(needed) or self.class_scores or self.label_lists or self.rankings
 
     @property
     def labels(self) -> bool:

@@ -34,7 +34,8 @@ class MetricsConfig(ModelsConfig):
     calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape,
     smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss,
     mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass,
-    mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming.
+    mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10,
+    mrr, precision_at:10.
     module:Name is your own Metric, as is a name that an installed package registers; importing it
     runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed
     after the search for the slices it found. Repeatable, or separated by commas; the first one
@@ -96,7 +97,7 @@ class MetricsConfig(ModelsConfig):
 
         needs = needs_of(self.metric)
         read = ["loss"] if needs.losses else []
-        if needs.scores or needs.class_scores:
+        if needs.scores or needs.class_scores or needs.rankings:
             read.append("score")
         if needs.predictions:
             # The first of these that is given predicts.
@@ -162,11 +163,12 @@ class MetricsConfig(ModelsConfig):
         for name in self.metric:
             needs = metric(name).needs
             for prefix in ("", "baseline-")[: 2 if self.comparison == "baseline" else 1]:
-                role = "score" if needs.class_scores else "prediction" if needs.label_lists else ""
+                of_scores = needs.class_scores or needs.rankings
+                role = "score" if of_scores else "prediction" if needs.label_lists else ""
                 if role and not getattr(self, f"{prefix}{role}".replace("-", "_")):
                     raise OptionError(
                         f"--metric {name} needs --{prefix}{role}, a column of lists of "
-                        f"{'the scores of all classes' if needs.class_scores else 'labels'}"
+                        f"{'labels' if needs.label_lists else 'scores'}"
                     )
             if not needs.scores:
                 continue

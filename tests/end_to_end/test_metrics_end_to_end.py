@@ -265,6 +265,12 @@ def of_lists(side):
             "log_loss_multiclass": sk.log_loss(y, p, labels=["ant", "bee", "cat"]),
             "brier_multiclass": sk.brier_score_loss(y, p, labels=["ant", "bee", "cat"]),
             "top_k_accuracy:2": sk.top_k_accuracy_score(y, p, k=2, labels=["ant", "bee", "cat"]),
+            "ndcg:2": np.mean(
+                [
+                    sk.ndcg_score([one], [own], k=2)
+                    for one, own in zip(some["gains"], p, strict=True)
+                ]
+            ),
             "jaccard": sk.jaccard_score(*sets, average="samples", zero_division=1),
             "hamming": 4 * sk.hamming_loss(*sets),
         }
@@ -282,6 +288,7 @@ def test_lists_of_scores_and_of_labels(tmp_path):
         scores = draw.gamma(1 + helps * right)
         frame["scores" + side] = (scores / scores.sum(axis=1, keepdims=True)).tolist()
         frame["tags" + side] = [list(set(draw.choice(list("abcd"), 2))) for _ in range(rows)]
+    frame["gains"] = draw.integers(0, 3, (rows, 3)).tolist()
     frame["truth"] = [list(set(draw.choice(list("abcd"), 3))) for _ in range(rows)]
     frame.to_parquet(tmp_path / "data.parquet")
     options = {"data": (str(tmp_path / "data.parquet"),), "features": ("site",)}
@@ -292,6 +299,9 @@ def test_lists_of_scores_and_of_labels(tmp_path):
     # Each averages a value of its examples: each has findings.
     assert {one["metric"] for one in found.document["findings"]} == set(classes["metric"])
     two = search(tmp_path / "b", baseline_score="scores_old", **classes, **options)
+    assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+    queries = {"label": "gains", "score": "scores", "baseline_score": "scores_old"}
+    two = search(tmp_path / "d", metric=("ndcg:2",), **queries, **options)
     assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
     sets = {"label": "truth", "prediction": "tags", "metric": ("jaccard", "hamming")}
     two = search(tmp_path / "c", baseline_prediction="tags_old", **sets, **options)

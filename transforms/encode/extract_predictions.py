@@ -21,6 +21,7 @@ from slicebeam.transforms.encode.list_outcomes import (
     class_places,
     class_scores,
     label_sets,
+    ranking_values,
 )
 from slicebeam.transforms.encode.predicates import shortened
 
@@ -208,7 +209,7 @@ def _add_lists(
 ) -> None:
     """Add what lists measure: scores of all classes, or labels."""
     needs = outcome.needs
-    if outcome.label is None or not (needs.class_scores or needs.label_lists):
+    if outcome.label is None or not (needs.class_scores or needs.label_lists or needs.rankings):
         return
     labels = ChunkColumn.of(chunk, outcome.label)
     if label is not None and needs.class_scores and predictor.score:
@@ -218,6 +219,9 @@ def _add_lists(
         bits, values = class_outcomes(column, scores, places, needs)
         found.indicators.update({(one, old): bit for one, bit in bits.items()})
         found.values.update({(one, old): value for one, value in values.items()})
+    if predictor.score and needs.rankings:
+        ranked = ranking_values(labels, ChunkColumn.of(chunk, predictor.score), needs)
+        found.values.update({(one, old): value for one, value in ranked.items()})
     if predictor.column and needs.label_lists:
         sets = label_sets(labels, ChunkColumn.of(chunk, predictor.column), needs)
         found.values.update({(one, old): value for one, value in sets.items()})

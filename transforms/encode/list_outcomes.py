@@ -1,4 +1,4 @@
-"""What lists measure of an example: probabilities of several classes, and sets of labels."""
+"""What lists measure of an example: scores of several classes, sets of labels, rankings of results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
-from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, TOP
+from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_RANKINGS, TOP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,15 +33,75 @@ def class_scores(column: ChunkColumn) -> FloatArray:
             f"score column {column.name!r} holds {width} numbers in {column.row(0)}, but "
             f"{lengths[at]} in {column.row(at)}; each class has one"
         )
+    return _numbers(column, lists).reshape(len(lists), width)
+
+
+def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
+    """Return the numbers of all lists, none missing."""
     flat = pc.list_flatten(lists)
     if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
-        raise InputError(f"score column {column.name!r} is {column.kind}, not lists of numbers")
+        raise InputError(f"column {column.name!r} is {column.kind}, not lists of numbers")
     missing = pc.fill_null(pc.is_nan(flat.cast(pa.float64())), True).to_numpy(zero_copy_only=False)
     if missing.any():
-        where = column.row(int(np.argmax(missing)) // width)
-        raise ColumnError(f"score column {column.name!r} has no value in {where}")
-    scores: FloatArray = flat.cast(pa.float64()).to_numpy().reshape(len(lists), width)
-    return scores
+        rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+        where = column.row(int(rows[int(np.argmax(missing))]))
+        raise ColumnError(f"column {column.name!r} has no value in {where}")
+    numbers: FloatArray = flat.cast(pa.float64()).to_numpy()
+    return numbers
+
+
+def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict[str, FloatArray]:
+    """Return how good the rankings of queries are [rows], by lists of relevances and of scores.
+
+    Of equal scores the less relevant result comes first; a query without a relevant one has 0.
+    """
+    lists = [_lists(column, "a list of numbers") for column in (label, score)]
+    sizes, others = (pc.list_value_length(one).to_numpy(zero_copy_only=False) for one in lists)
+    if (sizes != others).any():
+        at = int(np.argmax(sizes != others))
+        raise ColumnError(
+            f"label {label.name!r} has {sizes[at]} relevances in {label.row(at)}, but score {score.name!r} "
+            f"has {others[at]} numbers; each result has one of both"
+        )
+    relevance, scores = (_numbers(*one) for one in zip((label, score), lists, strict=True))
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    wrong = ~((relevance >= 0) & (relevance < np.inf))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ColumnError(
+            f"label {label.name!r} holds {relevance[at]:g} in {label.row(int(rows[at]))}, but a relevance is at "
+            "least 0"
+        )
+
+    def total(values: Any) -> Any:
+        return np.bincount(rows, values, minlength=len(sizes))
+
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ranked = relevance[np.lexsort((relevance, -scores, rows))]
+    hit = (ranked > 0).astype(np.int64)
+    of_query = total(hit)
+    # Relevant results of the query up to each place.
+    hits = np.cumsum(hit) - np.repeat(np.cumsum(of_query) - of_query, sizes)
+    found: dict[str, FloatArray] = {}
+    for name in needs.values:
+        kind, _, text = name.partition(":")
+        if kind not in OF_RANKINGS:
+            continue
+        most = int(text or 1)
+        is_listed = place < most
+        if kind == "mrr":
+            found[name] = total(np.where(hit * hits == 1, 1.0 / (place + 1), 0.0))
+        elif kind == "precision_at":
+            found[name] = total(hit * is_listed) / most
+        elif kind == "map":
+            precisions = total(hit * is_listed * hits / (place + 1))
+            found[name] = precisions / np.clip(of_query, 1, most)
+        else:
+            discount = is_listed / np.log2(place + 2)
+            ideal = total(relevance[np.lexsort((-relevance, rows))] * discount)
+            gain = total(ranked * discount)
+            found[name] = np.divide(gain, ideal, out=np.zeros(len(sizes)), where=ideal > 0)
+    return found
 
 
 def class_places(

@@ -59,7 +59,7 @@ CASES = {
     "all scores and losses equal": ({"s": 0.5, "s_old": 0.5, "l": 0.5, "l_old": 0.5}, {}),
     "all right": ({"p": LABELS, "old": LABELS}, {}),
 }  # fmt: skip
-OTHERS = {*OF_NUMBERS, *OF_CLASS_SCORES, *OF_LISTS, "loss"}
+OTHERS = {*OF_NUMBERS, *OF_CLASS_SCORES, *OF_LISTS, "loss", "mrr"}
 OF_CLASSES = ("accuracy", *(one for one in metrics() if one not in OTHERS), "fbeta:2")
 
 

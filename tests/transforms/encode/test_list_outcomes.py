@@ -68,6 +68,44 @@ def test_sets_of_labels_are_those_of_scikit_learn(names):
     assert found.values["hamming", False].mean() == pytest.approx(4 * sk.hamming_loss(*binary))
 
 
+def rankings(relevance, scores, k):
+    """By hand, result by result."""
+    ranked = [value for _, value in sorted(zip(scores, relevance, strict=True), reverse=True)]
+    hits = [at for at, value in enumerate(ranked) if value > 0]
+    precisions = [(number + 1) / (at + 1) for number, at in enumerate(hits) if at < k]
+    return {
+        f"map:{k}": sum(precisions) / min(len(hits), k) if hits else 0,
+        f"precision_at:{k}": len(precisions) / k,
+        "mrr": 1 / (hits[0] + 1) if hits else 0,
+    }
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_rankings_are_those_by_hand_and_of_scikit_learn(k):
+    draw = np.random.default_rng(6)
+    sizes = [0, 1, *draw.integers(2, 8, 60)]
+    relevance = [draw.integers(0, 4, size) * draw.integers(0, 2, size) for size in sizes]
+    scores = [draw.permutation(size) / 10 for size in sizes]
+    names = f"ndcg:{k} map:{k} precision_at:{k} mrr"
+    found = measured(
+        names, y=[one.tolist() for one in relevance], s=[one.tolist() for one in scores]
+    ).values
+    for at, own in enumerate(zip(relevance, scores, strict=True)):
+        expected = rankings(*own, k)
+        if sizes[at] > 1:
+            expected[f"ndcg:{k}"] = sk.ndcg_score(*([one] for one in own), k=k)
+        for name, value in expected.items():
+            assert found[name, False][at] == pytest.approx(value), (name, own)
+    assert found[f"ndcg:{k}", False][:2].tolist() == [0, float(relevance[1][0] > 0)]
+
+
+def test_of_equal_scores_the_less_relevant_comes_first():
+    for relevance in ([1.0, 0.0, 2.0], [2.0, 1.0, 0.0]):
+        found = measured("mrr precision_at:1 ndcg:1 ndcg:2", y=[relevance], s=[[0.5] * 3]).values
+        values = [found[name, False][0] for name in ("mrr", "precision_at:1", "ndcg:1", "ndcg:2")]
+        assert values == pytest.approx([0.5, 0, 0, 1 / np.log2(3) / (2 + 1 / np.log2(3))])
+
+
 P = [[0.5, 0.5], [0.4, 0.6]]
 
 
@@ -81,6 +119,10 @@ P = [[0.5, 0.5], [0.4, 0.6]]
     ("top_k_accuracy:1", (), {"y": [0, 1], "s": [["a"], ["b"]]}, "'s' is list.*, not lists of numbers"),
     ("brier_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [1.5, -0.5]]}, "'s' holds 1.5 in row 42 .*takes probabilities, 0 to 1"),
     ("log_loss_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [0.5, 0.7]]}, "'s' holds 1.2 in row 42 .* in all, .* that add up to 1"),
+    ("mrr", (), {"y": [[1, 0], [1]], "s": P}, "'y' has 1 relevances in row 42 .* 's' has 2 numbers"),
+    ("map:3", (), {"y": [[1, 0], [1, -1]], "s": P}, "'y' holds -1 in row 42 .* at least 0"),
+    ("ndcg:3", (), {"y": [[1, 0], [1, None]], "s": P}, "'y' has no value in row 42"),
+    ("ndcg:3", (), {"y": [1, 0], "s": P}, "'y' is int64, not a list of numbers"),
     ("jaccard", (), {"y": [["a"], ["b", None]], "p": [["a"], []]}, "'y' has a list with a missing value in row 42"),
     ("jaccard", (), {"y": [["a"], ["b"]], "p": ["a", "b"]}, "'p' is string, not a list of labels"),
     ("hamming", (), {"y": [["a"], ["b"]], "p": [[1], [2]]}, "'y' is list.* and prediction 'p' is list.* never be equal"),
