@@ -19,7 +19,8 @@ class ModelsConfig(DataConfig):
     """Column of predicted classes or values, of the label's type."""
     score: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column with the probability of --positive-class. With --prediction, which gives the classes,
-    only auc, log_loss and brier use it."""
+    only metrics of scores, such as auc, use it. A list of the scores of all classes for
+    log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10."""
     model: Annotated[
         str | None, Option("Models", metavar="<model>", has_placeholders=True, stands_instead=True)
     ] = None
@@ -42,5 +43,10 @@ class ModelsConfig(DataConfig):
         str | None, Option("Models", metavar="<class>", default="1 or true", takes_numbers=True)
     ] = None
     """Class whose probability is the score."""
+    score_classes: Annotated[
+        tuple[str, ...],
+        Option("Models", metavar="<classes>", default="labels are 0, 1, …", by_commas=True),
+    ] = ()
+    """Classes of a --score that is a list with a number for each of them, in its order."""
     threshold: Annotated[float, Field(ge=0, le=1), Option("Models")] = 0.5
     """Smallest score, or probability by --model, that predicts the positive class."""
