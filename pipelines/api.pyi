@@ -35,6 +35,7 @@ def search(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
@@ -94,6 +95,7 @@ def search(
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
@@ -170,6 +172,7 @@ def discover(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
@@ -238,6 +241,7 @@ def discover(
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
@@ -302,6 +306,7 @@ def check(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
@@ -358,6 +363,7 @@ def check(
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
