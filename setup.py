@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 FOLDERS = ("metrics", "transforms", "pipelines", "runner_configs")
 
-packages = [
+packages = ["slicebeam"] + [
     name
     for folder in FOLDERS
     for name in (
@@ -15,7 +15,11 @@ packages = [
 
 setup(
     packages=packages,
-    package_dir={f"slicebeam.{folder}": folder for folder in FOLDERS},
+    # What `import slicebeam` loads, and nothing else, lies beside the links to the folders.
+    package_dir={
+        "slicebeam": ".typing/slicebeam",
+        **{f"slicebeam.{folder}": folder for folder in FOLDERS},
+    },
     package_data={
         **{name: ["py.typed"] for name in packages},
         "slicebeam.pipelines": ["py.typed", "*.pyi", "demo_data/*"],

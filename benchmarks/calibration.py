@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks import calibration_auc
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
 from benchmarks.calibration_designs import ADULT, Each, Result, in_turn
@@ -405,6 +406,7 @@ CHECKS: dict[int, tuple[str, str, Callable[[Each], Result]]] = {
     15: ("group bootstrap", "≤ .02", group_bootstrap),
     16: ("means of random slices", "≤ 1.15 × at .01, ≤ 1.5 × at 1e-4", means.random_slices),
     17: ("permuted losses", "false slices in ≤ .08 of searches", means.permuted_losses),
+    18: ("intervals of AUC", "≥ .93 at .95", calibration_auc.intervals),
 }
 
 

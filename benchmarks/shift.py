@@ -27,11 +27,16 @@ from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.randomness import uniform as unit
 from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
 from slicebeam.metrics.shift.allocator import Allocator
-from slicebeam.metrics.shift.churn import churned
-from slicebeam.metrics.shift.estimates import estimate, summarise
-from slicebeam.metrics.shift.quality import Quality, calls_for_target, qualities, true_matrices
-from slicebeam.metrics.shift.simulation import Items, simulate
-from slicebeam.metrics.shift.stopping import error_bound, first_check
+from slicebeam.metrics.shift.estimates import error_bound, estimate, first_check, summarise
+from slicebeam.metrics.shift.simulation import (
+    Items,
+    Quality,
+    calls_for_target,
+    churned,
+    qualities,
+    simulate,
+    true_matrices,
+)
 from slicebeam.metrics.shift.strata import Strata
 
 if TYPE_CHECKING:

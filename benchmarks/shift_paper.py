@@ -22,7 +22,7 @@ from paper_tables import markdown_table
 from shift import BUDGETS, TARGET, Real, read, steps, uniformly, with_replacement
 
 from slicebeam.metrics.shift.allocation import smallest_budget
-from slicebeam.metrics.shift.quality import Quality, calls_for_target
+from slicebeam.metrics.shift.simulation import Quality, calls_for_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,3 +22,7 @@ CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
 METHODS: tuple[Method, ...] = get_args(Method)
 
 REPLICATES: dict[Test, int] = {"auto": 200, "bootstrap-rows": 200, "paper": 20}
+# Metrics that compare a label and a prediction as numbers, without a parameter.
+OF_NUMBERS = frozenset(
+    ("bias", "mae", "mse", "rmse", "mape", "smape", "pinball", "poisson_deviance")
+)

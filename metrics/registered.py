@@ -2,9 +2,12 @@
 
 from math import inf
 
+from slicebeam.metrics.measures import class_metrics
 from slicebeam.metrics.measures.base import Metric
+from slicebeam.metrics.measures.class_metrics import ClassMetric, MeanRecall
 from slicebeam.metrics.measures.confusion import BalancedAccuracy, MacroAverage, Matthews
 from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.number_losses import RootMean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.measures.share import FOne, Share
 
@@ -15,6 +18,7 @@ METRICS: tuple[Metric, ...] = (
     Share("recall", "Recall", "predicted", "positive", higher_is_better=True),
     Share("fnr", "False negative rate", "~predicted", "positive", higher_is_better=False),
     Share("fpr", "False positive rate", "predicted", "~positive", higher_is_better=False),
+    Share("npv", "Negative predictive value", "~positive", "~predicted", higher_is_better=True),
     Share("specificity", "Specificity", "~predicted", "~positive", higher_is_better=True),
     # Neither direction is good or bad in itself; more counts as worse.
     Share("prediction_rate", "Prediction rate", "predicted", "", higher_is_better=False),
@@ -28,6 +32,12 @@ METRICS: tuple[Metric, ...] = (
     Share("f1_micro", "F1, micro average", "~wrong", "", higher_is_better=True),
     BalancedAccuracy(),
     Matthews(),
+    MeanRecall("balanced_accuracy_multiclass", "Balanced accuracy of all classes", class_metrics.mean_recall,
+                class_metrics.examples, 0.0, "there is no example"),
+    ClassMetric("mcc_multiclass", "Matthews correlation of all classes", class_metrics.correlation,
+                class_metrics.outside_largest_class, -1.0, Matthews.undefined),
+    ClassMetric("kappa", "Cohen's kappa", class_metrics.kappa, class_metrics.outside_common_class,
+                -1.0, "all labels and predictions are one class"),
     MacroAverage("precision", "Precision"),
     MacroAverage("recall", "Recall"),
     MacroAverage("f1", "F1"),
@@ -36,6 +46,10 @@ METRICS: tuple[Metric, ...] = (
     Mean("brier", "Brier score", (0.0, 1.0)),
     Mean("mse", "Mean squared error", (0.0, inf)),
     Mean("mae", "Mean absolute error", (0.0, inf)),
+    RootMean("rmse", "Root mean squared error"),
+    Mean("mape", "Mean absolute percentage error", (0.0, inf)),
+    Mean("smape", "Symmetric mean absolute percentage error", (0.0, 2.0)),
+    Mean("poisson_deviance", "Poisson deviance", (0.0, inf)),
     # Too high counts as worse; --alternative both finds either.
     Mean("bias", "Mean of prediction minus label", (-inf, inf)),
     AreaUnderCurve(),

@@ -17,10 +17,19 @@ from slicebeam.metrics.registered import METRICS
 from slicebeam.metrics.user_metrics import load, loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-# Metrics that are named with a parameter.
-_COLUMN, _BETA = "mean:", "fbeta:"
+_COLUMN = "mean:"
+# Metrics that are named with a number: what makes them of it, the number's bound, and what it is.
+_NUMBERED: dict[str, tuple[Callable[[float], Metric], float, str]] = {
+    "fbeta": (FBeta, inf, "beta must be a number above 0, such as fbeta:2"),
+    "pinball": (
+        lambda share: Mean(f"pinball:{share!r}", f"Pinball loss ({share!r})", (0.0, inf)),
+        1.0,
+        "the quantile must be between 0 and 1, such as pinball:0.9",
+    ),
+}
+_FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE")
 
 
 @cache
@@ -55,14 +64,15 @@ def metric(name: str) -> Metric:
 
 def is_built_in(name: str) -> bool:
     """Return whether a metric is slicebeam's, so that nothing of the user's is imported for it."""
-    return name.startswith((_COLUMN, _BETA)) or name in metrics()
+    prefix, colon, _ = name.partition(":")
+    return name.startswith(_COLUMN) or bool(colon and prefix in _NUMBERED) or name in metrics()
 
 
 def user_named(name: str) -> str:
     """Return the name of a metric that the user chose, and import the metric if it is not built in."""
     if is_built_in(name):
         return _built_in(name).name
-    return load(name, [*metrics(), "mean:COLUMN", "fbeta:BETA"])
+    return load(name, [*metrics(), *_FORMS])
 
 
 @cache
@@ -70,21 +80,19 @@ def _built_in(name: str) -> Metric:
     if name.startswith(_COLUMN) and name != _COLUMN:
         column = name.removeprefix(_COLUMN)
         return Mean(name, f"Mean of {column}", (-inf, inf), compares_models=False)
-    if name.startswith(_BETA):
-        return FBeta(_beta(name.removeprefix(_BETA)))
+    prefix, colon, text = name.partition(":")
+    if colon and prefix in _NUMBERED:
+        make, bound, expected = _NUMBERED[prefix]
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1.0
+        if not 0.0 < number < bound:
+            raise OptionError(f"--metric {name}: {expected}")
+        return make(number)
     if name not in metrics():
-        raise unknown_name("metric", name, [*metrics(), "mean:COLUMN", "fbeta:BETA"])
+        raise unknown_name("metric", name, [*metrics(), *_FORMS])
     return metrics()[name]
-
-
-def _beta(text: str) -> float:
-    try:
-        beta = float(text)
-    except ValueError:
-        beta = -1.0
-    if not 0.0 < beta < inf:
-        raise OptionError(f"--metric fbeta:{text}: beta must be a number above 0, such as fbeta:2")
-    return beta
 
 
 def averaged_column(name: str) -> str | None:

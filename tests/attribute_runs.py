@@ -24,8 +24,7 @@ class InMemory:
     def __init__(
         self, truth, member, *, strength=3.0, dimensions=8, textual=False, seed=0, columns=None
     ):
-        n = truth.size
-        rng = np.random.default_rng(seed)
+        n, rng = truth.size, np.random.default_rng(seed)
         self.truth, self.member = truth, member
         numbers = np.arange(n) * 7 + 1000
         self.ids = pa.array([f"é {one}" for one in numbers]) if textual else pa.array(numbers)
@@ -99,12 +98,10 @@ def population(size=300, outside=3700, precision=0.8, recall=0.8, **how):
 def a_slice(slice_id, name, n, of, definition):
     change = {"metric": METRIC, "n": n, "after": {"value": 0.5}, "direction": "none"}
     told = {"slice_id": slice_id, "name": name, "definition": definition, "cross_size": 1}
-    size = {"n": n, "share": n / of}
-    return Slice.model_validate({**told, "size": size, "changes": [change]})
+    return Slice.model_validate({**told, "size": {"n": n, "share": n / of}, "changes": [change]})
 
 
 def document(people):
-    """Return a document of one slice."""
     n, inside = people.member.size, int(people.member.sum())
     predicate = {"all": [{"field": "cluster@25", "op": "==", "value": 3}]}
     definition = {"kind": "predicate", "predicate": predicate}
@@ -113,7 +110,6 @@ def document(people):
 
 
 def published(folder, people):
-    """Write the document of a population, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "changelist.json"
     path.write_text(document(people).to_json())
@@ -121,7 +117,6 @@ def published(folder, people):
 
 
 def opened(folder, people, *, text=TEXT, begins=True, **plan):
-    """Return the context of a session of the one slice, whose document is in a folder."""
     path = folder / "changelist.json"
     if not path.exists():
         published(folder, people)
@@ -131,21 +126,18 @@ def opened(folder, people, *, text=TEXT, begins=True, **plan):
 
 
 def labels_folder(folder):
-    """Return the folder of the labels of the one text."""
     [found] = (folder / "attribution").glob(f"{SLICE}-*")
     return found
 
 
 def labels_file(folder):
-    """Return the path of the labels of the one text."""
     [path] = (folder / "attribution").glob("words-*")
     return path / "labels.jsonl"
 
 
 def fill(sheet, answer, change=lambda rows: rows, *, encoding="utf-8-sig", **dialect):
     """Fill a CSV as a spreadsheet does: read, answer, write in a dialect of its own."""
-    text = sheet.read_bytes().decode("utf-8-sig")
-    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    header, *rows = csv.reader(io.StringIO(sheet.read_bytes().decode("utf-8-sig"), newline=""))
     at, item = header.index("label"), header.index("item")
     for row in rows:
         row[at] = answer(row[item])
@@ -161,11 +153,9 @@ def truthful(people, words=("no", "yes")):
 
 
 def asked_in(sheet):
-    """Return the items of a sheet."""
     text = sheet.read_bytes().decode("utf-8-sig")
     return [row["item"] for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def attribution_in(path):
-    """Return the attribution of the one slice in a document."""
     return json.loads(path.read_text())["slices"][0]["attribution"]

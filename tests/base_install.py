@@ -47,8 +47,7 @@ def required():
 def absent_modules():
     """The modules of this environment that ``pip install .`` does not bring."""
     kept = {*required(), canonicalize_name(project()["name"])}
-    there = set()
-    others = []
+    there, others = set(), []
     for one in distributions():
         names = list(_modules(map(str, one.files or ())))
         if canonicalize_name(one.name) in kept:

@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 import uuid
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -116,7 +117,6 @@ class DataflowService:
         return [job for job in self.jobs if part in job.name]
 
     def told(self, job):
-        """What the messages of a job say."""
         return "\n".join(one["messageText"] for one in job.messages)
 
     def fault_of(self, method, path):
@@ -129,7 +129,6 @@ class DataflowService:
         return None
 
     def answer(self, method, address, body):
-        """Return what the service says to a request."""
         split = urlsplit(address)
         query = {name: values[-1] for name, values in parse_qs(split.query).items()}
         for wanted, pattern, call in (
@@ -257,7 +256,6 @@ class DataflowService:
                     job.state = "JOB_STATE_DONE"
 
     def end(self):
-        """End all jobs."""
         with self._changing:
             for job in self.jobs:
                 if job.state not in _ENDED:
@@ -350,8 +348,7 @@ def _error(status, message):
 def dataflow_service(environment):
     """Run a stand-in whose workers find storage by variables of the environment."""
     service = DataflowService(environment)
-    handler = type("ServiceHandler", (_Handler,), {"service": service})
-    server = _Server(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", 0), type("ServiceHandler", (_Handler,), {"service": service}))
     # The client speaks JSON to this very name only.
     service.endpoint = f"http://localhost:{server.server_port}"
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
@@ -379,12 +376,10 @@ def run_staged(options):
         environment.urn = python_urns.EMBEDDED_PYTHON
     result = FnApiRunner().run_via_runner_api(graph, PipelineOptions([]))
     result.wait_until_finish()
-    counts = {}
+    counts = Counter()
     for counter in result.metrics().query()["counters"]:
-        counts[counter.key.metric.name] = counts.get(counter.key.metric.name, 0) + (
-            counter.committed or 0
-        )
-    return counts
+        counts[counter.key.metric.name] += counter.committed or 0
+    return dict(counts)
 
 
 def work(options, told):

@@ -44,7 +44,6 @@ def discover(output, *, resume=False, engine_seen=None, **options):
 
 
 def read_discovery(folder):
-    """Read what a discovery published."""
     return Discovered(**vars(read(folder)))
 
 
@@ -84,11 +83,9 @@ def examples(seed, *, n=600, dimensions=6, groups=5, apart=1.6):
 
 
 def embeddings(table, column="z"):
-    """Return the embeddings of a table: float64 [n, D]."""
     return np.array(table.column(column).to_pylist(), np.float64)
 
 
 def written(path, table, **how):
-    """Write a table as Parquet and return its path."""
     pq.write_table(table, path, **how)
     return str(path)

@@ -22,8 +22,7 @@ def planted_table(
     rows=600, *, dimensions=8, planted=3, size=60, background=6, decoys=0, seed=0, apart=4.0
 ):
     """Points of a few wide clusters, and of narrow ones on which the new model is worse or better."""
-    rng = np.random.default_rng(seed)
-    narrow = planted + decoys
+    rng, narrow = np.random.default_rng(seed), planted + decoys
     centres = rng.normal(0, apart, (narrow + background, dimensions))
     others = rng.integers(narrow, narrow + background, rows - narrow * size)
     of = np.concatenate([np.repeat(np.arange(narrow), size), others])

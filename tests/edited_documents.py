@@ -40,8 +40,7 @@ def examples():
 
 def embeddings(frame):
     """float32 [n, 4], near the axis of the topic."""
-    random = np.random.default_rng(6)
-    noise = random.normal(scale=0.2, size=(len(frame), len(WORDS)))
+    noise = np.random.default_rng(6).normal(scale=0.2, size=(len(frame), len(WORDS)))
     axes = np.array([WORDS.index(topic) for topic in frame["topic"]])
     return (np.eye(len(WORDS))[axes] + noise).astype(np.float32)
 
@@ -83,8 +82,7 @@ def counted(document, name, definition, frame):
     rule = rule_of(definition)
     queries = {text: embedded(text) for text in queries_of(rule)}
     columns = {name: pa.array(values.tolist(), from_pandas=True) for name, values in frame.items()}
-    table = pa.table(columns)
-    held = members(rule, table, embeddings(frame), queries, "id")
+    held = members(rule, pa.table(columns), embeddings(frame), queries, "id")
     right = (frame["label"] == frame["prediction"])[held]
     value = float(right.mean()) if held.any() else None
     metric, n = document.metrics[0].key, int(held.sum())
@@ -116,8 +114,7 @@ class Examples:
         return pa.array(self.frame["id"].tolist(), kind)
 
     def similarity(self, queries):
-        found = [similarities(self.vectors, embedded(one)) for one in queries]
-        return np.array(found, np.float32)
+        return np.array([similarities(self.vectors, embedded(one)) for one in queries], np.float32)
 
     def embeddings(self, positions):
         return self.vectors[positions]

@@ -11,8 +11,8 @@ from slicebeam.metrics.findings.candidates import Candidates
 from slicebeam.metrics.findings.choice import Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
-from slicebeam.metrics.findings.part_tables import InsideCounts
-from slicebeam.metrics.findings.target_sums import InsideSums, TargetSums
+from slicebeam.metrics.findings.inside import InsideCounts
+from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
 from slicebeam.metrics.significance.subset_law import Population
 
@@ -71,14 +71,12 @@ class EncodedTable:
         return keys, np.stack(sizes, axis=1), total, count[some], np.full(some.size, len(features))
 
     def members(self, candidate):
-        """Return which rows are in a slice."""
         digits = self.lattice.digits(self.keys[[candidate]])[0]
         digits = digits[digits > 0]
         features = self.lattice.feature_of[digits]
         return (self.codes[:, features] == digits - 1 - self.lattice.offsets[features]).all(axis=1)
 
     def conditions(self, candidate):
-        """Return a slice as pairs of feature and code."""
         digits = self.lattice.digits(self.keys[[candidate]])[0]
         digits = digits[digits > 0]
         features = self.lattice.feature_of[digits]
@@ -122,13 +120,9 @@ class EncodedTable:
                     tables[number] = tables[number] + of_rows @ known["table"][rows].astype(float)
             masks[inside] |= 1 << len(added)
             added.append(chosen)
-            ordered = [table.tocsc().tocsr() for table in tables]
-            return InsideCounts(
-                InsideSums(distinct, sums),
-                ordered[0].indptr.astype(np.int64),
-                ordered[0].indices.astype(np.int32),
-                np.stack([table.data for table in ordered], axis=1),
-            )
+            columns = [table.tocoo() for table in tables]
+            sizes = np.stack([column.data for column in columns], axis=1)
+            return InsideCounts(distinct, sums, columns[0].row, columns[0].col, sizes)
 
         count.masks = masks
         return count

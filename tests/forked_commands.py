@@ -129,7 +129,6 @@ def _import_what_is_needed():
 
 
 def main():
-    """Answer requests until there are none."""
     _import_what_is_needed()
     sys.stdout.write("ready\n")
     sys.stdout.flush()

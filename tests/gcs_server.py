@@ -65,7 +65,6 @@ class Stored:
         return crc32c(self.data)
 
     def resource(self):
-        """How the API describes it."""
         return {
             "kind": "storage#object",
             "id": f"{self.bucket}/{self.name}/{self.generation}",
@@ -135,7 +134,6 @@ class Objects:
         return found
 
     def insert(self, bucket, name, data, attributes, query):
-        """Store an object, if the preconditions hold for what is there and its hashes are right."""
         if not name:
             raise Refused(400, "required", "Required object name is missing.")
         stored = Stored(
@@ -167,7 +165,6 @@ class Objects:
             del content[name]
 
     def list(self, bucket, query):
-        """One page of the objects and, with a delimiter, of the folders below a prefix."""
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         trailing = query.get("includeTrailingDelimiter") == "true"
         with self._lock:
@@ -465,15 +462,12 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address):
-        """Report errors, but not that a client went away."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 def serve():
-    """Print the address, and answer until standard input ends."""
-    handler = type("StoreHandler", (Handler,), {"store": Objects()})
-    server = Server(("127.0.0.1", 0), handler)
+    server = Server(("127.0.0.1", 0), type("StoreHandler", (Handler,), {"store": Objects()}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdout.write(f"http://127.0.0.1:{server.server_port}\n")
     sys.stdout.flush()

@@ -129,7 +129,6 @@ class Bucket:
 
 @contextmanager
 def gcs_store():
-    """The tests' own server of the JSON API."""
     with python_server("tests.gcs_server") as endpoint:
         yield TestStore("gcs_server", "gs", endpoint)
 
@@ -159,7 +158,6 @@ def fake_gcs_store():
 
 
 def binary(name):
-    """Return a server's binary: the one that a variable names, or one that Go builds, once."""
     variable, package = _BINARIES[name]
     if os.environ.get(variable):
         return Path(os.environ[variable])

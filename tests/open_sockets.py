@@ -79,8 +79,7 @@ def _of(pid):
 def _address(text):
     host, port = text.split(":")
     words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
-    packed = struct.pack(f"={len(words)}I", *words)
-    address = ipaddress.ip_address(packed)
+    address = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
     # gRPC binds addresses of IPv4 by sockets of IPv6.
     address = getattr(address, "ipv4_mapped", None) or address
     return f"{f'[{address}]' if address.version == 6 else address}:{int(port, 16)}"

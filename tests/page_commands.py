@@ -97,8 +97,7 @@ class Block(NamedTuple):
 
     def commands(self):
         """Return its lines, those that go on in the next line joined."""
-        joined = re.sub(r"\s*\\\n\s*", " ", self.text)
-        return [line for line in joined.splitlines() if line.strip()]
+        return [line for line in re.sub(r"\s*\\\n\s*", " ", self.text).splitlines() if line.strip()]
 
 
 def text_of(page):
@@ -115,7 +114,6 @@ def reason(command):
 
 
 def runnable():
-    """The commands that go together, with their page."""
     found = []
     for block in blocks("bash"):
         commands = [one for one in block.commands() if reason(one) is None]
@@ -129,7 +127,6 @@ def runnable():
 
 
 def exit_code(command):
-    """Return the exit code that a command's comment gives."""
     code = re.search(r"# exit code (\d)", command)
     return int(code.group(1)) if code else 0
 

@@ -57,7 +57,9 @@ class Plan:
 
 class _Server:
     def __init__(self, plan, log):
-        self.plan = plan
+        from aiohttp import web
+
+        self.plan, self.web = plan, web
         # One write for each line: what is charged is known whoever is killed.
         self.log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self.attempts = {}
@@ -84,19 +86,15 @@ class _Server:
         os.write(self.log, json.dumps(told).encode() + b"\n")
 
     async def stats(self, request):
-        from aiohttp import web
-
         counts = {"most_in_flight": self.most, "requests": self.requests}
-        return web.json_response({**counts, "connections": len(self.connections)})
+        return self.web.json_response({**counts, "connections": len(self.connections)})
 
     async def hang_up(self, request):
-        from aiohttp import web
-
         for connection in self.connections:
             connection.close()
         # They are closed when the loop has gone round.
         await asyncio.sleep(0.01)
-        return web.json_response({})
+        return self.web.json_response({})
 
     async def answer(self, request):
         self.in_flight += 1
@@ -110,8 +108,6 @@ class _Server:
             self.in_flight -= 1
 
     async def _answer(self, request):
-        from aiohttp import web
-
         if request.method == "GET":
             item, text = request.match_info["id"], request.query.get("text", "")
         else:
@@ -136,7 +132,7 @@ class _Server:
             return self._free(request, fault, given)
         if self.plan.honours and key is not None and key in self.known:
             self.note(item, key, attempt, None, "replayed")
-            return web.json_response(self.known[key])
+            return self.web.json_response(self.known[key])
         self.note(item, key, attempt, fault, "charged")
         label = self.plan.answers.get(text, self.plan.default)
         told = {"result": {"label": label}, "id": item}
@@ -145,48 +141,41 @@ class _Server:
         return await self._paid(request, fault, told, given)
 
     def _free(self, request, fault, given):
-        from aiohttp import web
-
         if fault == "drop-before":
             return self._dropped(request)
         if fault == "redirect":
-            return web.Response(status=307, headers={"Location": "/elsewhere"})
+            return self.web.Response(status=307, headers={"Location": "/elsewhere"})
         status = int(fault[:3])
         headers = {"Retry-After": self.plan.retry_after} if fault == "429" else {}
-        return web.json_response({"error": f"refused {given}"}, status=status, headers=headers)
+        return self.web.json_response({"error": f"refused {given}"}, status=status, headers=headers)
 
     async def _paid(self, request, fault, told, given):
-        from aiohttp import web
-
         if fault == "garbage":
-            return web.Response(text=f"<html>{told['result']['label']} for {given}</html>")
+            return self.web.Response(text=f"<html>{told['result']['label']} for {given}</html>")
         if fault == "elsewhere":
-            return web.json_response({"other": told["result"]})
+            return self.web.json_response({"other": told["result"]})
         if fault == "null":
-            return web.json_response({"result": {"label": None}, "given": given})
+            return self.web.json_response({"result": {"label": None}, "given": given})
         if fault == "echo":
-            return web.json_response({"result": {"label": given}})
+            return self.web.json_response({"result": {"label": given}})
         if fault in ("400", "422"):
-            return web.json_response({"error": f"bad {given}"}, status=int(fault))
+            return self.web.json_response({"error": f"bad {given}"}, status=int(fault))
         if fault == "drop-after":
             return self._dropped(request)
         if fault == "half":
-            response = web.StreamResponse(headers={"Content-Length": "1000"})
+            response = self.web.StreamResponse(headers={"Content-Length": "1000"})
             await response.prepare(request)
             await response.write(b'{"result":')
             return self._dropped(request)
         if fault == "hang":
             await self.hanging.wait()
-        return web.json_response(told)
+        return self.web.json_response(told)
 
-    @staticmethod
-    def _dropped(request):
-        from aiohttp import web
-
+    def _dropped(self, request):
         # A client that was killed has hung up already.
         if request.transport is not None:
             request.transport.abort()
-        return web.Response()
+        return self.web.Response()
 
 
 class _Current:
@@ -195,22 +184,17 @@ class _Current:
     def __init__(self, server):
         self.server = server
 
-    async def answer(self, request):
-        return await self.server.answer(request)
+    def does(self, name):
+        async def do(request):
+            return await getattr(self.server, name)(request)
 
-    async def stats(self, request):
-        return await self.server.stats(request)
-
-    async def hang_up(self, request):
-        return await self.server.hang_up(request)
+        return do
 
     async def anew(self, request):
-        from aiohttp import web
-
         told = await request.json()
         self.server.hanging.set()
         self.server = _Server(Plan(**told["plan"]), Path(told["log"]))
-        return web.json_response({})
+        return self.server.web.json_response({})
 
 
 def main():
@@ -229,10 +213,10 @@ async def _serve(first, port, port_file):
 
     current = _Current(first)
     app = web.Application(client_max_size=64 << 20)
-    app.router.add_post("/answer", current.answer)
-    app.router.add_get("/answer/{id}", current.answer)
-    app.router.add_get("/stats", current.stats)
-    app.router.add_post("/hang-up", current.hang_up)
+    app.router.add_post("/answer", current.does("answer"))
+    app.router.add_get("/answer/{id}", current.does("answer"))
+    app.router.add_get("/stats", current.does("stats"))
+    app.router.add_post("/hang-up", current.does("hang_up"))
     app.router.add_post("/anew", current.anew)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
@@ -267,28 +251,23 @@ class PaidApi:
 
     @property
     def requests(self):
-        """All lines of the log that are written to their end."""
         text = (self.folder / "charges.jsonl").read_text()
         return [json.loads(line) for line in text.split("\n")[:-1]]
 
     @property
     def charged(self):
-        """The items that were charged, each as often as it was."""
         return [one["item"] for one in self.requests if one["outcome"] == "charged"]
 
     @property
     def stats(self):
-        """What the server counted."""
         with urlopen(f"{self.url}/stats", timeout=30) as answer:
             return json.loads(answer.read())
 
     def hang_up(self):
-        """Let the server close the connections that were asked on."""
         with urlopen(Request(f"{self.url}/hang-up", b""), timeout=30):
             pass
 
     def anew(self, folder, **plan):
-        """Let the server forget all it knows, and follow another plan with a log in another folder."""
         folder.mkdir(parents=True, exist_ok=True)
         told = {"plan": asdict(Plan(**plan)), "log": str(folder / "charges.jsonl")}
         with urlopen(Request(f"{self.url}/anew", json.dumps(told).encode()), timeout=30):
@@ -314,7 +293,6 @@ class PaidApi:
 
 @contextmanager
 def paid_api(folder, **plan):
-    """Run a server with a `Plan`, and end it; a second one in the folder goes on with its log."""
     folder.mkdir(parents=True, exist_ok=True)
     file, log = folder / "plan.json", folder / "charges.jsonl"
     file.write_text(json.dumps(asdict(Plan(**plan))))

@@ -45,7 +45,6 @@ class PaidBench:
         return [record["key"] for record in self.ledger() if record["kind"] == "answered"]
 
     def everything(self):
-        """Return all that is written anywhere, but for the API's own log."""
         files = [path for path in self.folder.rglob("*") if path.is_file()]
         return "".join(
             str(pq.read_table(path).to_pydict())
@@ -55,7 +54,6 @@ class PaidBench:
         )
 
     def hides(self, *texts):
-        """Check that no secret is in the texts."""
         assert not [word for word in self.secrets if word in "".join(texts)]
 
     def struck(self, fault, monkeypatch):
@@ -72,7 +70,6 @@ class PaidBench:
             time.sleep(0.005)
 
     def killed(self, commands, arguments, times, seed, *, most=30, resume=()):
-        """Kill a command at random moments, begin it again, and at last let it end."""
         drawn = random.Random(seed)
         again, kills = [], 0
         for _ in range(times):

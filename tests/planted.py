@@ -17,7 +17,6 @@ class Planted:
     n: int
 
     def place(self, document):
-        """Return its rank among a document's findings, None where it is not there."""
         for one in document["slices"]:
             terms = one["definition"]["predicate"]["all"]
             if self.conditions == {
@@ -30,8 +29,7 @@ class Planted:
 
 def planted_triple(seed, rows, features, *, least=480, most=500, worse_values=0):
     """Return a table with a triple of ``least`` to ``most`` rows, half of which are wrong."""
-    rng = np.random.default_rng(seed)
-    numeric = features // 3
+    rng, numeric = np.random.default_rng(seed), features // 3
     columns = {f"x{i}": rng.normal(size=rows).astype(np.float32) for i in range(numeric)}
     codes = []
     for i in range(features - numeric):

@@ -57,7 +57,6 @@ class Written:
 
     @property
     def contents(self):
-        """The files by well-known name."""
         held = self.same_files_as or self.name
         found = {name: f"{name} of {held}".encode() for name in self.further}
         if self.table:
@@ -79,7 +78,6 @@ class Written:
 
 
 def minimal(**changes):
-    """A document with no more in it than has to be, but for some keys."""
     content = {
         "changelist_id": "test",
         "title": "t",
@@ -105,8 +103,7 @@ def publish_set(folder, written, before="now"):
     with files_to_publish(folder / CHANGELIST, tuple(contents), version, written.name) as files:
         for name, content in contents.items():
             files.streams[name].write(content)
-        document = naming_files(written.document, files)
-        return files.publish(document.to_json().encode())
+        return files.publish(naming_files(written.document, files).to_json().encode())
 
 
 def publish_like_earlier_versions(folder, written):
@@ -117,7 +114,6 @@ def publish_like_earlier_versions(folder, written):
 
 
 def put(path, content):
-    """Write a file as somebody else would."""
     if isinstance(path, Path):
         path.write_bytes(content)
     else:
@@ -157,8 +153,7 @@ def assert_published(folder, written, *others):
     own = {file["name"] for file in document.get("files", {}).values()}
     assert len(own) == len(contents)
     assert all(map(OWN_NAME.fullmatch, own))
-    names = {path.name for path in folder.iterdir()}
-    assert names == {CHANGELIST, *contents, *own, *others}
+    assert {path.name for path in folder.iterdir()} == {CHANGELIST, *contents, *own, *others}
 
 
 @dataclass

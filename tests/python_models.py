@@ -31,7 +31,6 @@ def predicted_class(frame):
 
 
 def hours(frame):
-    """A number."""
     return np.asarray(27.0 + frame["age"] / 2)
 
 

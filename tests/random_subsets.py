@@ -46,8 +46,7 @@ def saddle_point(values, n, total):
     K = np.sum(np.log1p(-f) + np.logaddexp(0, special.logit(f) + a + b * x))
     r = np.sign(b) * np.sqrt(2 * (a * n + b * S - K))
     v = p * (1 - p)
-    determinant = v.sum() * (v @ x**2) - (v @ x) ** 2
-    q = b * np.sqrt(determinant / (values.size * f * (1 - f)))
+    q = b * np.sqrt((v.sum() * (v @ x**2) - (v @ x) ** 2) / (values.size * f * (1 - f)))
     w = r + np.log(q / r) / r
     return float(stats.norm.sf(w)), float(stats.norm.cdf(w))
 

@@ -14,13 +14,11 @@ KINDS = ("classes", "probabilities", "numbers", "texts")
 
 
 def number(text, seed, below):
-    """Return a number of a text, or of a pair of texts."""
     digest = hashlib.blake2b(repr((text, seed)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % below
 
 
 def output(kind, seed, text):
-    """Return the output for one text; None where there is none."""
     if number(text, f"{seed} none", 40) == 0:
         return None
     if kind == "classes":

@@ -1,13 +1,27 @@
-"""A command that must fail: it says why in a line or two, and publishes and begins nothing."""
+"""What must fail: a call, or a command, which says why in a line or two and publishes nothing."""
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tests.conftest import slow
 from tests.running import refused
 
 OLD = '{"old": "document"}'
+
+
+def refusal(error, call, /, *given, **options):
+    """Return what a call says that fails with an error."""
+    with pytest.raises(error) as caught:
+        call(*given, **options)
+    return str(caught.value)
+
+
+def refuses(error, match, call, /, *given, **options):
+    """Check that a call fails with an error whose text has a match of a pattern."""
+    with pytest.raises(error, match=match):
+        call(*given, **options)
 
 
 def refusing(command, folder, capsys, data, **defaults):

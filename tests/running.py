@@ -80,7 +80,6 @@ def as_options(options):
 
 
 def search(output, *, resume=False, **options):
-    """Run a search in this process."""
     config = search_config(as_options({"output": output, **options}))
     with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
         run_search(config, engine, Terminal(quiet=True), resume=resume)
@@ -102,20 +101,17 @@ def search_noting_ids(output, rows, **options):
 
 
 def read(folder):
-    """Read what a search published."""
     document = json.loads((folder / "changelist.json").read_text("utf-8"))
     return Found(document, pq.read_table(folder / "slices.parquet").to_pandas(), folder)
 
 
 def names_of(document):
-    """The names of all files that are published with a document, sorted."""
     own = [file["name"] for file in document["files"].values()]
     well_known = [".".join(name.split(".")[::2]) for name in own]
     return sorted(["changelist.json", *own, *well_known])
 
 
 def own_file(folder, name):
-    """The path under which the document names the file of a well-known name."""
     document = json.loads((folder / "changelist.json").read_text("utf-8"))
     return folder / str(document["files"][name.partition(".")[0]]["name"])
 

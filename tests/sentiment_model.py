@@ -7,7 +7,6 @@ _BAD = {"bad", "awful", "terrible", "horrible", "dreadful", "sad", "poor", "hate
 
 
 def sentiment(texts):
-    """Return positive, negative or neutral for each text."""
     found = []
     for text in texts:
         words = set(re.findall(r"[a-z]+", text.casefold()))

@@ -42,7 +42,6 @@ def saved(frame, folder, name="pool.parquet"):
 
 
 def shift(output, *flags, code=0):
-    """Run the command in this process and return the document."""
     assert run(["shift", "--quiet", "--output", str(output), *map(str, flags)]) == code
     return document(output)
 
@@ -68,8 +67,7 @@ def stratified(frame, difficulty, bins, *, signed):
         values = frame[difficulty].to_numpy(np.float64)
         if signed:
             values = np.where(frame["label"] == frame["old"], values, -values)
-        known = values[~np.isnan(values)]
-        edges = np.unique(np.quantile(known, np.arange(1, bins) / bins))
+        edges = np.unique(np.quantile(values[~np.isnan(values)], np.arange(1, bins) / bins))
         bin_of = np.searchsorted(edges, values, side="right")
         bin_of[np.isnan(values)] = -1
     groups = pd.DataFrame({"label": frame["label"], "bin": bin_of}).groupby(["label", "bin"])
@@ -102,7 +100,6 @@ def asked_items(stratum, calls, seed):
 
 
 def matrix(frame, prediction, told):
-    """The exact confusion matrix in the order of the document's labels and predictions."""
     column = frame[prediction]
     is_one = [column.isna() if one is None else column == one for one in told["predictions"]]
     labels = [frame["label"] == label for label in told["labels"]]

@@ -56,7 +56,6 @@ def target(address):
 
 
 def reads(channel, path):
-    """Read a file through an artifact service."""
     request = beam_artifact_api_pb2.GetArtifactRequest(
         artifact=beam_runner_api_pb2.ArtifactInformation(
             type_urn=common_urns.artifact_types.FILE.urn,
@@ -102,7 +101,6 @@ def enters(network):
 
 
 def main():
-    """Become another user, and try."""
     task = json.load(sys.stdin)
     # What these load, they load now: the other user may be unable to read the packages.
     server = grpc.server(ThreadPoolExecutor(4))

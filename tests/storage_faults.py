@@ -109,11 +109,9 @@ class Proxy:
 
     @property
     def endpoint(self):
-        """Where clients connect to."""
         return f"http://127.0.0.1:{self._port}"
 
     def up(self):
-        """Listen, at the same port as before."""
         self._ended.clear()
         handler = type("ProxyHandler", (_Handler,), {"proxy": self})
         self._server = _Server(("127.0.0.1", self._port), handler)
@@ -123,7 +121,6 @@ class Proxy:
         ).start()
 
     def down(self):
-        """Refuse connections, and end those that there are."""
         if self._server is None:
             return
         self._ended.set()
@@ -173,7 +170,6 @@ class Proxy:
 
 @contextmanager
 def faulty(endpoint):
-    """Run a proxy before a server."""
     proxy = Proxy(endpoint)
     try:
         yield proxy

@@ -15,62 +15,24 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = "slicebeam"
 # Ground first. A folder stands for the modules that lie directly in it, except those named here.
-ORDER = (
-    "metrics/arrays.py",
-    "metrics/errors.py",
-    "metrics/imported.py",
-    "metrics/kinds.py",
-    "metrics/randomness.py",
-    "metrics/significance",
-    "metrics/counting",
-    "metrics/intervals",
-    "metrics/findings",
-    "metrics/measures",
-    "metrics/user_metrics.py",
-    "metrics/registered.py",
-    "metrics/registry.py",
-    "metrics/testing",
-    "metrics/discovery",
-    "metrics/shift",
-    "metrics/attribution",
-    "metrics/adaptive",
-    "metrics",
-    "transforms/secrets",
-    "transforms/http",
-    "transforms/storage",
-    "transforms/formats",
-    "transforms/encode",
-    "transforms/count",
-    "transforms/encoders",
-    "transforms/discovery",
-    "transforms/tfma",
-    "transforms",
-    "runner_configs",
-    "pipelines/changelist",
-    "pipelines/config",
-    "pipelines/run",
-    "pipelines/prepare",
-    "pipelines/paid_api",
-    "pipelines/tfma",
-    "pipelines/search",
-    "pipelines/discovery",
-    "pipelines/check",
-    "pipelines/adaptive",
-    "pipelines/adaptive/proposers",
-    "pipelines/adaptive/suggestions",
-    "pipelines/attribution",
-    "pipelines/define",
-    "pipelines/shift",
-    "pipelines/plan",
-    "pipelines/show",
-    "pipelines/page",
-    "pipelines/serve",
-    "pipelines/adaptive/from_slices",
-    "pipelines/commands",
-    "pipelines/python",
-    "pipelines/api.py",
-    "pipelines/cli.py",
-    "pipelines",
+WITHIN = {
+    "metrics": """
+        arrays.py errors.py imported.py kinds.py randomness.py significance counting intervals
+        findings measures user_metrics.py registered.py registry.py testing discovery shift
+        attribution adaptive
+    """,
+    "transforms": "secrets http storage formats encode count encoders discovery tfma",
+    "runner_configs": "",
+    "pipelines": """
+        changelist config run prepare paid_api tfma search discovery check adaptive
+        adaptive/proposers adaptive/suggestions attribution define shift plan show page serve
+        adaptive/from_slices commands python api.py cli.py
+    """,
+}
+ORDER = tuple(
+    entry
+    for layer, names in WITHIN.items()
+    for entry in (*(f"{layer}/{name}" for name in names.split()), layer)
 )
 
 
@@ -152,8 +114,7 @@ def circles(found):
         onward.setdefault(arrow.source, []).append(arrow)
     told = {}
     for first in found:
-        came = {first.target: first}
-        waiting = [first.target]
+        came, waiting = {first.target: first}, [first.target]
         while waiting and first.source not in came:
             for arrow in onward.get(waiting.pop(0), []):
                 if arrow.target not in came:

@@ -48,8 +48,7 @@ def test_views_share_their_values_and_are_not_sent():
         # Options that other tests have declared may have values too.
         known = one.get_all_options(drop_default=True).items()
         assert known >= {("direct_num_workers", 3), ("streaming", True)}
-    other = PipelineOptions([])
-    assert not other.view_as(StandardOptions).streaming
+    assert not PipelineOptions([]).view_as(StandardOptions).streaming
     assert vars(pickle.loads(pickle.dumps(options)))["_views"] == {}
     with pytest.raises(AttributeError):
         options.view_as(StandardOptions).direct_num_workers  # noqa: B018

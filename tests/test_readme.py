@@ -81,8 +81,7 @@ def _run(command, stack, monkeypatch):
         # What only looks ahead publishes nothing.
         looks = {"--dry-run", "--plan", "--repeat"} & set(arguments)
         if "--output" in arguments and not looks and exit_code(command) < 2:
-            output = Path(arguments[arguments.index("--output") + 1])
-            assert (output / "changelist.json").exists()
+            assert (Path(arguments[arguments.index("--output") + 1]) / "changelist.json").exists()
 
 
 def test_every_command_is_run_or_listed():
@@ -95,8 +94,7 @@ def test_every_command_is_run_or_listed():
     ]
     assert unlisted == [], "mark the block as bash, or add the command to NOT_RUN with its reason"
     commands = [one for block in blocks("bash") for one in block.commands()] + skipped
-    stale = [begin for begin in NOT_RUN if not any(one.startswith(begin) for one in commands)]
-    assert stale == []
+    assert [begin for begin in NOT_RUN if not any(one.startswith(begin) for one in commands)] == []
 
 
 def test_every_page_begins_with_what_it_gives():
@@ -221,8 +219,7 @@ def test_the_tutorial_shows_what_the_demo_prints(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "160")
     assert run(["demo", "--output", str(tmp_path / "demo")]) == 0
     printed = set(_words(capsys.readouterr().out.splitlines()))
-    shown = blocks("text")
-    lines = _words(next(one.text for one in shown if one.page == TUTORIAL).splitlines())
+    lines = _words(next(one.text for one in blocks("text") if one.page == TUTORIAL).splitlines())
     assert len(lines) > 4
     assert not [line for line in lines if "──" not in line and line not in printed]
 

@@ -24,7 +24,6 @@ def masked_crc(data):
 
 
 def frame(record):
-    """Return a record with its length and both checksums."""
     length = struct.pack("<Q", len(record))
     sums = [struct.pack("<I", masked_crc(part)) for part in (length, record)]
     return length + sums[0] + record + sums[1]
@@ -40,12 +39,10 @@ def varint(number):
 
 
 def field(number, content):
-    """Return a field of a message that has a length: a text, a message, packed numbers."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def feature(values, *, packed=True):
-    """Return the Feature message of texts or bytes, floats, or integers."""
     if not values:
         return b""
     if isinstance(values[0], str | bytes):
@@ -63,5 +60,4 @@ def message(entries):
 
 
 def example(features, *, packed=True):
-    """Return a tf.Example of values."""
     return message((name.encode(), feature(features[name], packed=packed)) for name in features)

@@ -26,8 +26,7 @@ STATES = ("passing", "failing", "fixed", "broken")
 
 def fails(score: ArrayLike) -> BoolArray:
     """Return which tests fail; one without a score (NaN) does not."""
-    failed: BoolArray = np.asarray(score, dtype=np.float64) > FAILS_ABOVE
-    return failed
+    return np.asarray(np.asarray(score, dtype=np.float64) > FAILS_ABOVE)
 
 
 def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
@@ -73,8 +72,7 @@ def fails_by_rule(failures: ArrayLike, tests: ArrayLike) -> NDArray[np.bool_]:
     """
     # In whole numbers, since 0.2 is no binary fraction.
     n = np.asarray(tests, dtype=np.int64)
-    failing: NDArray[np.bool_] = (5 * np.asarray(failures, dtype=np.int64) >= n) & (n > 0)
-    return failing
+    return np.asarray((5 * np.asarray(failures, dtype=np.int64) >= n) & (n > 0))
 
 
 def state_by_rule(

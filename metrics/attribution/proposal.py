@@ -39,8 +39,7 @@ class Proposal:
 
     @cached_property
     def _cumulative(self) -> FloatArray:
-        cumulative: FloatArray = np.cumsum(self.probability)
-        return cumulative
+        return np.asarray(np.cumsum(self.probability))
 
     @cached_property
     def least_weight(self) -> float:
@@ -49,8 +48,7 @@ class Proposal:
 
     def weight(self, items: ArrayLike) -> FloatArray:
         """Return w = q(x)·N_C, 1 for an example that is drawn as a uniform choice would."""
-        weights: FloatArray = self.probability[np.asarray(items, dtype=np.int64)] * self.size
-        return weights
+        return np.asarray(self.probability[np.asarray(items, dtype=np.int64)] * self.size)
 
     def draw(self, count: int, *, seed: int, round_number: int = 0, start: int = 0) -> IntArray:
         """Return draws start..start + count − 1 of a round.
@@ -62,8 +60,7 @@ class Proposal:
         levels = uniform(hash64(seed, round_number, numbers)) * self._cumulative[-1]
         drawn = np.searchsorted(self._cumulative, levels, side="right")
         # A level may be rounded up to the total.
-        items: IntArray = np.minimum(drawn, self.size - 1).astype(np.int64)
-        return items
+        return np.asarray(np.minimum(drawn, self.size - 1).astype(np.int64))
 
 
 def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0.2) -> Proposal:
@@ -126,5 +123,4 @@ def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int 
         return np.zeros(0, np.int64)
     # Sorting all of a large slice takes ten times as long as finding its smallest.
     smallest = np.argpartition(words, stop - 1)[:stop]
-    order: IntArray = smallest[np.argsort(words[smallest])][start:].astype(np.int64)
-    return order
+    return np.asarray(smallest[np.argsort(words[smallest])][start:].astype(np.int64))

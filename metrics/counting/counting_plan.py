@@ -467,8 +467,7 @@ class _Wanted:
     def gain(self, parts: Iterable[FeatureTuple]) -> IntArray:
         """Return how many tuples [features] a feature makes of some parts."""
         rows = [self._rows[part] for part in parts if part in self._rows]
-        gained: IntArray = self._open[rows].sum(axis=0)
-        return gained
+        return np.asarray(self._open[rows].sum(axis=0))
 
     def remove(self, tuples: Iterable[FeatureTuple]) -> None:
         for features in tuples:

@@ -122,8 +122,7 @@ class Lattice:
 
     def keys(self, digits: IntArray) -> Keys:
         """Return the keys [slices] of digits [slices, up to L]; a row is ascending, zeros last."""
-        packed: Keys = digits @ self._weights[: digits.shape[1]]
-        return packed
+        return np.asarray(digits @ self._weights[: digits.shape[1]])
 
     def digits(self, keys: Keys) -> IntArray:
         """Return the digits [slices, L] of keys: singleton number + 1, then zeros."""
@@ -158,8 +157,7 @@ class Lattice:
 
     def features(self, keys: Keys) -> IntArray:
         """Return the features [slices, L] of each slice, ascending, then -1."""
-        owners: IntArray = self.feature_of[self.digits(keys)]
-        return owners
+        return np.asarray(self.feature_of[self.digits(keys)])
 
     def feature_sets(self, keys: Keys) -> tuple[IntArray, IntArray]:
         """Return the number of each slice's feature tuple, and the tuples in lexicographic order."""
@@ -252,5 +250,4 @@ def contains(haystack: Keys, needles: Keys) -> BoolArray:
     if haystack.size == 0:
         return np.zeros(needles.shape, bool)
     at = np.minimum(np.searchsorted(haystack, needles), haystack.size - 1)
-    found: BoolArray = haystack[at] == needles
-    return found
+    return np.asarray(haystack[at] == needles)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import frexp
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from slicebeam.metrics.significance.subset_law import Population
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Comparison
@@ -170,8 +168,7 @@ class StatisticSpace:
     def code(self, axis: str, *, old: bool = False) -> IntArray:
         """Return an axis' value in each cell [cells], of the old model for ``old``."""
         stride, size = self.axes[axis, old and axis not in _OF_THE_EXAMPLE | {"label_class"}]
-        values: IntArray = np.arange(self.cells) // stride % size
-        return values
+        return np.asarray(np.arange(self.cells) // stride % size)
 
     def stride(self, axis: str, *, old: bool = False) -> int:
         """Return the factor of an axis' value in a cell's number."""
@@ -215,8 +212,7 @@ class StatisticSpace:
 
     def sizes(self, sums: IntArray) -> IntArray:
         """Return the examples [slices] of sums [slices, columns]."""
-        sizes: IntArray = sums[..., : self.cells].sum(axis=-1)
-        return sizes
+        return np.asarray(sums[..., : self.cells].sum(axis=-1))
 
     def counts(self, sums: IntArray) -> IntArray:
         """Return the examples by cell [slices, cells]."""
@@ -227,16 +223,12 @@ class StatisticSpace:
         if not self.weighted:
             return sums[..., : self.cells].astype(np.float64)
         begin = self.cells * power
-        scaled: NDArray[Any] = (
-            sums[..., begin : begin + self.cells] * (self.weight_scales[power - 1])
-        )
-        return scaled
+        return np.asarray(sums[..., begin : begin + self.cells] * (self.weight_scales[power - 1]))
 
     def term(self, sums: IntArray, term: Term) -> FloatArray:
         """Return a sum of values [slices], about the value's shift."""
         at = self.terms.index(term)
-        column: NDArray[Any] = sums[..., self.cell_columns + at] * self.scales[at]
-        return column
+        return np.asarray(sums[..., self.cell_columns + at] * self.scales[at])
 
     def scale(self, term: Term) -> float:
         """Return the unit that a value is rounded to before it is summed."""

@@ -17,7 +17,7 @@ from slicebeam.metrics.discovery.chunks import Summed, blocks, check_losses
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
@@ -36,7 +36,7 @@ _BLOCK = 1 << 14
 class ChangeSums(Summed):
     """What is summed of the change D in each of S slices; all are arrays [S]."""
 
-    n: IntArray
+    n: IntArray  # examples
     total: FloatArray  # ΣD; of whole numbers, as the changes of zero-one loss are, it is exact
     scatter: FloatArray  # Σ(D − mean)²: ΣD² without what an offset costs in digits
     improved: IntArray  # examples with D > 0
@@ -58,7 +58,7 @@ class ChangeSums(Summed):
     def of_components(
         cls, components: IntArray, K: int, change: FloatArray, first_row: int = 0
     ) -> ChangeSums:
-        """Return what one chunk adds to the sums of K slices of which each example is in one."""
+        """Return what one chunk adds to K slices of which each example is in one."""
         check_losses(change, "the change of loss", first_row)
         ends = np.cumsum(np.bincount(components, minlength=K))
         by_component = change[np.argsort(components, kind="stable")]
@@ -66,16 +66,14 @@ class ChangeSums(Summed):
 
     @classmethod
     def _of_groups(cls, groups: Iterable[FloatArray]) -> ChangeSums:
-        # numpy's sum of an array adds in pairs, and bincount or a matrix product does not: of 1e5
-        # changes of 0.1 they lose 1e-12 of the total.
+        # numpy's sum adds in pairs; of 1e5 changes of 0.1 bincount would lose 1e-12 of the total.
         rows = [
             (D.size, D.sum(), _scatter(D), np.count_nonzero(D > 0), np.count_nonzero(D < 0))
             for D in groups
         ]
         columns = zip(*rows, strict=True) if rows else ((),) * 5
-        types = (np.int64, np.float64, np.float64, np.int64, np.int64)
-        arrays: Iterable[NDArray[Any]] = map(np.array, columns, types)
-        return cls(*arrays)
+        types: tuple[Any, ...] = (np.int64, np.float64, np.float64, np.int64, np.int64)
+        return cls(*map(np.array, columns, types))
 
     def __add__(self, other: ChangeSums) -> ChangeSums:
         """Return the sums over both chunks.
@@ -128,20 +126,13 @@ class ChangeAssessment(Summed):
 
         With D = −loss it is below 0 where the one model is worse than elsewhere.
         """
-        difference: FloatArray = np.where(
-            self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0
-        )
-        return difference
+        return np.asarray(np.where(self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0))
 
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
-    """Return |mean|/√((σ² + .05)/n), 0 where n = 0, by which slices are ranked; it is not a test.
-
-    σ² is the variance of D on the slice, with denominator n.
-    """
+    """Return |mean|/√((σ² + .05)/n), 0 where n = 0, by which slices are ranked; it is not a test."""
     spread = np.asarray(variance, np.float64) + _PRIOR_VARIANCE
-    score: FloatArray = np.abs(mean) * np.sqrt(np.asarray(n, np.float64) / spread)
-    return score
+    return np.asarray(np.abs(mean) * np.sqrt(np.asarray(n, np.float64) / spread))
 
 
 def _scatter(D: FloatArray) -> float:
@@ -175,8 +166,7 @@ class OverlapSums(Summed):
         """Size of the intersection over that of the union: float64 [S, S]; 0 of two empty slices."""
         sizes = np.diagonal(self.both)
         union = sizes[:, None] + sizes - self.both
-        jaccard: FloatArray = self.both / np.maximum(union, 1)
-        return jaccard
+        return np.asarray(self.both / np.maximum(union, 1))
 
 
 class Coverage(NamedTuple):

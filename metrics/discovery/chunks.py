@@ -33,9 +33,8 @@ class Summed:
     def __add__(self, other: Self) -> Self:
         if type(self) is not type(other):
             raise ValueError("sums of different kinds cannot be added")
-        return type(self)(
-            *(_added(f, getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        )
+        both = ((f, getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return type(self)(*(_added(*values) for values in both))
 
 
 def _added(column: Field[Any], mine: Any, its: Any) -> Any:
@@ -55,10 +54,7 @@ def blocks(rows: int, size: int) -> Iterator[slice]:
 
 
 def not_finite(z: Embeddings, first_row: int) -> InputError:
-    """Return the error for a chunk of which a value, or its square, is not finite.
-
-    It names the first row with such a value, or else that with the largest.
-    """
+    """Return the error that names the first row with a value that is not finite, or with the largest."""
     finite = np.isfinite(z)
     place = np.argmax(np.abs(z)) if finite.all() else np.argmin(finite)
     row, column = np.unravel_index(int(place), z.shape)

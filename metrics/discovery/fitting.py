@@ -62,10 +62,8 @@ def initial(
 ) -> Mixture:
     """Return the mixture that EM starts from: one M-step from clusters of a sample of the points.
 
-    One start of k-means with K centres often merges two true clusters and cuts another. So it is
-    given twice as many centres, of which those are merged, weighted by their points, that raise the
-    sum of squares within clusters least. Where fewer than K points are distinct, the last components
-    are empty.
+    k-means with K centres often merges two true clusters and cuts another, so it gets twice as many,
+    which `ward` merges. Where fewer than K points are distinct, the last components are empty.
     """
     # Loading it takes longer than most chunks.
     from sklearn.cluster import KMeans
@@ -107,13 +105,8 @@ def _merged(z: Embeddings, labels: NDArray[np.integer], clusters: int) -> IntArr
 def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
     """Return the clusters of groups after merging the two nearest until this number is left.
 
-    Nearest are the two whose merging adds least to the sum of squares within clusters:
-    n_a n_b/(n_a + n_b)·|c_a − c_b|². Clusters are numbered in the order of their first groups, which
-    also decides between pairs that are equally near.
-
-    Source: J. H. Ward (1963), "Hierarchical grouping to optimize an objective function", JASA 58,
-    with the weights of the groups. Each cluster knows its nearest, so memory is m·d doubles, and
-    time is about m²·d.
+    Nearest are the two whose merging adds least to the sum of squares, n_a n_b/(n_a + n_b)·|c_a − c_b|²
+    (Ward 1963, JASA 58). The order of first groups numbers clusters, and decides between equals.
     """
     m = sizes.size
     centres, sizes = centres.astype(np.float64), sizes.astype(np.float64)
@@ -159,11 +152,7 @@ def fit(
     tolerance: float = TOLERANCE,
     most_iterations: int = MOST_ITERATIONS,
 ) -> Fit:
-    """Return the mixture that EM leads to from a start, with all points in memory.
-
-    Each iteration is the E-step of the mixture so far, then the M-step, after which EM stops where
-    the mean of ln changed by less than the tolerance. The points are taken to be independent.
-    """
+    """Return the mixture that EM leads to from a start, with all points in memory."""
     mixture, history = start, list[float]()
     while len(history) < most_iterations and not is_converged(history, tolerance):
         total = sums(mixture, z, losses)

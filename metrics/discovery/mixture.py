@@ -61,8 +61,7 @@ class CategoricalHead:
 
     def log_density(self, losses: FloatArray) -> FloatArray:
         """Return log(p_jc + eps) at losses as `CategoricalSums.checked` returns them: [K, n]."""
-        density: FloatArray = np.take(np.log(self.shares + EPS), losses.astype(np.intp), axis=1)
-        return density
+        return np.asarray(np.take(np.log(self.shares + EPS), losses.astype(np.intp), axis=1))
 
 
 @dataclass(frozen=True)
@@ -164,18 +163,17 @@ def no_sums(
 
     ``classes`` is the number of classes, or None of a real-valued loss, whose mean becomes the centre.
     """
-    heads: list[HeadSums] = []
-    for each, number in zip(losses, classes, strict=True):
+
+    def head(loss: ArrayLike, number: int | None) -> HeadSums:
         if number is not None:
-            heads.append(CategoricalSums(np.zeros((components, number))))
-            continue
-        numbers = np.asarray(each, dtype=np.float64)
+            return CategoricalSums(np.zeros((components, number)))
+        numbers = np.asarray(loss, dtype=np.float64)
         # What is not finite is found, and named, where the losses are summed.
         finite = numbers[np.isfinite(numbers)]
-        centre = float(finite.mean()) if finite.size else 0.0
-        none = np.zeros(components)
-        heads.append(NormalSums(none, none, centre, VARIANCE_FLOOR))
-    return tuple(heads)
+        none, centre = np.zeros(components), float(finite.mean()) if finite.size else 0.0
+        return NormalSums(none, none, centre, VARIANCE_FLOOR)
+
+    return tuple(head(*pair) for pair in zip(losses, classes, strict=True))
 
 
 @dataclass(frozen=True)
@@ -200,19 +198,18 @@ class Mixture:
 
     @property
     def components(self) -> int:
-        """How many there are, K."""
+        """K."""
         return int(self.weights.size)
 
     @property
     def dimensions(self) -> int:
-        """How many an embedding has, d."""
+        """Of an embedding, d."""
         return int(self.means.shape[1])
 
     @cached_property
     def centre(self) -> FloatArray:
-        """Σ_j π_j μ_j, about which sums are taken: float64 [d]."""
-        centre: FloatArray = self.weights @ self.means / self.weights.sum()
-        return centre
+        """Σ_j π_j μ_j, about which sums are taken [d]."""
+        return np.asarray(self.weights @ self.means / self.weights.sum())
 
     @cached_property
     def coefficients(self) -> tuple[FloatArray, FloatArray]:
@@ -227,11 +224,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class MixtureSums(Summed):
-    """What an iteration sums over points, of x = z − centre.
-
-    The centre is that of the mixture, the same in all chunks: B/N − (A/N)² then loses no digits to an
-    offset that all points share.
-    """
+    """What an iteration sums over points, of x = z − centre: an offset of all points costs no digits."""
 
     n: int
     log_likelihood: float  # Σ_i ln_i, in nats, of the mixture that gave the responsibilities
@@ -252,7 +245,7 @@ class MixtureSums(Summed):
     def empty(
         cls, components: int, centre: FloatArray, heads: tuple[HeadSums, ...], loss_weight: float
     ) -> MixtureSums:
-        """Return the sums over no points, to be taken about a centre: float64 [d]."""
+        """Return the sums over no points, to be taken about a centre [d]."""
         none = np.zeros((components, centre.size))
         return cls(0, 0.0, np.zeros(components), none, none, heads, centre, loss_weight)
 
@@ -261,7 +254,7 @@ class MixtureSums(Summed):
     ) -> MixtureSums:
         """Return the sums over points of responsibilities [K, n] and (x, x²) [n, 2d]."""
         moments, d = r @ x, self.centre.size
-        heads = tuple(head.of(r, each) for head, each in zip(self.heads, losses, strict=True))
+        heads = tuple(head.of(r, loss) for head, loss in zip(self.heads, losses, strict=True))
         sums = r.sum(axis=1), moments[:, :d], moments[:, d:]
         return MixtureSums(len(x), log_likelihood, *sums, heads, self.centre, self.loss_weight)
 
@@ -277,12 +270,8 @@ def log_responsibilities(
     """Return log r_ij [n, K], and ln_i [n], how likely the points are: the E-step.
 
     r_ij ∝ π_j Π_d N(z_id; μ_jd, v_jd) Π_heads f(ℓ_i|j)^γ, and ln_i is the logarithm of what they are
-    divided by. Without losses the embeddings alone decide, as is needed for points whose losses are
-    then tested. The same to the byte however rows are divided into chunks, on the same machine.
-
-    (z − μ)²/v is taken as x·x/v − 2x·μ'/v + μ'²/v, by matrix products: log densities are off by about
-    1e-16·Σ_d (x² + μ'²)/v, which is 1e-13 for components of ordinary width, and 1e-8 for one of the
-    least variance, 1e-6, in data of deviation 1 and 100 dimensions.
+    divided by. Without losses, as of points whose losses are then tested, the embeddings alone decide.
+    (z − μ)²/v is taken by matrix products: log densities are off by about 1e-16·Σ_d (x² + μ'²)/v.
     """
     checked = _checked(mixture, z, losses, first_row)
     log_r = np.empty((z.shape[0], mixture.components))
@@ -298,9 +287,8 @@ def log_responsibilities(
 def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the component of each point, the first of equal ones, and its log-odds in nats.
 
-    By log-odds, members of a component are ranked: in many dimensions, most points have a
-    responsibility of 1 to the last digit, but their odds differ. They are always finite: at most
-    the largest double, which a mixture of one component has.
+    Log-odds rank: most responsibilities are 1 to the last digit. Of one component they are the largest
+    double.
     """
     points, component = np.arange(log_r.shape[0]), log_r.argmax(axis=1)
     rest = log_r.copy()
@@ -313,18 +301,14 @@ def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
 def sums(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] = (), first_row: int = 0
 ) -> MixtureSums:
-    """Return what one chunk adds to the sums of an iteration; errors count from ``first_row``.
-
-    The same to the byte for the same chunk on the same machine and number of BLAS threads. The
-    working memory is a few blocks of 1,024 rows.
-    """
+    """Return what one chunk adds to the sums of an iteration; errors count from ``first_row``."""
     checked = _checked(mixture, z, losses, first_row)
     zero = total = MixtureSums.zero(mixture)
     for rows, joint, x in _joint_blocks(mixture, z, checked):
         log_likelihood = _log_sum(joint)
         if not np.isfinite(log_likelihood).all():
             raise not_finite(z[rows], first_row + rows.start)
-        total += zero.of(joint, x, [each[rows] for each in checked], float(log_likelihood.sum()))
+        total += zero.of(joint, x, [loss[rows] for loss in checked], float(log_likelihood.sum()))
     return total
 
 
@@ -337,28 +321,27 @@ def sums_of_labels(
     for rows in blocks(z.shape[0], _BLOCK):
         of_component = (labels[rows] == numbers).astype(np.float64)
         x = _with_squares(z[rows], zero.centre)
-        total += zero.of(of_component, x, [each[rows] for each in checked], 0.0)
+        total += zero.of(of_component, x, [loss[rows] for loss in checked], 0.0)
     return total
 
 
-def updated(found: MixtureSums) -> Mixture:
-    """Return the mixture of the next iteration: the M-step.
+def updated(total: MixtureSums) -> Mixture:
+    """Return the mixture of the next iteration, the M-step: π = N/n, μ = A/N, v = B/N − μ² + 1e-6.
 
-    With N = N_j + 10 eps, π = N/n, μ = A/N, v = B/N − μ² + 1e-6, all about the centre. A component
-    that lost all points is left at the centre with variance 1e-6 and weight 2e-15/n.
+    With N = N_j + 10 eps, a component that lost all points is left at the centre.
     """
-    if found.n == 0:
+    if total.n == 0:
         raise ValueError("a mixture needs at least one point")
-    sizes = found.sizes + 10 * EPS
-    mean = found.first / sizes[:, None]
+    sizes = total.sizes + 10 * EPS
+    mean = total.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.
-    variance = np.maximum(found.second / sizes[:, None] - np.square(mean), 0) + REGULARISATION
-    heads = tuple(head.updated(sizes) for head in found.heads)
-    return Mixture(sizes / found.n, found.centre + mean, variance, heads, found.loss_weight)
+    variance = np.maximum(total.second / sizes[:, None] - np.square(mean), 0) + REGULARISATION
+    heads = tuple(head.updated(sizes) for head in total.heads)
+    return Mixture(sizes / total.n, total.centre + mean, variance, heads, total.loss_weight)
 
 
 def _with_squares(z: Embeddings, centre: FloatArray, out: FloatArray | None = None) -> FloatArray:
-    """Return (x, x²) of x = z − centre: float64 [n, 2d]."""
+    """Return (x, x²) [n, 2d] of x = z − centre."""
     n, d = z.shape
     x = np.empty((n, 2 * d)) if out is None else out[:n]
     np.subtract(z, centre, out=x[:, :d])
@@ -371,8 +354,7 @@ def _joint_blocks(
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
     """Yield rows, log π f of each component [K, n], and (x, x²) [n, 2d]; the arrays are reused.
 
-    Components come first: sums over them are then along the rows of memory. Products are always of
-    whole blocks, for a row's may differ in the last digit with the number of the others.
+    Products are of whole blocks: a row's may differ in the last digit with the others' number.
     """
     coefficients, constant = mixture.coefficients
     squares = np.zeros((_BLOCK, 2 * mixture.dimensions))
@@ -385,24 +367,20 @@ def _joint_blocks(
             joint = joints[:, : x.shape[0]]
             joint += constant
         if mixture.loss_weight:
-            for head, each in zip(mixture.heads, losses, strict=False):
-                joint += mixture.loss_weight * head.log_density(each[rows])
+            for head, loss in zip(mixture.heads, losses, strict=False):
+                joint += mixture.loss_weight * head.log_density(loss[rows])
         yield rows, joint, x
 
 
 def _log_sum(joint: FloatArray) -> FloatArray:
-    """Return the logarithms [n] of the sums of exp over components, and divide by them in place.
-
-    What was log π f, [K, n], are responsibilities then.
-    """
+    """Return log Σ exp over components [n], and make responsibilities of log π f [K, n] in place."""
     with np.errstate(over="ignore", invalid="ignore"):
         top = joint.max(axis=0)
         joint -= top
         np.exp(joint, out=joint)
         total = joint.sum(axis=0)
         joint /= total
-        log_sum: FloatArray = top + np.log(total)
-    return log_sum
+        return np.asarray(top + np.log(total))
 
 
 def _checked(
@@ -423,8 +401,8 @@ def _checked_losses(
     heads: Sequence[HeadSums], losses: Sequence[ArrayLike], rows: int, first_row: int
 ) -> list[FloatArray]:
     checked = []
-    for number, (head, each) in enumerate(zip(heads, losses, strict=True), 1):
-        if np.shape(each) != (rows,):
-            raise ValueError(f"loss {number} has the shape {np.shape(each)}, not ({rows},)")
-        checked.append(head.checked(each, f"loss {number}", first_row))
+    for number, (head, loss) in enumerate(zip(heads, losses, strict=True), 1):
+        if np.shape(loss) != (rows,):
+            raise ValueError(f"loss {number} has the shape {np.shape(loss)}, not ({rows},)")
+        checked.append(head.checked(loss, f"loss {number}", first_row))
     return checked

@@ -36,11 +36,7 @@ class PcaSums(Summed):
         return cls(0, np.zeros(dimensions), np.zeros((dimensions, dimensions)))
 
     def __add__(self, other: PcaSums) -> PcaSums:
-        """Return the sums over both chunks.
-
-        Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1, for two dimensions
-        at once.
-        """
+        """Return the sums over both chunks (Chan, Golub and LeVeque 1983, Am. Stat. 37:242, eq. 2.1)."""
         if not self.n or not other.n:
             return self if self.n else other
         n = self.n + other.n
@@ -63,10 +59,7 @@ class Pca:
 
 
 def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
-    """Return what one chunk [n, D] adds to the sums; errors count rows from ``first_row``.
-
-    The same to about 1e-13 of the largest however rows are divided into chunks.
-    """
+    """Return what one chunk [n, D] adds to the sums; errors count rows from ``first_row``."""
     total = PcaSums.zero(z.shape[1])
     for rows in blocks(z.shape[0], _BLOCK):
         x = z[rows].astype(np.float64)
@@ -81,16 +74,15 @@ def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
     return total
 
 
-def components(found: PcaSums, d: int) -> Pca:
+def components(moments: PcaSums, d: int) -> Pca:
     """Return the d principal axes, or fewer where the points vary in fewer directions; one at least.
 
-    Eigenvectors of the covariance matrix: directions whose variance is less than about 1e-16·D of
-    the largest are lost. Axes of equal variances may be turned among themselves.
+    Directions whose variance is less than about 1e-16·D of the largest are lost.
     """
-    if found.n == 0:
+    if moments.n == 0:
         raise ValueError("principal components need at least one point")
-    D = found.mean.size
-    values, vectors = linalg.eigh(found.scatter / max(found.n - 1, 1))
+    D = moments.mean.size
+    values, vectors = linalg.eigh(moments.scatter / max(moments.n - 1, 1))
     values, vectors = values[::-1], vectors[:, ::-1]
     rounding = values[0] * D * float(np.finfo(np.float64).eps)
     kept = max(1, min(d, int(np.count_nonzero(values > rounding))))
@@ -99,22 +91,17 @@ def components(found: PcaSums, d: int) -> Pca:
     leading = np.argmax(size >= (1 - _ALIKE) * size.max(axis=1, keepdims=True), axis=1)
     axes *= np.where(axes[np.arange(kept), leading] < 0, -1.0, 1.0)[:, None]
     variances = np.maximum(values[:kept], 0)
-    return Pca(found.mean, axes, variances, float(np.maximum(values, 0).sum()))
+    return Pca(moments.mean, axes, variances, float(np.maximum(values, 0).sum()))
 
 
 def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32]:
-    """Return the coordinates [n, d] of points along principal axes.
-
-    Computed in float64 and rounded once: the same to the byte however rows are divided into chunks,
-    on the same machine.
-    """
+    """Return the coordinates [n, d] of points along principal axes, the same however chunks are cut."""
     if z.ndim != 2 or z.shape[1] != pca.mean.size:
         raise ValueError(
             f"embeddings of shape {z.shape} cannot be projected from {pca.mean.size} dimensions"
         )
     coordinates = np.empty((z.shape[0], pca.axes.shape[0]), np.float32)
-    # Products are always of whole blocks: a row's may differ in the last digit with the others'
-    # number.
+    # Products are of whole blocks: a row's may differ in the last digit with the others' number.
     whole = np.zeros((_BLOCK, z.shape[1]))
     for rows in blocks(z.shape[0], _BLOCK):
         with np.errstate(over="ignore", invalid="ignore"):

@@ -66,18 +66,17 @@ def candidate_phrases(
 ) -> list[str]:
     """Return the n-grams of texts, in lower case, that are most useful to describe slices.
 
-    Those come first that are the most frequent by the words of the texts that they account for; where
-    ``members`` [S, n] says which slices the texts are in, half of the places go, in turns, to what is
-    distinctive of each slice: the highest `log_odds_ratio`. A phrase neither begins nor ends with a
-    stop word, a letter or a number, and does not go across punctuation.
+    Those come first that account for most words of the texts; where ``members`` [S, n] says which
+    slices the texts are in, half of the places go, in turns, to what is most distinctive of each. A
+    phrase neither begins nor ends with a stop word, a letter or a number, nor crosses punctuation.
     """
-    found = occurrences(texts, min_texts=min_texts, longest=longest, words_per_text=words_per_text)
-    words = np.array([phrase.count(" ") + 1 for phrase in found.phrases], np.int64)
+    grams = occurrences(texts, min_texts=min_texts, longest=longest, words_per_text=words_per_text)
+    words = np.array([phrase.count(" ") + 1 for phrase in grams.phrases], np.int64)
     # Phrases are in alphabetical order, which a stable sort keeps.
-    ranked = np.argsort(-found.texts * words, kind="stable")
+    ranked = np.argsort(-grams.texts * words, kind="stable")
     if members is not None and members.size:
-        ranked = np.concatenate([_distinctive(found, members, most // 2), ranked])
-    return [found.phrases[number] for number in _without_repeats(ranked)[:most]]
+        ranked = np.concatenate([_distinctive(grams, members, most // 2), ranked])
+    return [grams.phrases[number] for number in _without_repeats(ranked)[:most]]
 
 
 def occurrences(
@@ -85,12 +84,11 @@ def occurrences(
 ) -> Occurrences:
     """Return the n-grams of texts, in alphabetical order; see `candidate_phrases`.
 
-    Only what is returned becomes a string: until then an n-gram is a number to the base of the
-    number of words, so that millions of them fit.
+    Until the end an n-gram is a number to the base of the number of words: millions of them fit.
     """
     tokens = [_tokens(text, words_per_text) for text in texts]
     # A clause ends with every text.
-    of_text = np.repeat(np.arange(len(texts)), [len(each) + 1 for each in tokens])
+    of_text = np.repeat(np.arange(len(texts)), [len(words) + 1 for words in tokens])
     ids, vocabulary = _numbered(tokens, min_texts)
     begins = np.array([not _is_stop_word(word) for word in vocabulary])
     ends = begins & [not _is_possessive(word) for word in vocabulary]
@@ -113,15 +111,12 @@ def occurrences(
 
 
 def _numbered(tokens: list[list[str]], min_texts: int) -> tuple[IntArray, list[str]]:
-    """Return the tokens of all texts as numbers of words: int64 [m], and the words.
-
-    A phrase is no more frequent than its words are, so a rare word is as good as a clause's end.
-    """
+    """Return the tokens of all texts as numbers of words, and the words; rare ones end a clause."""
     numbers: dict[str, int] = {"": _CLAUSE_END}
     ids = np.fromiter(
         (
             numbers.setdefault(token if _WORD.match(token) else "", len(numbers))
-            for token in chain.from_iterable((*each, "") for each in tokens)
+            for token in chain.from_iterable((*words, "") for words in tokens)
         ),
         np.int64,
     )
@@ -134,7 +129,7 @@ def _numbered(tokens: list[list[str]], min_texts: int) -> tuple[IntArray, list[s
 def _counted(
     codes: IntArray, rows: IntArray, vocabulary: list[str], texts: int, min_texts: int
 ) -> Occurrences:
-    """Return which texts have which phrases, of all occurrences of n-grams: int64 [m] each."""
+    """Return which texts have which phrases, of all occurrences of n-grams."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     shape = (texts, distinct.size)
     within = sparse.csr_array((np.ones(rows.size), (rows, inverse)), shape)
@@ -173,18 +168,17 @@ def log_odds_ratio(
     n = [np.asarray(n_inside, np.float64), np.asarray(n_outside, np.float64)]
     # Half a text with the phrase, and half without, keep the logarithms finite.
     share = (y[0] + y[1] + 0.5) / (n[0] + n[1] + 1)
-    have = [each + _PRIOR_EXAMPLES * share for each in y]
-    lack = [of - each + _PRIOR_EXAMPLES * (1 - share) for of, each in zip(n, y, strict=True)]
+    have = [texts + _PRIOR_EXAMPLES * share for texts in y]
+    lack = [of - texts + _PRIOR_EXAMPLES * (1 - share) for of, texts in zip(n, y, strict=True)]
     delta = np.log(have[0] / lack[0]) - np.log(have[1] / lack[1])
-    ratio: FloatArray = delta / np.sqrt(sum(1 / each for each in (*have, *lack)))
-    return ratio
+    return np.asarray(delta / np.sqrt(sum(1 / texts for texts in (*have, *lack))))
 
 
-def _distinctive(found: Occurrences, members: BoolArray, most: int) -> IntArray:
-    """Return the phrases that are most distinctive of each slice, in turns: int64 [≤ most]."""
-    inside = np.asarray(members.astype(np.float64) @ found.within)
+def _distinctive(grams: Occurrences, members: BoolArray, most: int) -> IntArray:
+    """Return the phrases that are most distinctive of each slice, in turns."""
+    inside = np.asarray(members.astype(np.float64) @ grams.within)
     size = np.count_nonzero(members, axis=1)[:, None]
-    ratio = log_odds_ratio(inside, found.texts - inside, size, members.shape[1] - size)
+    ratio = log_odds_ratio(inside, grams.texts - inside, size, members.shape[1] - size)
     ratio = np.where((inside > 1) & (ratio > 0), ratio, -np.inf)
     order = np.argsort(-ratio, axis=1, kind="stable")
     useful = np.isfinite(np.take_along_axis(ratio, order, axis=1))
@@ -199,15 +193,11 @@ def _without_repeats(ranked: IntArray) -> IntArray:
 
 
 def content_words(phrase: str) -> tuple[str, ...]:
-    """Return the words of a phrase, in lower case, that are not stop words (all if they all are).
-
-    A possessive is taken for the word that it is of.
-    """
+    """Return the words of a phrase, without possessives, that are not stop words (all if all are)."""
     words = tuple(token for token in _tokens(phrase, len(phrase)) if _WORD.match(token))
     content = tuple(word for word in words if not _is_stop_word(word))
-    return tuple(
-        word[:-2] if _is_possessive(word) else word for word in content or words or (phrase,)
-    )
+    words = content or words or (phrase,)
+    return tuple(word[:-2] if _is_possessive(word) else word for word in words)
 
 
 def _tokens(text: str, most: int) -> list[str]:
@@ -216,10 +206,7 @@ def _tokens(text: str, most: int) -> list[str]:
 
 
 def _is_stop_word(word: str) -> bool:
-    """Whether a phrase does not begin or end with the word: a stop word, a letter, a number, a code.
-
-    Of contractions the first part decides, and those of "not" are stop words as it is.
-    """
+    """Whether no phrase begins or ends with the word: a stop word, a letter, a number, a code."""
     if not 1 < len(word) <= _LONGEST_WORD or not any(letter.isalpha() for letter in word):
         return True
     plain = word.replace("’", "'")
@@ -235,8 +222,7 @@ def _stop_words() -> frozenset[str]:
     # Loading it takes longer than most texts.
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-    words: frozenset[str] = ENGLISH_STOP_WORDS - _MEANINGFUL
-    return words
+    return frozenset(ENGLISH_STOP_WORDS - _MEANINGFUL)
 
 
 @dataclass(frozen=True)
@@ -302,9 +288,7 @@ def best_phrases(
 ) -> list[list[BestPhrase]]:
     """Return of each slice the few phrases that it is most like, the best first.
 
-    On a slice of share s of the examples, the correlation is the score over the deviation of the
-    similarity, times √(s/(1 − s)); it does not depend on the scale, and ranks. The score and then the
-    place in `phrases` decide between equals.
+    The correlation ranks, which does not depend on the scale; the score, then the place, breaks ties.
     """
     best = []
     for score, correlation in zip(scores.score, scores.correlation, strict=True):
@@ -320,8 +304,7 @@ def best_phrases(
 def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
     """Return the places of the first few phrases that do not repeat a better one.
 
-    A phrase is left out if its content words are among those of a better one, or the other way round:
-    of "movie", "the movies", "bad movie" the first is kept.
+    Of "movie", "the movies", "bad movie" the first is kept.
     """
     kept: list[int] = []
     words: list[tuple[str, ...]] = []
@@ -329,23 +312,23 @@ def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
         if len(kept) == few:
             break
         content = content_words(phrase)
-        if not any(_within(content, other) or _within(other, content) for other in words):
+        if not any(_within(content, better) or _within(better, content) for better in words):
             kept.append(place)
             words.append(content)
     return kept
 
 
-def _within(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    return all(any(_same_word(word, other) for other in others) for word in some)
+def _within(words: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    return all(any(_same_word(word, other) for other in others) for word in words)
 
 
-def _same_word(one: str, other: str) -> bool:
+def _same_word(word: str, other: str) -> bool:
     """Whether two words are the same except for an English plural.
 
     >>> _same_word("story", "stories"), _same_word("actress", "actresses"), _same_word("car", "care")
     (True, True, False)
     """
-    short, long = sorted((one, other), key=len)
+    short, long = sorted((word, other), key=len)
     return long in {short, f"{short}s", f"{short}es"} or (
         short.endswith("y") and long == f"{short[:-1]}ies"
     )

@@ -30,10 +30,9 @@ class TypicalExample(NamedTuple):
 
 @dataclass(frozen=True)
 class TopExamples:
-    """The best ``most`` members of each slice in one role; those of chunks merge by ``+``.
+    """The best ``most`` members of each slice in one role, by slice, the best first.
 
-    By slice, the best first. Rows decide between equals: the lower is better. As no row comes twice,
-    the order is total and the result the same however rows are divided into chunks.
+    Of equals the lower row is better. As no row comes twice, chunks may be cut anyhow.
     """
 
     role: Role
@@ -44,8 +43,20 @@ class TopExamples:
     change: FloatArray
 
     def best(self) -> TopExamples:
-        """Return the best of each slice, in order."""
-        order = np.lexsort((self.rows, *self._keys(), self.slices))
+        """Return the best of each slice, in order.
+
+        - representative: the highest log-odds of membership.
+        - improved, degraded: the largest and the smallest change; of equal ones, as there are many
+          with zero-one loss, the highest log-odds.
+        - boundary: the smallest log-odds, nearest to leaving the slice.
+        """
+        keys: dict[Role, tuple[FloatArray, ...]] = {
+            "representative": (-self.log_odds,),
+            "improved": (-self.log_odds, -self.change),
+            "degraded": (-self.log_odds, self.change),
+            "boundary": (self.log_odds,),
+        }
+        order = np.lexsort((self.rows, *keys[self.role], self.slices))
         slices = self.slices[order]
         place = np.arange(slices.size) - np.searchsorted(slices, slices)
         kept = order[place < self.most]
@@ -55,14 +66,6 @@ class TopExamples:
     def _columns(self) -> tuple[NDArray[Any], ...]:
         return self.slices, self.rows, self.log_odds, self.change
 
-    def _keys(self) -> tuple[FloatArray, ...]:
-        """Return the sort keys, ascending, the last first."""
-        if self.role == "representative":
-            return (-self.log_odds,)
-        if self.role == "boundary":
-            return (self.log_odds,)
-        return (-self.log_odds, -self.change if self.role == "improved" else self.change)
-
     def __add__(self, other: TopExamples) -> TopExamples:
         both = map(np.concatenate, zip(self._columns, other._columns, strict=True))
         return TopExamples(self.role, self.most, *both).best()
@@ -70,13 +73,7 @@ class TopExamples:
 
 @dataclass(frozen=True)
 class TypicalExamples(Summed):
-    """Of each slice the best few members in each of `ROLES`.
-
-    - representative: the highest log-odds of membership.
-    - improved, degraded: the largest and the smallest change; of equal ones, as there are many with
-      zero-one loss, the highest log-odds.
-    - boundary: the smallest log-odds, nearest to leaving the slice.
-    """
+    """Of each slice the best few members in each of `ROLES`."""
 
     top: tuple[TopExamples, ...]
 
@@ -95,11 +92,7 @@ class TypicalExamples(Summed):
         most: int,
         change: FloatArray | None = None,
     ) -> TypicalExamples:
-        """Return those of one chunk, of members and log-odds [S, n] and rows [n], none twice.
-
-        Log-odds are as `mixture.most_likely` returns them: the least of those of its components
-        where a slice has several. Of one model, the change is the loss with its sign turned.
-        """
+        """Return those of one chunk, of members and log-odds [S, n] and rows [n], none twice."""
         slices, places = np.nonzero(members)
         D = np.full(rows.size, np.nan) if change is None else change
         inside = (slices, rows[places], log_odds[slices, places], D[places])
@@ -108,8 +101,7 @@ class TypicalExamples(Summed):
     def shown(self, number: int, *, shift: float = 0.0) -> list[TypicalExample]:
         """Return the examples of a slice, by role, the best first; one may have several roles.
 
-        ``shift`` is added to every change: with one model the mean loss, which is known only after
-        all chunks. Only then is it decided whether an example improved (D > 0) or degraded (D < 0).
+        ``shift`` is added to every change D: with one model the mean loss, known after all chunks.
         """
         examples = []
         for top in self.top:

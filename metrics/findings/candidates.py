@@ -56,9 +56,10 @@ class ChosenSlice(NamedTuple):
     expected: float  # mean target expected from the findings before it
     gain: float  # log-likelihood ratio less the log of the level's number of tests
     p_value: float  # conditional
+    selected_above: float  # the normal quantile that its p had to exceed
     covariance: Covariance  # of value and expected
-    held_size: float  # examples, or weights, of this and all findings before
-    held_total: float  # the sum of their targets
+    cumulative_size: float  # examples, or weights, of all findings so far
+    cumulative_total: float  # the sum of their targets
     held: float  # its share of the sum of all targets; NaN if that is 0
     outside: float  # mean target of the examples outside all of them; NaN if there are none
 
@@ -71,9 +72,9 @@ class ChosenSlices(NamedTuple):
     # [patterns, columns] of all examples of each pattern, as `TargetSums` lays them out
     sums: FloatArray
     model: ExpectationModel  # of all findings
-    # ``nothing left``: no other candidate passes; ``small differences``: some do, but each says
-    # less than it takes to name it; ``most findings``: the limit was reached; ``no candidates``:
-    # none is significant and for the worse
+    # ``nothing left``: no other candidate passes; ``small differences``: the gains of those that do
+    # do not pay their description length; ``most findings``: the limit was reached; ``no
+    # candidates``: none is significant and for the worse
     stop: StopReason
     candidates: int  # how many were looked at
     left_out: int  # significant candidates for the worse that were not, because there are too many

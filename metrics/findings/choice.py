@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri, xlogy
 
-from slicebeam.metrics.findings.candidates import Candidates, ChosenSlice, ChosenSlices, CountGroups
+from slicebeam.metrics.findings.candidates import ChosenSlice, ChosenSlices
 from slicebeam.metrics.findings.conditional import (
     change_p_value,
     influence,
@@ -28,10 +28,11 @@ from slicebeam.metrics.findings.conditional import (
     rate_variances,
     sum_p_value,
 )
-from slicebeam.metrics.findings.groups import Covariance, of_patterns
-from slicebeam.metrics.findings.model import ExpectationModel, fit
-from slicebeam.metrics.findings.part_tables import CandidateParts, InsideCounts, PartTables
-from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, InsideSums, Patterns, TargetSums
+from slicebeam.metrics.findings.corrected import selected_above
+from slicebeam.metrics.findings.groups import of_patterns
+from slicebeam.metrics.findings.model import fit
+from slicebeam.metrics.findings.parts import PartTables
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, Patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,16 +42,19 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, StopReason
     from slicebeam.metrics.findings.conditional import DeviationLaw
-    from slicebeam.metrics.findings.groups import GroupSums
-    from slicebeam.metrics.findings.part_tables import CandidateParts, InsideCounts
+    from slicebeam.metrics.findings.groups import Covariance, GroupSums
+    from slicebeam.metrics.findings.inside import InsideCounts
+    from slicebeam.metrics.findings.model import ExpectationModel
+    from slicebeam.metrics.findings.parts import CandidateParts
+    from slicebeam.metrics.findings.target_sums import InsideSums, TargetSums
     from slicebeam.metrics.kinds import Tail
 
 # More candidates than these cost more than they say: those of the largest marginal gain are kept.
 MOST_CANDIDATES = 200_000
 # Gains that differ by less are the same: they are sums of floats.
 _TIE = 2.0**-20
-# A candidate is tested if the largest log-likelihood ratio that it can have is this part of what a
-# normal law needs; a skewed law may need a little less.
+# Screening: candidates whose best possible log-likelihood ratio is below 80 % of the normal threshold
+# are skipped.
 _SCREEN = 0.8
 _FIRST, _NEXT = 4, 256
 _LEAST = 1e-300
@@ -81,13 +85,11 @@ class Choice:
     """The choice of the findings of one direction, one after another.
 
     The gain of a candidate with size n, mean x̄ and expected mean μ̄ is n·KL(x̄ ‖ μ̄) for a rate (n of
-    weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean,
-    less log m of the m tests of its level; it is 0 less log m where the candidate is not worse than
-    expected. Candidates are taken in the order of gain, those that are equal by lower level, larger
-    size and smaller id, and the first whose conditional p (`rate_p_value` or `sum_p_value`, one
-    tail) is at most α/(L·m) is added: if the findings so far explain everything, one is added with
-    probability at most α. Those whose gain is not above 0 say less than it takes to name them, and
-    end the list.
+    weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean, or 0
+    where it is not worse than expected, less log m of the m tests of its level. In the order of gain
+    (then lower level, larger size, smaller id) the first whose conditional p is at most α/(L·m) is
+    added: if the findings so far explain everything, one is added with probability at most α. Those
+    whose gain is not above 0 say less than it takes to name them, and end the list.
 
     The result depends on sums only, not on the order of examples or on how they were counted; to the
     last bit where matrix products take one thread.
@@ -130,28 +132,30 @@ class Choice:
             kept = np.sort(np.lexsort((candidates.id[eligible], -gain))[:MOST_CANDIDATES])
             self._select(eligible[kept])
 
-    def _select(self, some: IntArray) -> None:
+    def _select(self, positions: IntArray) -> None:
         candidates, tests = self.candidates, np.asarray(self.tests_per_level, np.float64)
-        self.positions = some
-        self.level, self.id = candidates.level[some], candidates.id[some]
+        self.positions = positions
+        self.level, self.id = candidates.level[positions], candidates.id[positions]
         scales = self.layout.size_scales[: candidates.sizes.shape[1]]
-        self.sizes = candidates.sizes[some] * np.array(scales)
-        self.total = np.asarray(candidates.total[some], np.float64)
+        self.sizes = candidates.sizes[positions] * np.array(scales)
+        self.total = np.asarray(candidates.total[positions], np.float64)
         of_level = np.maximum(tests, 1.0)[self.level - 1]
         self.cost = np.log(of_level)
         self.bound = self.alpha / (tests.size * of_level)
         self.free = self.sizes[:, 0] > 0
         self.parts: CandidateParts = PartTables(
-            candidates.sizes[some], self.layout, lambda at: self.count_inside(int(some[at]), some)
+            candidates.sizes[positions],
+            self.layout,
+            lambda at: self.count_inside(int(positions[at]), positions),
         )
 
     def run(self) -> ChosenSlices:
         """Add findings until none is left."""
-        found: list[ChosenSlice] = []
+        findings: list[ChosenSlice] = []
         model = self._model()
         stop: StopReason = "nothing left" if self.positions.size else "no candidates"
         while self.positions.size:
-            if len(found) == self.most:
+            if len(findings) == self.most:
                 stop = "most findings"
                 break
             step = self._step(model)
@@ -165,7 +169,7 @@ class Choice:
             acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
             expected = float(part @ model.expected)
             masks = self.patterns.masks
-            if not found and self.hold is not None:
+            if not findings and self.hold is not None:
                 self.parts = self.hold(self.positions) or self.parts
             inside = self.parts.count(chosen, self.patterns)
             self._check(chosen, inside)
@@ -175,7 +179,7 @@ class Choice:
             model = self._model()
             size = float(self.sizes[chosen, 0])
             value = float(self.total[chosen]) / size
-            found.append(
+            findings.append(
                 ChosenSlice(
                     int(self.positions[chosen]),
                     size,
@@ -183,12 +187,13 @@ class Choice:
                     expected / size,
                     float(step.gain[chosen]),
                     best.p,
+                    self._selected_above(best, step),
                     self._covariance(best, masks, -acts.outside, model),
                     *self._outside(),
                 )
             )
         counts = self.positions.size, self.left_out
-        return ChosenSlices(found, self.patterns.masks, self.patterns.sums, model, stop, *counts)
+        return ChosenSlices(findings, self.patterns.masks, self.patterns.sums, model, stop, *counts)
 
     def _model(self) -> ExpectationModel:
         sums = self.patterns.sums
@@ -206,18 +211,23 @@ class Choice:
         return pattern_variances(model, self.patterns.sums, self.layout)
 
     def _covariance(
-        self, found: _Next, masks: IntArray, taken: FloatArray, model: ExpectationModel
+        self, finding: _Next, masks: IntArray, taken: FloatArray, model: ExpectationModel
     ) -> Covariance:
         """Return how value and expectation vary, given the patterns before and the model after."""
         before = {mask: at for at, mask in enumerate(masks.tolist())}
         bit = 1 << (self.patterns.findings - 1)
         inside = (self.patterns.masks & bit) > 0
         was = np.array([before[mask] for mask in (self.patterns.masks & ~bit).tolist()], np.int64)
-        if found.groups is None:
+        if finding.groups is None:
             return of_patterns(model, self.patterns.sums, self.layout, inside, taken[was])
         expected = np.zeros((2, masks.size))
         expected[inside.astype(np.int64), was] = model.expected
-        return found.groups.covariance(found.of_groups, taken, expected[1], expected[0])
+        return finding.groups.covariance(finding.of_groups, taken, expected[1], expected[0])
+
+    def _selected_above(self, found: _Next, step: _Step) -> float:
+        at = found.chosen
+        gain, cost = float(step.gain[at]), float(self.cost[at])
+        return selected_above(found.p, float(self.bound[at]), gain, cost)
 
     def _outside(self) -> tuple[float, float, float, float]:
         """Return the findings' size, targets and share of all, and the mean outside."""
@@ -235,9 +245,8 @@ class Choice:
         )
 
     def _check(self, chosen: int, inside: InsideSums) -> None:
-        found = self.patterns.moments(inside.sums.sum(axis=0, keepdims=True))
-        size = float(self.layout.moment(found, 1, 0)[0])
-        total = float(self.layout.moment(found, 1, 1)[0])
+        sums = self.patterns.moments(inside.sums.sum(axis=0, keepdims=True))
+        size, total = (float(self.layout.moment(sums, 1, power)[0]) for power in (0, 1))
         wanted = float(self.sizes[chosen, 0]), float(self.total[chosen])
         scale = max(1.0, abs(wanted[0]), abs(wanted[1]))
         if max(abs(size - wanted[0]), abs(total - wanted[1])) > 1e-9 * scale:
@@ -246,8 +255,8 @@ class Choice:
                 f"{wanted[1]:g}, but counting inside it found {size:g} and {total:g}"
             )
 
-    def _parts(self, some: IntArray) -> FloatArray:
-        return self.parts.parts(some, self.patterns.masks.size)
+    def _parts(self, chosen: IntArray) -> FloatArray:
+        return self.parts.parts(chosen, self.patterns.masks.size)
 
     def _weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
         return self.parts.weigh(self.patterns.summable(by), power)
@@ -271,50 +280,50 @@ class Choice:
 
     def _best(self, step: _Step, among: BoolArray) -> _Next | None:
         """Return the candidate of the largest gain that passes; None if none does."""
-        some = np.flatnonzero(self.free & (step.excess > 0) & among)
-        ties = np.round(step.gain[some] / _TIE)
-        most = np.partition(ties, -_FIRST)[-_FIRST] if some.size > _FIRST else -np.inf
-        first, rest = some[ties >= most], some[ties < most]
-        found = self._first_passing(self._ordered(first, step), step)
-        if found is not None or not rest.size:
-            return found
+        worse = np.flatnonzero(self.free & (step.excess > 0) & among)
+        ties = np.round(step.gain[worse] / _TIE)
+        most = np.partition(ties, -_FIRST)[-_FIRST] if worse.size > _FIRST else -np.inf
+        first, rest = worse[ties >= most], worse[ties < most]
+        passing = self._first_passing(self._ordered(first, step), step)
+        if passing is not None or not rest.size:
+            return passing
         # The first ones have failed, and most of the others can't pass: the variance within
         # patterns whose own sums are known is at most that given the sums that the model keeps.
         least = np.maximum(self.parts.within(rest, step.variances, self.patterns), 0.0)
         known = self._weigh(step.variances, 2)[rest]
         rest = self._ordered(rest[self._may_pass(rest, step, known, least)], step)
         for begin in range(0, rest.size, _NEXT):
-            found = self._first_passing(rest[begin : begin + _NEXT], step)
-            if found is not None:
-                return found
+            passing = self._first_passing(rest[begin : begin + _NEXT], step)
+            if passing is not None:
+                return passing
         return None
 
-    def _ordered(self, some: IntArray, step: _Step) -> IntArray:
+    def _ordered(self, chosen: IntArray, step: _Step) -> IntArray:
         """Return candidates by gain, those that are equal by level, size and id."""
-        ties = np.round(step.gain[some] / _TIE)
-        keys = (self.id[some], -self.sizes[some, 0], self.level[some], -ties)
-        return np.asarray(some[np.lexsort(keys)])
+        ties = np.round(step.gain[chosen] / _TIE)
+        keys = (self.id[chosen], -self.sizes[chosen, 0], self.level[chosen], -ties)
+        return np.asarray(chosen[np.lexsort(keys)])
 
     def _may_pass(
-        self, some: IntArray, step: _Step, known: FloatArray, variance: FloatArray
+        self, chosen: IntArray, step: _Step, known: FloatArray, variance: FloatArray
     ) -> BoolArray:
         """Say which candidates' p may be small enough."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            normal = 0.5 * step.excess[some] ** 2 / variance
-            skewed = step.ratio[some] * (known / variance)
-        needed = 0.5 * ndtri(self.bound[some]) ** 2
+            normal = 0.5 * step.excess[chosen] ** 2 / variance
+            skewed = step.ratio[chosen] * (known / variance)
+        needed = 0.5 * ndtri(self.bound[chosen]) ** 2
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
-    def _first_passing(self, some: IntArray, step: _Step) -> _Next | None:
-        parts = self._parts(some)
+    def _first_passing(self, ordered: IntArray, step: _Step) -> _Next | None:
+        parts = self._parts(ordered)
         weight = self.layout.moment(self.patterns.sums, 1, 0)
-        worth = np.ones(some.size, np.bool_)
+        worth = np.ones(ordered.size, np.bool_)
         if self._counts:
-            own = parts[:, :, 0]
-            least = rate_variances(step.model, weight, own)
-            worth = self._may_pass(some, step, own @ step.variances, least)
+            sizes = parts[:, :, 0]
+            least = rate_variances(step.model, weight, sizes)
+            worth = self._may_pass(ordered, step, sizes @ step.variances, least)
         passing: list[tuple[int, float, FloatArray]] = []
-        for at, part in zip(some[worth].tolist(), parts[worth], strict=True):
+        for at, part in zip(ordered[worth].tolist(), parts[worth], strict=True):
             p = self._p_value(at, part, step)
             if p <= self.bound[at] and self.count_groups is None:
                 p = max(p, self._change_p_value(at))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from slicebeam.metrics.counting.counting import (
     ROWS_AT_A_TIME,
@@ -22,23 +23,60 @@ from slicebeam.metrics.counting.counting import (
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.membership import CandidateLookup, rows_in
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.part_tables import PatternParts, added_pairs, merged, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
+    Pairs = tuple[IntArray, IntArray, IntArray]
+
+
+class InsideCounts(NamedTuple):
+    """Sums of a finding's examples, or of some, by the pattern that they had before it was added.
+
+    All are whole numbers, so that they add up to the same in any order: int64, or float64 below 2^53.
+    """
+
+    masks: IntArray  # [patterns] distinct, ascending
+    sums: NDArray[Any]  # [patterns, raw columns] of all of these examples
+    pattern: IntArray  # [pairs] position among the masks; a pair may come more than once
+    candidate: IntArray  # [pairs]
+    sizes: NDArray[Any]  # [pairs, size columns] examples, or their weights and squared weights
+
+
+def merged(parts: Sequence[InsideCounts]) -> InsideCounts:
+    """Return the counts of disjoint examples together."""
+    masks = np.unique(np.concatenate([part.masks for part in parts]))
+    sums = np.zeros((masks.size, parts[0].sums.shape[1]), np.int64)
+    pattern = []
+    for part in parts:
+        at = np.searchsorted(masks, part.masks)
+        np.add.at(sums, at, part.sums)
+        pattern.append(at[part.pattern])
+    candidate, sizes = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("candidate", "sizes")
+    )
+    return InsideCounts(masks, sums, np.concatenate(pattern), candidate, sizes)
+
+
+def _added(pattern: IntArray, candidate: IntArray, sizes: IntArray) -> Pairs:
+    """Return each pair once. By candidate, of which each has few patterns, sorting takes least."""
+    tables = [coo_array((column, (candidate, pattern))).tocsr() for column in sizes.T]
+    candidates = np.repeat(np.arange(tables[0].shape[0]), np.diff(tables[0].indptr))
+    columns = np.stack([table.data for table in tables], axis=1)
+    return tables[0].indices.astype(np.int64), candidates, columns
+
 
 def taken_rows(
     block: RowBlock, rows: IntArray, features: Iterable[int], lattice: Lattice
 ) -> RowBlock:
-    """Return some rows of a block, with codes of their own: the block is not kept.
+    """Return rows of a block with codes of their own, in the width in which they are stored.
 
-    Codes stay in the width in which they are stored. Ids, positions and buckets are left out.
+    Ids, positions and buckets are left out.
     """
     stored = {
         feature: _taken(
@@ -46,55 +84,34 @@ def taken_rows(
         )
         for feature in features
     }
-    return _block(block, rows, stored.__getitem__)
+    cells = block.cells[rows].astype(np.int64, copy=False)
+    return _block(stored, cells, block.weights[:, rows], block.terms[:, rows])
 
 
-def rows_of(block: RowBlock, rows: IntArray) -> RowBlock:
-    """Return some rows of a block that `taken_rows` or `joined` returned."""
-    return _block(block, rows, cache(lambda feature: _taken(block.stored(feature), rows)))
-
-
-def joined(some: list[RowBlock], features: Iterable[int]) -> RowBlock:
+def _joined(held: list[RowBlock], features: Iterable[int]) -> RowBlock:
     """Return the rows of several blocks, at least one, that `taken_rows` returned, as one."""
     stored = {
-        feature: _joined_column([one.stored(feature) for one in some]) for feature in features
+        feature: _joined_column([block.stored(feature) for block in held]) for feature in features
     }
-
-    def of(name: str, axis: int) -> Any:
-        return np.concatenate([getattr(one, name) for one in some], axis=axis)
-
-    rows = sum(one.rows for one in some)
-    return _made(rows, stored.__getitem__, of("cells", 0), of("weights", 1), of("terms", 1))
-
-
-def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
-    """Return which findings each row of a block is in [rows], a bit for each."""
-    masks = np.zeros(block.rows, np.int64)
-    for number, key in enumerate(findings.tolist()):
-        masks[rows_in(block, lattice, key)] |= np.int64(1) << number
-    return masks
+    weights, terms = (
+        np.concatenate([getattr(block, name) for block in held], axis=1)
+        for name in ("weights", "terms")
+    )
+    return _block(stored, np.concatenate([block.cells for block in held]), weights, terms)
 
 
-def _block(block: RowBlock, rows: IntArray, stored: Callable[[int], Any]) -> RowBlock:
-    cells = block.cells[rows].astype(np.int64, copy=False)
-    return _made(rows.size, stored, cells, block.weights[:, rows], block.terms[:, rows])
-
-
-def _made(
-    rows: int,
-    stored: Callable[[int], Any],
-    cells: NDArray[np.int64],
-    weights: NDArray[np.int64],
-    terms: NDArray[np.int64],
+def _block(
+    stored: Mapping[int, Any], cells: IntArray, weights: IntArray, terms: IntArray
 ) -> RowBlock:
     @cache
-    def column(feature: int) -> NDArray[np.int64] | Ragged:
-        codes = stored(feature)
+    def column(feature: int) -> IntArray | Ragged:
+        codes = stored[feature]
         return codes if isinstance(codes, Ragged) else codes.astype(np.int64)
 
+    rows = cells.size
     none = np.broadcast_to(np.uint64(0), rows)
     buckets = np.zeros((0, rows), np.int64)
-    return RowBlock(rows, column, cells, none, none, weights, terms, buckets, stored)
+    return RowBlock(rows, column, cells, none, none, weights, terms, buckets, stored.__getitem__)
 
 
 def _taken(column: NDArray[Any] | Ragged, rows: IntArray) -> NDArray[Any] | Ragged:
@@ -107,11 +124,20 @@ def _taken(column: NDArray[Any] | Ragged, rows: IntArray) -> NDArray[Any] | Ragg
     return Ragged(np.append(0, ends), column.codes[at])
 
 
-def _joined_column(some: list[Any]) -> NDArray[Any] | Ragged:
-    if not isinstance(some[0], Ragged):
-        return np.concatenate(some)
-    lengths = np.concatenate([np.diff(one.offsets) for one in some])
-    return Ragged(np.append(0, np.cumsum(lengths)), np.concatenate([one.codes for one in some]))
+def _joined_column(columns: list[Any]) -> NDArray[Any] | Ragged:
+    if not isinstance(columns[0], Ragged):
+        return np.concatenate(columns)
+    lengths = np.concatenate([np.diff(column.offsets) for column in columns])
+    codes = np.concatenate([column.codes for column in columns])
+    return Ragged(np.append(0, np.cumsum(lengths)), codes)
+
+
+def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
+    """Return which findings each row of a block is in [rows], a bit for each."""
+    masks = np.zeros(block.rows, np.int64)
+    for number, key in enumerate(findings.tolist()):
+        masks[rows_in(block, lattice, key)] |= np.int64(1) << number
+    return masks
 
 
 # Patterns whose examples are counted together: each has a plane in every table.
@@ -143,152 +169,142 @@ class InsideCounter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What is made of the fields is made again where it is needed.
-        return {one.name: getattr(self, one.name) for one in fields(self)} | {"_plans": {}}
+        return {named.name: getattr(self, named.name) for named in fields(self)} | {"_plans": {}}
 
     @cached_property
     def _lookup(self) -> CandidateLookup:
         return CandidateLookup(self.keys, self.lattice)
 
     @cached_property
-    def features(self) -> tuple[int, ...]:
-        """Return the features of the candidates."""
-        return tuple(sorted({one for features in self._cells for one in features}))
+    def _features(self) -> tuple[int, ...]:
+        """The features of the candidates."""
+        return tuple(sorted({feature for features in self._cells for feature in features}))
 
     @property
     def row_bytes(self) -> int:
-        """Return the bytes of a row that is held: its codes, cell, pattern, weights and terms."""
+        """Bytes of a row that is held: its codes, cell, weights and terms."""
         codes = sum(
             _LIST_BYTES
-            if self.lattice.is_multi(one)
-            else np.min_scalar_type(int(self.lattice.radices[one])).itemsize
-            for one in self.features
+            if self.lattice.is_multi(feature)
+            else np.min_scalar_type(int(self.lattice.radices[feature])).itemsize
+            for feature in self._features
         )
-        numbers = 1 + 2 * self.space.weighted + len(self.space.terms)
-        return codes + self.cell_type.itemsize + 8 * numbers
+        numbers = 2 * self.space.weighted + len(self.space.terms)
+        return codes + self._cell_type.itemsize + 8 * numbers
 
     @property
-    def cell_type(self) -> np.dtype[Any]:
-        """Return the type that holds a row's cell in few bytes."""
+    def _cell_type(self) -> np.dtype[Any]:
+        """The type that holds a row's cell in few bytes."""
         return np.min_scalar_type(self.space.cells - 1)
 
     @cached_property
     def _cells(self) -> dict[tuple[int, ...], tuple[IntArray, IntArray]]:
-        """Return the candidates of each feature tuple, and their cells in its table."""
+        """The candidates of each feature tuple, and their cells in its table."""
         return {
             features: (places, self.lattice.key_cells(self.keys[places], features))
             for features, places in self.lattice.by_tuple(self.keys).items()
         }
 
-    def count(self, some: Iterable[RowBlock], finding: int, earlier: Keys) -> PatternParts:
+    def held(self, block: RowBlock) -> RowBlock:
+        """Return the examples of the denominator in few bytes, to be counted again and again."""
+        taken = self._taken(block, np.arange(block.rows))
+        return replace(taken, cells=taken.cells.astype(self._cell_type))
+
+    def _taken(self, block: RowBlock, rows: IntArray) -> RowBlock:
+        """Return those of some rows of a block that are in the denominator."""
+        rows = rows[self.counted[block.cells[rows]]]
+        if self.space.weighted:
+            rows = rows[block.weights[0, rows] > 0]
+        return taken_rows(block, rows, self._features, self.lattice)
+
+    def count(self, examples: Iterable[RowBlock], finding: int, earlier: Keys) -> InsideCounts:
         """Return the counts of the finding's examples in some blocks, given the keys before it."""
         held: list[RowBlock] = []
         parts, size = [self._nothing()], 0
-        for block in some:
-            rows = self.measured(block, rows_in(block, self.lattice, finding))
-            if rows.size == 0:
-                continue
-            held.append(taken_rows(block, rows, self.features, self.lattice))
-            size += rows.size
+        for block in examples:
+            held.append(self._taken(block, rows_in(block, self.lattice, finding)))
+            size += held[-1].rows
             if size >= _MOST_HELD:
-                parts.append(self._parts_of_blocks(held, earlier))
+                parts.append(self._counts(held, earlier))
                 held, size = [], 0
-        if held:
-            parts.append(self._parts_of_blocks(held, earlier))
+        if size:
+            parts.append(self._counts(held, earlier))
         return merged(parts)
 
-    def measured(self, block: RowBlock, rows: IntArray) -> IntArray:
-        """Return those of some rows of a block that are in the denominator."""
-        rows = rows[self.counted[block.cells[rows]]]
-        return rows[block.weights[0, rows] > 0] if self.space.weighted else rows
-
-    def _parts_of_blocks(self, held: list[RowBlock], earlier: Keys) -> PatternParts:
-        block = joined(held, self.features)
-        return self.parts(block, patterns_of(block, earlier, self.lattice))
-
-    def _nothing(self) -> PatternParts:
+    def _nothing(self) -> InsideCounts:
         none = np.zeros(0, np.int64)
         sizes = np.zeros((0, 2 if self.space.weighted else 1), np.int64)
-        return PatternParts(
-            none, np.zeros((0, self.space.raw_columns), np.int64), none, none, sizes
-        )
+        sums = np.zeros((0, self.space.raw_columns), np.int64)
+        return InsideCounts(none, sums, none, none, sizes)
 
-    def parts(self, block: RowBlock, masks: IntArray) -> PatternParts:
-        """Return the counts of a finding's examples, of masks [rows]: a bit for each earlier one."""
-        masks, pattern = np.unique(masks, return_inverse=True)
+    def _counts(self, held: list[RowBlock], earlier: Keys) -> InsideCounts:
+        block = _joined(held, self._features)
+        found_in = patterns_of(block, earlier, self.lattice)
+        masks, pattern, examples = np.unique(found_in, return_inverse=True, return_counts=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
         SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
-        examples = np.bincount(pattern, minlength=masks.size)
         in_planes = np.argsort(-examples, kind="stable")[: 1 << _PATTERN_BITS]
         in_planes = in_planes[examples[in_planes] >= _LEAST_IN_PLANE]
         if examples[in_planes].sum() < _LEAST_IN_PLANES:
             in_planes = in_planes[:0]
         plane = np.full(masks.size, -1)
         plane[in_planes] = np.arange(in_planes.size)
-        rest = np.flatnonzero(plane[pattern] < 0)
-        rows = np.flatnonzero(plane[pattern] >= 0)
-        pairs = [self._looked_up(rows_of(block, rest), pattern[rest], masks.size)]
+        of_row = plane[pattern]
+        rest, rows = np.flatnonzero(of_row < 0), np.flatnonzero(of_row >= 0)
+        pairs = [self._looked_up(self._rows(block, rest), pattern[rest])]
         if rows.size:
-            planes = self._in_planes(rows_of(block, rows), plane[pattern[rows]], in_planes.size)
-            pairs += [(in_planes[own], candidate, sizes) for own, candidate, sizes in planes]
-        return PatternParts(
-            masks,
-            sums.reshape(self.space.raw_columns, masks.size).T,
-            *(np.concatenate(columns) for columns in zip(*pairs, strict=True)),
+            planes = self._in_planes(self._rows(block, rows), of_row[rows], in_planes.size)
+            pairs += [(in_planes[at], candidate, sizes) for at, candidate, sizes in planes]
+        columns = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        return InsideCounts(masks, sums.reshape(self.space.raw_columns, masks.size).T, *columns)
+
+    def _rows(self, block: RowBlock, rows: IntArray) -> RowBlock:
+        return (
+            block
+            if rows.size == block.rows
+            else taken_rows(block, rows, self._features, self.lattice)
         )
 
-    def _looked_up(
-        self, block: RowBlock, pattern: IntArray, patterns: int
-    ) -> tuple[IntArray, IntArray, IntArray]:
+    def _looked_up(self, block: RowBlock, pattern: IntArray) -> Pairs:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        rows, own = self._lookup.pairs(block)
-        candidate = own.astype(np.int64)
-        sizes = weights_of(block, self.space)
-        pairs = pattern[rows], candidate, sizes[rows]
-        if rows.size <= _MOST_PAIRS:
-            return pairs
-        return added_pairs(*pairs, patterns, self.keys.size)
+        rows, candidate = self._lookup.pairs(block)
+        weights = block.weights.T if self.space.weighted else np.ones((block.rows, 1), np.int64)
+        pairs = pattern[rows], candidate.astype(np.int64), weights[rows]
+        return pairs if rows.size <= _MOST_PAIRS else _added(*pairs)
 
-    def _in_planes(
-        self, block: RowBlock, plane: IntArray, planes: int
-    ) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
+    def _in_planes(self, block: RowBlock, plane: IntArray, planes: int) -> Iterator[Pairs]:
         """Yield plane, candidate and sizes of the candidates' parts, from tables with planes."""
         bits = (planes - 1).bit_length()
-        space = StatisticSpace(
-            tuple(f"bit {bit}" for bit in range(bits)), "overall", weighted=self.space.weighted
-        )
+        names = tuple(f"bit {bit}" for bit in range(bits))
+        space = StatisticSpace(names, "overall", weighted=self.space.weighted)
         of_patterns = replace(block, cells=plane, terms=np.zeros((0, block.rows), np.int64))
         reader = SumReader(self.lattice, space, 1, 0)
         powers = [1, 2] if space.weighted else [0]
         for units in self._plan(block.rows, bits):
             tables = Tables(units, self.lattice, space, None)
             for begin in range(0, block.rows, ROWS_AT_A_TIME):
-                end = min(begin + ROWS_AT_A_TIME, block.rows)
-                whole = begin == 0 and end == block.rows
-                tables.add(of_patterns if whole else rows_of(of_patterns, np.arange(begin, end)))
+                rows = np.arange(begin, min(begin + ROWS_AT_A_TIME, block.rows))
+                tables.add(self._rows(of_patterns, rows))
             state = tables.state()
             for unit, arrays in zip(units, state.tables, strict=True):
                 if unit.method == "dense":
                     # Planes last: sums over the axes of features are sums of vectors.
-                    by_power = arrays[0].reshape(
-                        -1, space.cells, arrays[0].size // space.raw_columns
-                    )
+                    size = arrays[0].size // space.raw_columns
+                    by_power = arrays[0].reshape(-1, space.cells, size)
                     table = np.ascontiguousarray(np.moveaxis(by_power[powers, :planes], 2, 0))
-                    margins, shape = (
-                        Margins(unit.features, table, self.lattice, (1, 1)),
-                        table.shape[1:],
-                    )
+                    margins = Margins(unit.features, table, self.lattice, (1, 1))
                     read = [
-                        (candidates, margins.of(features).reshape(-1, *shape)[cells])
+                        (candidates, margins.of(features).reshape(-1, *table.shape[1:])[cells])
                         for features in unit.reported
                         for candidates, cells in [self._cells[features]]
                     ]
                 else:
-                    (some,) = reader.slices([unit], replace(state, tables=[arrays]))
-                    sizes = some.sums.reshape(some.keys.size, -1, space.cells)[:, powers, :planes]
-                    read = [(np.searchsorted(self.keys, some.keys), sizes)]
+                    (summed,) = reader.slices([unit], replace(state, tables=[arrays]))
+                    sizes = summed.sums.reshape(summed.keys.size, -1, space.cells)
+                    read = [(np.searchsorted(self.keys, summed.keys), sizes[:, powers, :planes])]
                 for candidates, sizes in read:
-                    row, own = np.nonzero(sizes[:, 0])
-                    yield own, candidates[row], sizes[row, :, own]
+                    row, at = np.nonzero(sizes[:, 0])
+                    yield at, candidates[row], sizes[row, :, at]
 
     def _plan(self, rows: int, bits: int) -> list[list[Unit]]:
         """Return the units that count all candidates, in blocks that fit the memory."""
@@ -301,5 +317,5 @@ class InsideCounter:
             budget = Budget(step, passes << bits, passes, 1, self.memory, block_seconds=np.inf)
             tuples = {features: self.keys[places] for features, (places, _) in self._cells.items()}
             planned = blocks(whole_tuples(tuples, self.lattice, budget), budget)
-            self._plans[step, bits] = [[one.unit for one in some] for some in planned]
+            self._plans[step, bits] = [[unit.unit for unit in block] for block in planned]
         return self._plans[step, bits]

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray
 
 
-# Examples' worth of the model's spread: chosen by coverage in slices of 20 to 1000 examples.
+# Examples' worth of the expected spread: chosen by coverage in slices of 20 to 1000 examples.
 _PRIOR_EXAMPLES = 20.0
+# How two models differ on one or two examples says nothing of how far their AUCs may differ.
+_LEAST_OF_CLASS = 3.0
 
 
 def value_interval(
@@ -99,22 +101,27 @@ def gain_interval(
     n0: ArrayLike,
     confidence: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of a new model's AUC minus an old one's; (−1, 1) where a class is empty.
+    """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class.
 
-    delta ± t·√(s1/n1 + s0/n0), s the variances of the gains in placement of either class (DeLong, DeLong and
-    Clarke-Pearson 1988), drawn towards those of all examples, which weigh as twenty.
+    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement of either class (DeLong,
+    DeLong and Clarke-Pearson 1988), at least what twenty examples like all would make them. c is what a pair
+    varies beyond its two gains, which no sum tells: two models order a share E abs(d) of the pairs differently,
+    d of variance s1 + s0, and that is √(2/π·(s1 + s0)) for a normal d. It is most of the variance where the
+    models are nearly equal and the slice small.
     """
     ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
-    part1, part0 = (
-        _drawn(spread, size, overall) / size
+    spread1, spread0 = (
+        _raised(spread, size, overall)
         for spread, overall, size in zip(own, reference, (ones, zeros), strict=True)
     )
-    varies = part1 + part0 > 0
+    part1, part0, both = spread1 / ones, spread0 / zeros, spread1 + spread0
+    together = np.maximum(np.sqrt(2.0 / np.pi * both) - both, 0.0)
+    varies = both > 0
     t = _quantile(np.where(varies, part1, 1.0), part0, ones, zeros, confidence)
-    reach = np.where(varies, t, 0.0) * np.sqrt(part1 + part0)
-    known = ~np.isnan(delta)
-    low = np.where(known, np.maximum(delta - reach, -1.0), -1.0)
-    return low, np.where(known, np.minimum(delta + reach, 1.0), 1.0)
+    reach = np.where(varies, t, 0.0) * np.sqrt(part1 + part0 + together / (ones * zeros))
+    known = np.minimum(n1, n0) >= _LEAST_OF_CLASS
+    low, high = np.maximum(delta - reach, -1.0), np.minimum(delta + reach, 1.0)
+    return np.where(known, low, np.nan), np.where(known, high, np.nan)
 
 
 def _quantile(
@@ -146,18 +153,23 @@ def _expected(auc: FloatArray, others: FloatArray) -> FloatArray:
 def _spreads(
     own: Placements, auc: FloatArray, n1: FloatArray, n0: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the variances of placements of both classes, drawn towards the model's."""
+    """Return the variances of placements of both classes, raised towards the model's."""
     sides = ((own.spread1, n1, n0), (own.spread0, n0, n1))
     first, second = (
-        _drawn(np.where(np.isnan(spread), 0.0, spread), size, _expected(auc, others))
+        _raised(np.where(np.isnan(spread), 0.0, spread), size, _expected(auc, others))
         for spread, size, others in sides
     )
     return first, second
 
 
-def _drawn(spread: FloatArray, size: FloatArray, expected: FloatArray) -> FloatArray:
-    """Return variances of some examples, drawn towards what is expected of them."""
-    return (size * spread + _PRIOR_EXAMPLES * expected) / (size - 1.0 + _PRIOR_EXAMPLES)
+def _raised(spread: FloatArray, size: FloatArray, expected: FloatArray) -> FloatArray:
+    """Return variances (divisor n − 1), raised where more examples as expected would raise them.
+
+    Never lowered: where a slice varies more than all examples do, few of its examples are enough to tell.
+    """
+    variance = spread * size / np.maximum(size - 1.0, 1.0)
+    weight = _PRIOR_EXAMPLES / (size - 1.0 + _PRIOR_EXAMPLES)
+    return variance + weight * np.maximum(expected - variance, 0.0)
 
 
 def _score_end(

@@ -84,6 +84,24 @@ def balanced_accuracy(
     return np.where(missing, 0.0, low), np.where(missing, 1.0, high)
 
 
+def mean_recall(
+    right: ArrayLike, labels: ArrayLike, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the interval of the mean recall of the classes that are a label, of counts [classes, slices].
+
+    As for `balanced_accuracy`; (0, 1) where there is none.
+    """
+    hits, sizes = floats(right, labels)
+    occurs, n = sizes > 0, np.maximum((sizes > 0).sum(axis=0), 1)
+    recall = hits / np.maximum(sizes, 1.0)
+    ends = jeffreys(hits, sizes, confidence)
+    arms = [np.sqrt(np.where(occurs, (end - recall) ** 2, 0.0).sum(axis=0)) / n for end in ends]
+    value = recall.sum(axis=0) / n
+    low, high = np.clip(value - arms[0], 0.0, value), np.clip(value + arms[1], value, 1.0)
+    some = occurs.any(axis=0)
+    return np.where(some, low, 0.0), np.where(some, high, 1.0)
+
+
 def mcc(
     tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:

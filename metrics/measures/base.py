@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.metrics.significance import outcome_codes
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Needs:
     @property
     def predicted_numbers(self) -> bool:
         """Whether labels and predictions are compared as numbers."""
-        return bool({"mse", "mae", "bias"} & set(self.values))
+        return any(one.split(":")[0] in OF_NUMBERS for one in self.values)
 
     @property
     def losses(self) -> bool:
@@ -144,19 +145,15 @@ class Metric(ABC):
     Examples
     --------
     Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
-    An example is in one of four cells, by its label and prediction; the metric is their mean gain:
+    It is a formula of how many examples are hits, how many false alarms, and how many there are:
 
     >>> from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
     >>> class NetBenefit(CellMetric):
     ...     name, title = "net_benefit", "Net benefit"
     ...     higher_is_better, range = True, (-0.25, 1.0)
-    ...     needs = Needs(indicators=("positive", "predicted"))
+    ...     counts = ("positive & predicted", "~positive & predicted", "")
     ...
-    ...     def parts(self, space, *, old=False):  # sets of cells
-    ...         positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
-    ...         return [positive & predicted, ~positive & predicted, np.ones(space.cells, bool)]
-    ...
-    ...     def formula(self, hits, alarms, examples):  # of their counts [slices]
+    ...     def formula(self, hits, alarms, examples):
     ...         return ratio(hits - 0.25 * alarms, examples)
 
     Two slices and all 1,000 examples: true negatives, false negatives, false alarms and true

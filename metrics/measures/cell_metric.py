@@ -1,13 +1,15 @@
-"""Metrics that are a function of cell counts: their weights, gradients and general tests.
+"""Metrics of counts: a formula of how many examples are in some sets, with its tests and intervals.
 
-Such a metric is homogeneous of degree 0 in the counts (twice the examples, the same value), so the
-linearised variance of its value is Σ_k c_k·g_k² with the gradient g (Särndal, Swensson and Wretman
-1992, "Model assisted survey sampling", section 5.5), c_k being Σw² where examples have weights.
+Such a metric is homogeneous of degree 0 in the counts (twice the examples, the same value), so an example
+contributes its gradient g to the value, and the linearised variance is Σ_k c_k·g_k² (Särndal, Swensson and
+Wretman 1992, "Model assisted survey sampling", section 5.5), c_k being Σw² where examples have weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from slicebeam.metrics.measures import base
 from slicebeam.metrics.significance import (
     count_tests,
     delta_method,
+    hall,
     outcome_codes,
     pearson_iii,
     permutation,
@@ -43,19 +46,78 @@ _STEP = 1e-100
 _PERMUTATIONS = 2500
 
 
-class CellMetric(base.Metric):
-    """A metric of cell counts: a `formula` of the counts of some `parts`; `Metric` has an example.
+@dataclass(frozen=True)
+class Slices:
+    """Sums [slices, columns] of sets of examples, seen by cell [slices, cells]."""
 
-    Its denominators are `strata`, if they are not all examples. The test against all examples is the law
-    of the metric on random subsets; the rest is by the delta method. ``is_ratio`` says that it is a function of
-    ratios of sums of counts, one for each denominator.
+    sums: Sums
+    space: StatisticSpace
+
+    def __sub__(self, part: Slices) -> Slices:
+        return Slices(self.sums - part.sums, self.space)
+
+    @property
+    def counts(self) -> Sums:
+        """Examples."""
+        return self.space.counts(self.sums)
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Σw; without weights examples."""
+        return self.space.weights(self.sums)
+
+    @cached_property
+    def squares(self) -> FloatArray:
+        """Σw²."""
+        return self.space.weights(self.sums, 2) if self.space.weighted else self.weights
+
+    @property
+    def unequal(self) -> FloatArray:
+        """By which factor the mean square of the weights exceeds their squared mean."""
+        # Squares of weights may be rounded to 0.
+        unequal = ratio(self.counts * self.squares, self.weights**2, otherwise=1.0)
+        return np.asarray(np.maximum(unequal, 1.0))
+
+    @property
+    def cubes(self) -> FloatArray:
+        """Σw³, which is not summed: as that of a gamma law."""
+        return ratio(self.squares**2, self.weights, otherwise=0.0) * (2.0 - 1.0 / self.unequal)
+
+    def kish(self, within: BoolArray) -> FloatArray:
+        """Return Kish's effective number of examples [slices] in some cells, (Σw)²/Σw²."""
+        first = self.weights[:, within].sum(axis=1)
+        return ratio(first**2, self.squares[:, within].sum(axis=1), otherwise=0.0)
+
+
+class CellMetric(base.Metric):
+    """A metric of counts: a `formula` of the numbers of examples in some sets; `Metric` has an example.
+
+    The test against all examples is the law of the metric on random subsets; that of two models is Hall's t
+    of what each example contributes to the change.
+
+    Attributes
+    ----------
+    counts : the sets, each a condition on the indicators such as ``positive & ~predicted``; empty for all
+    denominators : the sets that the metric is undefined without
+    is_ratio : whether it is a function of ratios of sums of counts, one for each denominator
     """
 
+    counts: tuple[str, ...] = ()
+    denominators: tuple[str, ...] = ("",)
     is_ratio: bool = False
+
+    def __init_subclass__(cls) -> None:
+        """Derive from the conditions what must be known of each example."""
+        if "counts" in cls.__dict__ and "needs" not in cls.__dict__:
+            cls.needs = needs_of(*cls.counts)
 
     def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """Return the sets of cells [cells] whose counts the formula takes, in its order."""
-        raise NotImplementedError
+        return [where(condition, space, old=old) for condition in self.counts]
+
+    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
+        """Return the denominators of the metric, each as the cells [cells] that are in it."""
+        return [where(condition, space, old=old) for condition in self.denominators]
 
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         """Return the metric [slices] of the counts of `parts`, each [slices]; NaN where undefined.
@@ -93,30 +155,8 @@ class CellMetric(base.Metric):
         within = [counts[:, cells].sum(axis=1) for cells in self.strata(space, old=old)]
         return np.asarray(np.minimum.reduce(within))
 
-    def _test_overall(
-        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
-    ) -> Tested:
-        """Test counts [slices, cells] without weights by the law of the metric on random subsets."""
-        reasons = self.untestable(counts, totals, space)
-        if np.count_nonzero(totals) < 2:
-            reasons[reasons == 0] = outcome_codes.CONSTANT
-        p = np.ones(len(counts))
-        some = np.flatnonzero(reasons == 0)
-        values = self.of_cells(counts[some].astype(np.float64), space)
-        p[some], reasons[some], _ = permutation.permutation_p_value(
-            lambda cells: self.of_cells(cells.astype(np.float64), space),
-            counts[some],
-            totals,
-            values,
-            tail,
-            _PERMUTATIONS,
-        )
-        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
-
-    def own_cells(
-        self, sums: Sums, totals: Sums, space: StatisticSpace
-    ) -> tuple[Sums, Sums, StatisticSpace]:
-        """Return sums [slices, columns] and totals over the cells that this metric distinguishes, and their space.
+    def own_cells(self, sums: Sums, totals: Sums, space: StatisticSpace) -> tuple[Slices, Slices]:
+        """Return slices and all examples over the cells that this metric distinguishes.
 
         Other metrics may need finer cells; this metric's results must not depend on them. Weights that are
         all equal are left out.
@@ -137,12 +177,12 @@ class CellMetric(base.Metric):
         if space.weighted and space.sizes(totals) * second - first**2 <= _EQUAL_WEIGHTS * first**2:
             own = replace(own, weighted=False)
 
-        def merged(some: Sums) -> Sums:
+        def merged(some: Sums) -> Slices:
             parts = some[..., : own.cell_columns // own.cells * space.cells]
             by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
-            return np.asarray(by_cell.reshape(*some.shape[:-1], -1))
+            return Slices(np.asarray(by_cell.reshape(*some.shape[:-1], -1)), own)
 
-        return merged(sums), merged(totals), own
+        return merged(sums), merged(totals[None, :])
 
     def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
         """See `Metric.value`."""
@@ -151,21 +191,18 @@ class CellMetric(base.Metric):
     def test(
         self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
     ) -> Tested:
-        """Test by exact laws of counts where there are some, else by the delta method."""
-        tail = self.tail(alternative)
-        sums, totals, space = self.own_cells(sums, totals, space)
-        if space.weighted:
-            return self._test_weighted(sums, totals, space, tail)
-        counts = space.counts(sums)
+        """Test by the law of random subsets; by what each example contributes for two models."""
+        slices, population = self.own_cells(sums, totals, space)
+        reasons = self.untestable(slices.sums, population.sums[0], slices.space)
         if space.comparison == "baseline":
-            # Half an example is added to every cell: only to those that occur.
-            occurring = space.counts(totals) > 0
-            return self._test_paired(counts, occurring, space, tail)
-        return self._test_overall(counts, space.counts(totals), space, tail)
+            test = self._test_paired
+        else:
+            test = self._test_weighted if slices.space.weighted else self._test_overall
+        return test(slices, population, self.tail(alternative), reasons)
 
     def untestable(self, sums: Sums, totals: Sums, space: StatisticSpace) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test that hold for any test; 0 for none."""
-        counts = space.counts(sums)
+        counts, of_all = space.counts(sums), space.counts(totals)
         n = counts.sum(axis=1)
         denominator = self.denominator(counts, space)
         least = outcome_codes.LEAST_DENOMINATOR
@@ -176,105 +213,136 @@ class CellMetric(base.Metric):
         reasons = np.where(small, outcome_codes.SMALL_DENOMINATOR, 0)
         reasons[denominator == 0] = outcome_codes.UNDEFINED
         if space.comparison == "overall":
-            reasons[n == space.counts(totals).sum()] = outcome_codes.WHOLE
+            outside = [(of_all - counts)[:, cells].sum(axis=1) for cells in self.strata(space)]
+            # Nothing is left to compare with.
+            reasons[(np.maximum.reduce(outside) == 0) & (reasons == 0)] = outcome_codes.WHOLE
+            reasons[n == of_all.sum()] = outcome_codes.WHOLE
         return reasons.astype(np.int8)
 
-    def _test_paired(
-        self, counts: Sums, occurring: BoolArray, space: StatisticSpace, tail: Tail
+    def _test_overall(
+        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
-        reasons = self.untestable(counts, counts[:0].sum(axis=0), space)
-        cells = counts.astype(np.float64)
-        change = self.of_cells(cells, space) - self.of_cells(cells, space, old=True)
-        differs = (counts[:, tells_models_apart(space)] > 0).any(axis=1)
-        reasons[~differs & (reasons == 0)] = outcome_codes.UNCHANGED
-        p = np.ones(len(counts))
-        ready = reasons == 0
-        # A class that a model never predicts on the slice has no gradient at the counts, nor have two
-        # models of which each is wholly right or wrong there. With half an example more in each cell
-        # there is one; that one alone is too liberal in rare classes.
-        p[ready] = np.nan
-        for added in (0.0, delta_method.PSEUDO_COUNT):
-            at = cells[ready] + added * occurring
-            new, old = (
-                self.gradient(at, space, old=of_old)[:, occurring] for of_old in (False, True)
-            )
-            found = delta_method.paired_p_value(
-                change[ready], new, old, counts[ready][:, occurring], tail
-            )
-            # A gradient is of the order of 1/n: less is what rounding leaves of none.
-            apart = np.abs(new - old) * cells[ready].sum(axis=1, keepdims=True) > _ROUNDED_GRADIENT
-            has_variance = (apart & (cells[ready][:, occurring] > 0)).any(axis=1)
-            p[ready] = np.fmax(p[ready], np.where(has_variance, found, np.nan))
-        method = np.where(np.isnan(p), outcome_codes.EXCHANGE, outcome_codes.DELTA_METHOD).astype(
-            np.int8
+        """Test counts without weights by the simulated law of the metric on random subsets."""
+        if np.count_nonzero(population.counts) < 2:
+            reasons[reasons == 0] = outcome_codes.CONSTANT
+        p = np.ones(reasons.shape)
+        some = np.flatnonzero(reasons == 0)
+        p[some], reasons[some], _ = permutation.permutation_p_value(
+            lambda cells: self.of_cells(cells.astype(np.float64), slices.space),
+            slices.counts[some],
+            population.counts[0],
+            self.of_cells(slices.weights[some], slices.space),
+            tail,
+            _PERMUTATIONS,
         )
-        p = np.where(np.isnan(p), exchange_p_value(counts, change, space, tail), p)
-        reasons[np.isnan(p)] = outcome_codes.NO_VARIANCE
-        return outcome_codes.Tested.by(method, np.nan_to_num(p, nan=1.0), reasons)
+        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
 
-    def _test_weighted(self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail) -> Tested:
-        """Test by the contributions of single examples: `_random_subset_p`, or a t of two models' change."""
-        reasons = self.untestable(sums, totals, space)
-        delta = self.delta(sums, totals, space)
-        reasons[(reasons == 0) & np.isnan(delta)] = outcome_codes.UNDEFINED
-        if space.comparison == "overall":
-            whole = totals[None, : space.columns]
-            rest = whole - sums
-            reasons[(reasons == 0) & ~(space.weights(rest).sum(axis=1) > 0)] = outcome_codes.WHOLE
-            # A few heavy examples are most of the slice, or of what is outside.
-            few = np.minimum(*(self.effective_n(some, space) for some in (sums, rest)))
-            p, varies = self._random_subset_p(sums, whole, space, tail)
-            reasons[(reasons == 0) & (few < outcome_codes.LEAST_DENOMINATOR)] = (
-                outcome_codes.TOO_SKEWED
-            )
-            reasons[(reasons == 0) & ~varies] = outcome_codes.CONSTANT
-            return outcome_codes.Tested.by(outcome_codes.WEIGHTED_SUBSET, p, reasons)
-        variance = self.delta_variance(sums, totals, space)
-        constant = (reasons == 0) & ~(variance > _ROUNDING)
-        reasons[constant] = np.where(
-            delta[constant] == 0, outcome_codes.UNCHANGED, outcome_codes.UNVARYING
+    def _test_paired(
+        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+    ) -> Tested:
+        """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
+
+        No p is below 2⁻ᵈ: exchanging the models on the d examples that tell them apart gives 2ᵈ outcomes.
+        """
+        t = self.change(slices, population)
+        different = slices.kish(tells_models_apart(slices.space))
+        reasons[(reasons == 0) & np.isnan(t.difference)] = outcome_codes.UNDEFINED
+        reasons[(reasons == 0) & (different == 0)] = outcome_codes.UNCHANGED
+        p, too_skewed = t.p_value(tail)
+        reasons[(reasons == 0) & too_skewed] = outcome_codes.TOO_SKEWED
+        constant = (reasons == 0) & ~(t.error > 0)
+        reasons[constant & (t.difference == 0)] = outcome_codes.UNCHANGED
+        p = np.maximum(p, np.exp2(-different))
+        p[constant] = count_tests.constant_change_p(
+            different[constant], t.difference[constant], tail
         )
-        freedom = np.maximum(self.effective_n(sums, space) - 1.0, 1.0)
-        p = delta_method.wald_p_value(delta, variance, freedom, tail)
-        method = np.full(len(sums), outcome_codes.LINEARISED, np.int8)
-        if self.kind == "pointwise":
-            # Every example changes by the same amount.
-            flipped = constant & (delta != 0)
-            p[flipped] = count_tests.constant_change_p(
-                self.effective_n(sums, space)[flipped], delta[flipped], tail
-            )
-            reasons[flipped], method[flipped] = 0, outcome_codes.SIGN_FLIP
-        return outcome_codes.Tested.by(method, p, reasons)
+        method = np.where(constant, outcome_codes.SIGN_FLIP, outcome_codes.HALL_PAIRED)
+        return outcome_codes.Tested.by(method.astype(np.int8), p, reasons)
+
+    def change(self, slices: Slices, population: Slices) -> hall.TStatistic:
+        """Return Hall's t of the change between two models.
+
+        An example contributes the difference d of the two gradients. The variance Σc·d² is drawn towards that
+        of as many examples of each denominator of all, where it is smaller, as if κ of these were added: their
+        kurtosis. Degrees of freedom are twice the smallest denominator, at most n, less 1; the skewness is that of all.
+        """
+        own, of_all = self._contributions(slices), self._contributions(population)
+        space, every = slices.space, np.ones(slices.space.cells, bool)
+        n, N = slices.kish(every), population.kish(every)
+        variance = (slices.squares * own**2).sum(axis=1)
+        spread = population.squares * of_all**2
+        pooled = np.zeros(n.shape)
+        for new, old in zip(self.strata(space), self.strata(space, old=True), strict=True):
+            within = new | old
+            times = population.kish(within) / np.maximum(slices.kish(within), 1.0)
+            pooled += spread[:, within].sum(axis=1) * times
+        second = spread.sum(axis=1)
+        cubes = population.cubes
+        third = ratio((cubes * of_all**3).sum(axis=1), second**1.5, otherwise=0.0) * np.sqrt(N)
+        fourths = ratio(cubes**2, population.squares, otherwise=0.0) * of_all**4
+        kurtosis = ratio(fourths.sum(axis=1), second**2, otherwise=0.0) * N
+        added = ratio(kurtosis, kurtosis + n, otherwise=0.0)
+        variance += added * np.maximum(pooled - variance, 0.0)
+        fewest = np.minimum(
+            *(self.denominator(slices.counts, space, old=old) for old in (False, True))
+        )
+        fewest = ratio(fewest * n, slices.counts.sum(axis=1), otherwise=0.0)
+        df = np.maximum(np.minimum(2.0 * fewest, n) - 1.0, 1.0)
+        G = ratio(third, np.sqrt(n), otherwise=0.0)
+        delta = self.of_cells(slices.weights, space) - self.of_cells(
+            slices.weights, space, old=True
+        )
+        return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0)
+
+    def _contributions(self, slices: Slices) -> FloatArray:
+        """Return the difference of the gradients of two models, without what rounding leaves of none."""
+        cells, space = slices.weights, slices.space
+        change = self.gradient(cells, space) - self.gradient(cells, space, old=True)
+        # A gradient is of the order of 1/n.
+        return np.where(
+            np.abs(change) * cells.sum(axis=1)[:, None] > _ROUNDED_GRADIENT, change, 0.0
+        )
+
+    def _test_weighted(
+        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+    ) -> Tested:
+        """Test weighted counts by the law of the contributions of random subsets."""
+        value = self.of_cells(slices.weights, slices.space)
+        reasons[(reasons == 0) & np.isnan(value)] = outcome_codes.UNDEFINED
+        rest = population - slices
+        reasons[(reasons == 0) & ~(rest.weights.sum(axis=1) > 0)] = outcome_codes.WHOLE
+        # A few heavy examples are most of the slice, or of what is outside.
+        few = np.minimum(*(self.effective_n(some) for some in (slices, rest)))
+        reasons[(reasons == 0) & (few < outcome_codes.LEAST_DENOMINATOR)] = outcome_codes.TOO_SKEWED
+        p, varies = self._random_subset_p(slices, population, tail)
+        reasons[(reasons == 0) & ~varies] = outcome_codes.CONSTANT
+        return outcome_codes.Tested.by(outcome_codes.WEIGHTED_SUBSET, p, reasons)
 
     def _random_subset_p(
-        self, sums: Sums, population: Sums, space: StatisticSpace, tail: Tail
+        self, slices: Slices, population: Slices, tail: Tail
     ) -> tuple[FloatArray, BoolArray]:
         """Return p [slices] if each were a random subset of a population, and where that varies.
 
         An example contributes its weight times the population's gradient. The sum has the tail of Pearson's
         type III law with the moments of as many of the population's examples, cell by cell as unequal as
-        the slice's own. The third powers of weights, which are not summed, are those of a gamma law.
+        the slice's own.
         """
-        cells, whole = space.weights(sums), space.weights(population)
-        counts, of_all = (space.counts(some).astype(np.float64) for some in (sums, population))
-        own, squares = space.weights(sums, 2), space.weights(population, 2)
+        cells, whole, space = slices.weights, population.weights, slices.space
         slopes = self.gradient(whole, space)
-        alike = counts * ratio(squares, of_all, otherwise=0.0)
-        # Squares of weights may be rounded to 0.
-        unequal = np.maximum(ratio(of_all * squares, whole**2, otherwise=1.0), 1.0)
-        cubes = ratio(squares**2, whole, otherwise=0.0) * (2.0 - 1.0 / unequal) * slopes**3
-        score, variance, third = np.zeros((3, len(sums)))
+        alike = slices.counts * ratio(population.squares, population.counts, otherwise=0.0)
+        score, variance, third = np.zeros((3, len(cells)))
         for within in self.strata(space):
 
-            def total(values: FloatArray, within: BoolArray = within) -> FloatArray:
+            def total(values: NDArray[Any], within: BoolArray = within) -> FloatArray:
                 return np.asarray(values[:, within].sum(axis=1))
 
             scale = ratio(total(whole), total(cells), otherwise=0.0)
-            share = ratio(total(counts), total(of_all), otherwise=0.0)
-            fewer = scale**2 * share * ratio(total(own), total(alike), otherwise=1.0)
+            share = ratio(total(slices.counts), total(population.counts), otherwise=0.0)
+            own = ratio(total(slices.squares), total(alike), otherwise=1.0)
+            fewer = scale**2 * share * own
             score += scale * total(cells * slopes)
-            variance += fewer * total(squares * slopes**2)
-            third += fewer**2 * total(cubes)
+            variance += fewer * total(population.squares * slopes**2)
+            third += fewer**2 * total(population.cubes * slopes**3)
         if not self.is_ratio:
             # Neither the slope nor the difference alone holds for any composition of the slice.
             delta = self.of_cells(cells, space) - self.of_cells(whole, space)
@@ -288,56 +356,28 @@ class CellMetric(base.Metric):
         deviation = np.where(varies, deviation, 0.0)
         return pearson_iii.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
-        """Return the denominators of the metric, each as the cells [cells] that are in it."""
-        return [np.ones(space.cells, bool)]
-
     def _pooled_variance(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, *, old: bool = False
+        self, slices: Slices, population: Slices, *, old: bool = False
     ) -> FloatArray:
         """Return the value's variance if each effective example varied as those of all do."""
-        whole = totals[None, : space.columns]
-        spread = self.gradient(space.weights(whole), space, old=old) ** 2
-        spread = spread * self._squares(whole, space)
-        pooled = np.zeros(len(sums))
-        for within in self.strata(space, old=old):
-            own = float(spread[:, within].sum()) * self._kish(whole, within, space)
-            pooled += own / np.maximum(self._kish(sums, within, space), 1.0)
+        slopes = self.gradient(population.weights, slices.space, old=old)
+        spread = slopes**2 * population.squares
+        pooled = np.zeros(len(slices.sums))
+        for within in self.strata(slices.space, old=old):
+            own = spread[:, within].sum(axis=1) * population.kish(within)
+            pooled += own / np.maximum(slices.kish(within), 1.0)
         return pooled
 
-    def _kish(self, sums: Sums, within: BoolArray, space: StatisticSpace) -> FloatArray:
-        """Return Kish's effective number of examples [slices] in some cells, (Σw)²/Σw²."""
-        first = space.weights(sums)[:, within].sum(axis=1)
-        second = self._squares(sums, space)[:, within].sum(axis=1)
-        effective: FloatArray = np.divide(
-            first**2, second, out=np.zeros(first.shape), where=second > 0
-        )
-        return effective
-
-    def effective_n(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
+    def effective_n(self, slices: Slices, *, old: bool = False) -> FloatArray:
         """Return the effective number of examples [slices] in the smallest denominator."""
-        numbers = [self._kish(sums, within, space) for within in self.strata(space, old=old)]
-        return np.asarray(np.minimum.reduce(numbers))
+        return np.asarray(
+            np.minimum.reduce([slices.kish(cells) for cells in self.strata(slices.space, old=old)])
+        )
 
-    def _squares(self, sums: Sums, space: StatisticSpace) -> FloatArray:
-        return space.weights(sums, 2) if space.weighted else space.weights(sums)
-
-    def delta_variance(self, sums: Sums, totals: Sums, space: StatisticSpace) -> FloatArray:
-        """Return the delta method's Var(delta) [slices]."""
-        cells, squares = space.weights(sums), self._squares(sums, space)
-        new = self.gradient(cells, space)
-        if space.comparison == "baseline":
-            old = self.gradient(cells, space, old=True)
-            return delta_method.paired_variance(new, old, squares)
-        whole = totals[None, : space.columns]
-        reference = self.gradient(space.weights(whole), space)
-        return delta_method.variance(new, reference, squares, self._squares(whole, space))
-
-    def value_variance(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
+    def value_variance(self, slices: Slices, *, old: bool = False) -> FloatArray:
         """Return the delta method's variance of the value [slices]."""
-        gradient = self.gradient(space.weights(sums), space, old=old)
-        variance: FloatArray = (gradient**2 * self._squares(sums, space)).sum(axis=1)
-        return variance
+        gradient = self.gradient(slices.weights, slices.space, old=old)
+        return np.asarray((gradient**2 * slices.squares).sum(axis=1))
 
     def value_interval(
         self,
@@ -352,64 +392,65 @@ class CellMetric(base.Metric):
 
         With weights the variance is at least that of as many effective examples of all the data.
         """
-        variance = self.value_variance(sums, space, old=old)
+        slices, population = Slices(sums, space), Slices(totals[None, : space.columns], space)
+        variance = self.value_variance(slices, old=old)
         if space.weighted:
-            pooled = self._pooled_variance(sums, totals, space, old=old)
+            pooled = self._pooled_variance(slices, population, old=old)
             variance = np.maximum(variance, pooled)
         return cell_intervals.by_delta_method(
             self.value(sums, space, old=old),
             variance,
             *self.range,
-            self.effective_n(sums, space, old=old),
+            self.effective_n(slices, old=old),
             confidence,
         )
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Arms of the value's interval, scaled to the delta's deviation; delta method for two models."""
-        delta, variance = self.delta(sums, totals, space), self.delta_variance(sums, totals, space)
+        """Arms of the value's interval, scaled to the delta's deviation; the error of `change` for two models."""
+        slices, population = self.own_cells(sums, totals, space)
         width = self.range[1] - self.range[0]
         if space.comparison == "baseline":
+            t, n = self.change(slices, population), self.effective_n(slices)
             return cell_intervals.by_delta_method(
-                delta, variance, -width, width, self.effective_n(sums, space), confidence
+                t.difference, t.error**2, -width, width, n, confidence
             )
         low, high = self.value_interval(sums, totals, space, confidence)
         return cell_intervals.difference_from_overall(
             self.value(sums, space),
             low,
             high,
-            self.value_variance(sums, space),
-            variance,
+            self.value_variance(slices),
+            self._ahead_variance(slices, population),
             self.reference(sums, totals, space),
             width,
             confidence,
         )
 
+    def _ahead_variance(self, slices: Slices, population: Slices) -> FloatArray:
+        """Return the variance [slices] of a value, or change, less that of the population it is part of."""
+        own, above = (self.gradient(some.weights, some.space) for some in (slices, population))
+        if slices.space.comparison == "baseline":
+            own, above = self._contributions(slices), self._contributions(population)
+        return delta_method.variance(own, above, slices.squares, population.squares)
+
     def p_refine(
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
     ) -> FloatArray:
         """Wald test of child against parent by the delta method; the child is part of the parent."""
+        child, parent = Slices(sums, space), Slices(parents, space)
+        ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
+        freedom = np.maximum(self.effective_n(child) - 1.0, 1.0)
         tail = self.tail("worse" if worse else "better")
-        child, parent = space.weights(sums), space.weights(parents)
-        ahead = self.of_cells(child, space) - self.of_cells(parent, space)
-        own, above = self.gradient(child, space), self.gradient(parent, space)
-        if space.comparison == "baseline":
-            before = self.of_cells(child, space, old=True) - self.of_cells(parent, space, old=True)
-            ahead = ahead - before
-            own = own - self.gradient(child, space, old=True)
-            above = above - self.gradient(parent, space, old=True)
-        variance = delta_method.variance(
-            own, above, self._squares(sums, space), self._squares(parents, space)
-        )
-        freedom = np.maximum(self.effective_n(sums, space) - 1.0, 1.0)
-        return delta_method.wald_p_value(ahead, variance, freedom, tail)
+        return delta_method.wald_p_value(ahead, self._ahead_variance(child, parent), freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return the counts by cell, named by what holds in each, of the slice and of all examples."""
         named: dict[str, float] = {}
-        sums, totals, space = self.own_cells(sums, totals, space)
-        for prefix, some in (("slice", sums), ("all", totals)):
+        slices, population = self.own_cells(sums[None, :], totals, space)
+        space = slices.space
+        for prefix, some in (("slice", slices.sums[0]), ("all", population.sums[0])):
             columns = {"count": space.counts(some).astype(np.float64)}
             for power, kind in ((1, "weight"), (2, "weight squared")) if space.weighted else ():
                 # Squares of weights of 1e200 are no numbers, though nothing is computed from them.
@@ -431,35 +472,25 @@ def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan
     return np.asarray(np.divide(above, below, out=undefined, where=np.real(below) > 0))
 
 
-def exchange_p_value(
-    counts: Sums, change: FloatArray, space: StatisticSpace, tail: Tail
-) -> FloatArray:
-    """Return the p-value of a change that is all one way, by exchange of the two models; NaN elsewhere.
+def needs_of(*conditions: str) -> base.Needs:
+    """Return the indicators that conditions name."""
+    return base.Needs(indicators=tuple(sorted(set(re.findall(r"\w+", " ".join(conditions))))))
 
-    Of the 2^d ways to exchange models that are alike on the d examples that tell them apart, none is as
-    extreme as one always being right: McNemar's (1947) exact test where one discordant count is 0.
+
+def where(condition: str, space: StatisticSpace, *, old: bool = False) -> BoolArray:
+    """Return the cells [cells] in which a condition holds, all for an empty one.
+
+    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    >>> where("positive & ~predicted", StatisticSpace(("positive", "predicted"), "overall"))
+    array([False,  True, False, False])
     """
-    right, was_right = (_is_right(space, old=old) for old in (False, True))
-    gained = counts[:, right & ~was_right].sum(axis=1)
-    lost = counts[:, was_right & ~right].sum(axis=1)
-    different = counts[:, tells_models_apart(space)].sum(axis=1)
-    one_way = (np.minimum(gained, lost) == 0) & (gained + lost == different) & (change != 0)
-    smallest = np.exp2(-different.astype(np.float64))
-    side = "lower" if tail == "lower" else "upper"
-    p = np.where((change < 0) == (side == "lower"), smallest, 1.0)
-    if tail == "both":
-        p = np.minimum(2.0 * smallest, 1.0)
-    return np.where(one_way & np.isfinite(change), p, np.nan)
-
-
-def _is_right(space: StatisticSpace, *, old: bool) -> BoolArray:
-    """Return in which cells [cells] a model's prediction is the label."""
-    if ("predicted", old) in space.axes:
-        return np.asarray(space.holds("positive") == space.holds("predicted", old=old))
-    if ("predicted_class", old) in space.axes:
-        classes = space.code("label_class"), space.code("predicted_class", old=old)
-        return np.asarray(classes[0] == classes[1])
-    return np.zeros(space.cells, bool)
+    holds = np.zeros(space.cells, bool)
+    for alternative in condition.split("|"):
+        part = np.ones(space.cells, bool)
+        for literal in filter(None, map(str.strip, alternative.split("&"))):
+            part &= space.holds(literal.lstrip("~"), old=old) ^ literal.startswith("~")
+        holds |= part
+    return holds
 
 
 def tells_models_apart(space: StatisticSpace) -> BoolArray:

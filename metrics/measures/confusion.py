@@ -8,8 +8,8 @@ import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
-from slicebeam.metrics.significance import outcome_codes, permutation
+from slicebeam.metrics.measures.cell_metric import CellMetric, Slices, ratio
+from slicebeam.metrics.significance import few_cells, outcome_codes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,35 +22,28 @@ if TYPE_CHECKING:
     Sums = IntArray
 
 
-class _Aggregate(CellMetric):
+class Aggregate(CellMetric):
+    """A metric that is not an average over examples."""
+
     kind: Literal["pointwise", "aggregate"] = "aggregate"
     indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
     range = (0.0, 1.0)
 
 
-class BinaryMetric(_Aggregate):
+class BinaryMetric(Aggregate):
     """A metric of true and false positives, false and true negatives, in this order."""
 
-    needs = base.Needs(indicators=("positive", "predicted"))
+    counts = (
+        "positive & predicted",
+        "~positive & predicted",
+        "positive & ~predicted",
+        "~positive & ~predicted",
+    )
 
-    def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
-        """See `CellMetric.parts`."""
-        positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
-        return [
-            positive & predicted,
-            ~positive & predicted,
-            positive & ~predicted,
-            ~positive & ~predicted,
-        ]
-
-    def entries(
-        self, cells: NDArray[Any], space: StatisticSpace, *, old: bool = False
-    ) -> list[Any]:
-        """Return the four entries [slices] of counts [slices, cells]."""
-        return [cells[:, part].sum(axis=1) for part in self.parts(space, old=old)]
-
-    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
+    def interval(
+        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+    ) -> tuple[FloatArray, FloatArray]:
         """Return the interval (low, high) [slices] of examples without weights."""
         raise NotImplementedError
 
@@ -66,30 +59,43 @@ class BinaryMetric(_Aggregate):
         """Return the metric's own interval; the delta method's where there are weights."""
         if space.weighted:
             return super().value_interval(sums, totals, space, confidence, old=old)
-        return self.interval(self.entries(space.weights(sums), space, old=old), confidence)
+        cells = space.weights(sums)
+        tp, fp, fn, tn = (cells[:, part].sum(axis=1) for part in self.parts(space, old=old))
+        return self.interval(tp, fp, fn, tn, confidence)
 
-    def exact_p(self, own: list[Any], whole: list[Any], tail: Tail) -> FloatArray:
-        """Return the p-value [slices] of entries if the slice were a random subset, by exact moments."""
-        raise NotImplementedError
-
-    def _test_exactly(
-        self,
-        counts: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        tail: Tail,
-        reasons: NDArray[np.int8],
+    def _test_overall(
+        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
-        some, p = reasons == 0, np.ones(len(counts))
-        own, whole = self.entries(counts[some], space), self.entries(totals[None, :], space)
-        p[some] = self.exact_p(own, whole, tail)
-        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
+        p, some = np.ones(reasons.shape), reasons == 0
+        p[some] = self._subset_p(slices.counts[some], population.counts, slices.space, tail)
+        reasons[some & np.isnan(p)] = outcome_codes.CONSTANT
+        return outcome_codes.Tested.by(outcome_codes.FEW_CELLS, p, reasons)
+
+    def _subset_p(
+        self, counts: Sums, population: Sums, space: StatisticSpace, tail: Tail
+    ) -> FloatArray:
+        def value_and_gradient(cells: FloatArray) -> tuple[FloatArray, FloatArray]:
+            return self.of_cells(cells, space), self.gradient(cells, space)
+
+        strata = self.strata(space)
+        return few_cells.p_value(value_and_gradient, counts, population, strata, tail)
+
+    def p_refine(
+        self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
+    ) -> FloatArray:
+        """Return how likely a random subset of the parent is as extreme, by the same law as the test."""
+        if space.weighted or space.comparison == "baseline":
+            return super().p_refine(sums, parents, totals, space, worse=worse)
+        tail = self.tail("worse" if worse else "better")
+        p = self._subset_p(space.counts(sums), space.counts(parents), space, tail)
+        return np.nan_to_num(p, nan=1.0)
 
 
 class FBeta(BinaryMetric):
     """F-beta = (1 + β²)·TP/((1 + β²)·TP + β²·FN + FP), van Rijsbergen (1979)."""
 
     undefined = "no example has a positive label or is predicted positive"
+    denominators = ("positive | predicted",)
     is_ratio = True
 
     def __init__(self, beta: float) -> None:
@@ -97,35 +103,16 @@ class FBeta(BinaryMetric):
         digits = f"{beta:g}" if float(f"{beta:g}") == beta else repr(beta)
         self.name, self.title, self.beta = f"fbeta:{digits}", f"F-beta ({digits})", beta
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
-        """See `CellMetric.strata`."""
-        return [space.holds("positive") | space.holds("predicted", old=old)]
-
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         """See `CellMetric.formula`."""
         tp, fp, fn, _ = counts
         square = self.beta**2
         return ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp)
 
-    def _test_overall(
-        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
-    ) -> Tested:
-        reasons = self.untestable(counts, totals, space)
-        whole = self.entries(totals[None, :], space)[:3]
-        is_whole = self.denominator(counts, space) == sum(whole)
-        reasons[(reasons == 0) & is_whole] = outcome_codes.WHOLE
-        if np.count_nonzero(whole) < 2:
-            reasons[reasons == 0] = outcome_codes.CONSTANT
-        return self._test_exactly(counts, totals, space, tail, reasons)
-
-    def exact_p(self, own: list[Any], whole: list[Any], tail: Tail) -> FloatArray:
-        """See `permutation.fbeta_p_value`."""
-        (tp, fp, fn, _), (TP, FP, FN, _) = own, whole
-        return permutation.fbeta_p_value(tp, fp, fn, TP, FP, FN, self.beta, tail)
-
-    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
+    def interval(
+        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+    ) -> tuple[FloatArray, FloatArray]:
         """See `cell_intervals.fbeta`."""
-        tp, fp, fn, _ = entries
         return cell_intervals.fbeta(tp, fp, fn, self.beta, confidence)
 
 
@@ -134,35 +121,18 @@ class BalancedAccuracy(BinaryMetric):
 
     name, title = "balanced_accuracy", "Balanced accuracy"
     undefined = "all labels are one class"
+    denominators = ("positive", "~positive")
     is_ratio = True
-
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
-        """See `CellMetric.strata`."""
-        positive = space.holds("positive")
-        return [positive, ~positive]
 
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         """See `CellMetric.formula`."""
         tp, fp, fn, tn = counts
         return np.asarray(0.5 * (ratio(tp, tp + fn) + ratio(tn, tn + fp)))
 
-    def _test_overall(
-        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
-    ) -> Tested:
-        reasons = self.untestable(counts, totals, space)
-        tp, fp, fn, tn = self.entries(totals[None, :], space)
-        if tp[0] * fn[0] == 0 and tn[0] * fp[0] == 0:
-            reasons[reasons == 0] = outcome_codes.CONSTANT
-        return self._test_exactly(counts, totals, space, tail, reasons)
-
-    def exact_p(self, own: list[Any], whole: list[Any], tail: Tail) -> FloatArray:
-        """See `permutation.balanced_accuracy_p_value`."""
-        of_slice, of_all = ((tp, tp + fn, tn, tn + fp) for tp, fp, fn, tn in (own, whole))
-        return permutation.balanced_accuracy_p_value(*of_slice, *of_all, tail)
-
-    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
+    def interval(
+        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+    ) -> tuple[FloatArray, FloatArray]:
         """See `cell_intervals.balanced_accuracy`."""
-        tp, fp, fn, tn = entries
         return cell_intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, confidence)
 
 
@@ -174,7 +144,7 @@ class Matthews(BinaryMetric):
 
     def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
         """See `CellMetric.denominator`: the smallest margin, of which all others are made."""
-        tp, fp, fn, tn = self.entries(counts, space, old=old)
+        tp, fp, fn, tn = (counts[:, part].sum(axis=1) for part in self.parts(space, old=old))
         return np.asarray(np.minimum.reduce([tp + fp, tp + fn, tn + fp, tn + fn]))
 
     def of_cells(
@@ -189,13 +159,14 @@ class Matthews(BinaryMetric):
         below = np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
         return ratio(tp * tn - fp * fn, below)
 
-    def interval(self, entries: list[Any], confidence: float) -> tuple[FloatArray, FloatArray]:
+    def interval(
+        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+    ) -> tuple[FloatArray, FloatArray]:
         """See `cell_intervals.mcc`."""
-        tp, fp, fn, tn = entries
         return cell_intervals.mcc(tp, fp, fn, tn, confidence)
 
 
-class MacroAverage(_Aggregate):
+class MacroAverage(Aggregate):
     """The mean over classes of precision, recall or F1; a class that never occurs is left out.
 
     As in scikit-learn, a class that occurs and is never predicted has precision 0.

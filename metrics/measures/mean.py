@@ -366,7 +366,7 @@ class Mean(base.Metric):
             parts = {"slice": slice_, "complement": rest}
             named["n"] = float(space.sizes(own)[0])
             named["N"] = float(space.sizes(totals[: space.columns]))
-            named["mean of all"] = float(self.value(totals[None, : space.columns], space)[0])
+            named["mean of all"] = float(Mean.value(self, totals[None, : space.columns], space)[0])
             deviations = space.deviations_of(self.name)
             if deviations is not None:
                 excess = float(self._deviation(own, space, deviations.centre)[0])

@@ -10,8 +10,8 @@ import numpy as np
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric, ratio
-from slicebeam.metrics.significance import count_tests, outcome_codes, refinement
+from slicebeam.metrics.measures.cell_metric import CellMetric, Slices, needs_of, ratio, where
+from slicebeam.metrics.significance import count_tests, few_cells, outcome_codes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     Sums = IntArray
 
 # A literal is an indicator, or its opposite after "~".
-Within = Literal["", "positive", "~positive", "predicted", "positive|predicted"]
+Within = Literal["", "positive", "~positive", "predicted", "~predicted", "positive|predicted"]
 _COUNTED: dict[Within, str | None] = {
     "": None,
     "positive": "examples of the positive class",
     "~positive": "examples of the negative class",
     "predicted": "examples predicted positive",
+    "~predicted": "examples predicted negative",
     "positive|predicted": "examples that are positive or predicted positive",
 }
 _UNDEFINED: dict[Within, str] = {
@@ -38,6 +39,7 @@ _UNDEFINED: dict[Within, str] = {
     "positive": "no example has a positive label",
     "~positive": "no example has a negative label",
     "predicted": "no example is predicted positive",
+    "~predicted": "no example is predicted negative",
     "positive|predicted": "no example has a positive label or is predicted positive",
 }
 
@@ -66,37 +68,24 @@ class Share(CellMetric):
         compares_models: bool = True,
     ) -> None:
         self.name, self.title = name, title
-        self.marked, self.within = marked, within
-        literals = [marked, *within.split("|")]
-        names = {literal.lstrip("~") for literal in literals if literal}
-        self.needs = base.Needs(indicators=tuple(sorted(names)))
+        self.counts, self.denominators = (marked, within), (within,)
+        self.needs = needs_of(marked, within)
         self.higher_is_better, self.compares_models = higher_is_better, compares_models
         self.counted, self.undefined = _COUNTED[within], _UNDEFINED[within]
         self.range = (0.0, 1.0)
         self.kind = "aggregate" if within else "pointwise"
 
     def _which(self, space: StatisticSpace, *, old: bool = False) -> _Which:
-        def holds(literal: str) -> BoolArray:
-            cells = space.holds(literal.lstrip("~"), old=old)
-            return ~cells if literal.startswith("~") else cells
-
-        within = np.zeros(space.cells, bool) if self.within else np.ones(space.cells, bool)
-        for literal in filter(None, self.within.split("|")):
-            within = within | holds(literal)
-        return _Which(holds(self.marked) & within, within)
+        marked, within = (where(condition, space, old=old) for condition in self.counts)
+        return _Which(marked & within, within)
 
     @property
     def is_within_fixed(self) -> bool:
         """Whether the denominator is the same for both models."""
-        return "predicted" not in self.within
+        return "predicted" not in self.denominators[0]
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
-        """See `CellMetric.strata`."""
-        return [self._which(space, old=old).within]
-
-    def _marked(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
-        marked: Sums = counts[:, self._which(space, old=old).marked].sum(axis=1)
-        return marked
+    def _has_exact_law(self, space: StatisticSpace) -> bool:
+        return not space.weighted and (space.comparison == "overall" or self.is_within_fixed)
 
     def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
         """See `CellMetric.parts`."""
@@ -125,52 +114,40 @@ class Share(CellMetric):
     def _slope(self, share: FloatArray) -> FloatArray:
         return np.ones(share.shape)
 
-    def _test_overall(
-        self, counts: Sums, totals: Sums, space: StatisticSpace, tail: Tail
-    ) -> Tested:
-        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
-        n, x, N, K = self._table(counts, totals, space)
-        reasons = self.untestable(counts, totals, space)
-        # The rest of the denominator is empty: nothing is left to compare with.
-        reasons[(n == N) & (reasons == 0)] = outcome_codes.WHOLE
-        if K in (0, N):
-            reasons[reasons == 0] = outcome_codes.CONSTANT
-        p = np.ones(n.shape)
-        testable = reasons == 0
-        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
-        method = np.where(
-            exact, outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO
-        ).astype(np.int8)
-        some = testable & exact
-        p[some] = count_tests.mid_p(n[some], x[some], N, K, tail)
-        some = testable & ~exact
-        p[some] = count_tests.likelihood_mid_p(n[some], x[some], N, K, tail)
-        return outcome_codes.Tested.by(method, p, reasons)
-
-    def _table(
-        self, counts: Sums, totals: Sums, space: StatisticSpace
-    ) -> tuple[Sums, Sums, int, int]:
-        """Return denominator and marked examples of the slices and of all examples."""
-        whole = totals[None, :]
-        return (
-            self.denominator(counts, space),
-            self._marked(counts, space),
-            int(self.denominator(whole, space)[0]),
-            int(self._marked(whole, space)[0]),
-        )
+    def _counted(
+        self, counts: Sums, space: StatisticSpace, *, old: bool = False
+    ) -> tuple[Sums, Sums]:
+        """Return the examples [slices] in the denominator, and the marked ones."""
+        which = self._which(space, old=old)
+        return counts[:, which.within].sum(axis=1), counts[:, which.marked].sum(axis=1)
 
     def _discordant(self, counts: Sums, space: StatisticSpace) -> tuple[Sums, Sums]:
         """Return the examples [slices] that only the new, and only the old model marks."""
         new, old = self._which(space).marked, self._which(space, old=True).marked
         return counts[:, new & ~old].sum(axis=1), counts[:, old & ~new].sum(axis=1)
 
-    def _test_paired(
-        self, counts: Sums, occurring: BoolArray, space: StatisticSpace, tail: Tail
+    def _test_overall(
+        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
-        if not self.is_within_fixed:
-            return super()._test_paired(counts, occurring, space, tail)
-        only_new, only_old = self._discordant(counts, space)
-        reasons = self.untestable(counts, counts[:0].sum(axis=0), space)
+        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
+        n, x = self._counted(slices.counts, slices.space)
+        N, K = (int(number[0]) for number in self._counted(population.counts, slices.space))
+        if K in (0, N):
+            reasons[reasons == 0] = outcome_codes.CONSTANT
+        p = np.ones(n.shape)
+        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
+        for law, by in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
+            some = by & (reasons == 0)
+            p[some] = law(n[some], x[some], N, K, tail)
+        method = np.where(exact, outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO)
+        return outcome_codes.Tested.by(method.astype(np.int8), p, reasons)
+
+    def _test_paired(
+        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+    ) -> Tested:
+        if not self._has_exact_law(slices.space):
+            return super()._test_paired(slices, population, tail, reasons)
+        only_new, only_old = self._discordant(slices.counts, slices.space)
         reasons[(only_new + only_old == 0) & (reasons == 0)] = outcome_codes.UNCHANGED
         p = np.ones(reasons.shape)
         testable = reasons == 0
@@ -181,14 +158,13 @@ class Share(CellMetric):
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
     ) -> tuple[FloatArray, FloatArray]:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
-        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
+        if not self._has_exact_law(space):
             return super().delta_interval(sums, totals, space, confidence)
         counts = space.counts(sums)
+        n, x = self._counted(counts, space)
         if space.comparison == "baseline":
-            only_new, only_old = self._discordant(counts, space)
-            n = self.denominator(counts, space)
-            return intervals.paired_difference(only_new, only_old, n, confidence)
-        n, x, N, K = self._table(counts, space.counts(totals), space)
+            return intervals.paired_difference(*self._discordant(counts, space), n, confidence)
+        N, K = (int(number[0]) for number in self._counted(space.counts(totals[None, :]), space))
         low, high = intervals.difference_from_overall(n, x, N, K, confidence)
         share = np.array([K / max(N, 1)])
         reference = self._of_share(share)
@@ -206,21 +182,20 @@ class Share(CellMetric):
         old: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Agresti and Coull's interval, at Kish's effective number where there are weights."""
-        counts = space.counts(sums)
-        n = self.denominator(counts, space, old=old).astype(np.float64)
-        x = self._marked(counts, space, old=old).astype(np.float64)
+        slices, which = Slices(sums, space), self._which(space, old=old)
+        n, x = (part.astype(np.float64) for part in self._counted(slices.counts, space, old=old))
         if space.weighted:
-            which = self._which(space, old=old)
-            first = space.weights(sums)[:, which.within].sum(axis=1)
-            n = self._kish(sums, which.within, space)
-            marked = space.weights(sums)[:, which.marked].sum(axis=1)
-            share = np.divide(marked, first, out=np.zeros(first.shape), where=first > 0)
+            n = slices.kish(which.within)
+            first, marked = (
+                slices.weights[:, part].sum(axis=1) for part in (which.within, which.marked)
+            )
+            share = ratio(marked, first, otherwise=0.0)
             # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
             # 1998, Survey Methodology 24:193, whose number is by the linearised variance).
-            variance = super().value_variance(sums, space, old=old)
-            variance /= np.square(self._slope(share))
-            binomial = share * (1.0 - share)
-            by_variance = np.divide(binomial, variance, out=n.copy(), where=variance > 0)
+            variance = self.value_variance(slices, old=old) / np.square(self._slope(share))
+            by_variance = np.divide(
+                share * (1.0 - share), variance, out=n.copy(), where=variance > 0
+            )
             n = np.minimum(n, by_variance)
             x = n * share
         low, high = intervals.agresti_coull(x, n, confidence)
@@ -229,19 +204,20 @@ class Share(CellMetric):
     def p_refine(
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
     ) -> FloatArray:
-        """See `slicebeam.metrics.significance.refinement`."""
-        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
+        """Return how likely a random subset of the parent has so many marks, or a change so large."""
+        if not self._has_exact_law(space):
             return super().p_refine(sums, parents, totals, space, worse=worse)
         tail = self.tail("worse" if worse else "better")
         counts, above = space.counts(sums), space.counts(parents)
-        n, n_parent = self.denominator(counts, space), self.denominator(above, space)
         if space.comparison == "baseline":
-            b, c = self._discordant(counts, space)
-            b_parent, c_parent = self._discordant(above, space)
-            if tail == "lower":
-                b, c, b_parent, c_parent = c, b, c_parent, b_parent
-            return refinement.p_refine_paired(n, b, c, n_parent, b_parent, c_parent)
-        x, x_parent = self._marked(counts, space), self._marked(above, space)
+            scores = self._which(space).marked * 1.0 - self._which(space, old=True).marked
+
+            def net(cells: FloatArray) -> tuple[FloatArray, FloatArray]:
+                return cells @ scores, np.broadcast_to(scores, cells.shape)
+
+            p = few_cells.p_value(net, counts, above, self.strata(space), tail, span=1.0)
+            return np.nan_to_num(p, nan=1.0)
+        (n, x), (n_parent, x_parent) = (self._counted(some, space) for some in (counts, above))
         return count_tests.mid_p(n, x, n_parent, x_parent, tail)
 
     def target(self, space: StatisticSpace) -> base.Target | None:
@@ -307,7 +283,7 @@ class Share(CellMetric):
 
     def change_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray | None:
         """See `Metric.change_variance`."""
-        if space.weighted or self.within:
+        if space.weighted or self.denominators[0]:
             return None
         counts = space.counts(sums)
         n = np.maximum(counts.sum(axis=1), 1)
@@ -319,31 +295,28 @@ class Share(CellMetric):
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """n, x, N and K of the table, or n, b and c of McNemar's test."""
-        sums, totals, space = self.own_cells(sums, totals, space)
-        if space.weighted or (space.comparison == "baseline" and not self.is_within_fixed):
-            return super().inputs(sums, totals, space)
-        counts = space.counts(sums[None, :])
+        slices, population = self.own_cells(sums[None, :], totals, space)
+        space = slices.space
+        if not self._has_exact_law(space):
+            return super().inputs(slices.sums[0], population.sums[0], space)
+        own = self._counted(slices.counts, space)
         if space.comparison == "baseline":
-            only_new, only_old = self._discordant(counts, space)
-            within = int(self.denominator(counts, space)[0])
-            return {
-                "n": within,
-                "b (only new marked)": int(only_new[0]),
-                "c (only old)": int(only_old[0]),
-            }
-        n, x, N, K = self._table(counts, space.counts(totals), space)
-        return {"n": int(n[0]), "x": int(x[0]), "N": N, "K": K}
+            numbers = {"n": own[0]}
+            names = ("b (only new marked)", "c (only old)")
+            numbers |= dict(zip(names, self._discordant(slices.counts, space), strict=True))
+        else:
+            whole = self._counted(population.counts, space)
+            numbers = dict(zip("nxNK", (*own, *whole), strict=True))
+        return {name: int(number[0]) for name, number in numbers.items()}
 
 
 class FOne(Share):
     """F1 = 2j/(1 + j), an increasing function of the share j = TP/(TP + FP + FN)."""
 
     def __init__(self) -> None:
-        super().__init__("f1", "F1", "positive", "positive|predicted", higher_is_better=True)
-
-    def _which(self, space: StatisticSpace, *, old: bool = False) -> _Which:
-        positive, predicted = space.holds("positive"), space.holds("predicted", old=old)
-        return _Which(positive & predicted, positive | predicted)
+        super().__init__(
+            "f1", "F1", "positive & predicted", "positive|predicted", higher_is_better=True
+        )
 
     def _of_share(self, share: FloatArray) -> FloatArray:
         return 2.0 * share / (1.0 + share)

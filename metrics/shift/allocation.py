@@ -1,10 +1,21 @@
-"""Which stratum to query next: MASA's adaptive rule, and orders that are known in advance."""
+"""Which stratum to query next: MASA's adaptive rule, and orders that are known in advance.
+
+Where the answers of a stratum decide how many more of its items are asked, its mean is biased: a
+stratum that happened to show no change is neglected, and this chance stays in the estimate. So ``plus``
+divides each stratum into two random halves, and the answers of one half decide the queries in the
+other (cross-fitting): within a half the number of items depends on none of its own answers, so its mean
+is unbiased, and so is a fixed combination of the two. Until `first_look` the order is the static one,
+whose draws alternate between the halves. Looks follow each time that the number of calls has doubled;
+up to the next one nothing depends on an answer, so that all its calls can be made at once.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from slicebeam.metrics.shift.strata import differences, half_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,14 +31,18 @@ _EXPLORATION = 1.0
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 256
 # Of the calls so far, what is asked before the answers are looked at again.
 _BATCH_SHARE = 16
+_FIRST_LOOK, _PER_STRATUM = 128, 4
+# Answers that the expected variance of a stratum counts for beside its own.
+_PRIOR_ANSWERS = 20
+# Where the old predictions tell most, few items differ from them, and a variance that is estimated
+# from these would starve strata. Below the first λ the answers decide, above the second none does.
+_RELIANCE = (0.4, 0.7)
 
 
 def batch_size(calls: int) -> int:
-    """Return how many calls to make before the next look, after this many calls.
+    """Return how many calls to make before the next look: a sixteenth of those so far, 16 to 256.
 
-    A sixteenth of what was asked, 16 to 256: small enough that a rule that adapts or stops loses
-    little by it, large enough that calls are made side by side. It depends on nothing else, so
-    that neither timing nor concurrency changes what is asked.
+    It depends on nothing else, so that neither timing nor concurrency changes what is asked.
     """
     return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, calls // _BATCH_SHARE))
 
@@ -38,7 +53,7 @@ def smallest_budget(strata: Strata) -> int:
 
 
 def static_weights(method: Method, strata: Strata) -> FloatArray:
-    """Return g_s, the allocation weights of the strata: float64 [S].
+    """Return g_s, the allocation weights of the strata [S].
 
     ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), where σ²_old,s =
     Σ_j W²_sj·Ō_sj(1 − Ō_sj) is the variance of the old predictions: strata in which they varied change
@@ -47,33 +62,26 @@ def static_weights(method: Method, strata: Strata) -> FloatArray:
     """
     unit = strata.pair_weight / 2
     if method == "proportional":
-        by_size: FloatArray = strata.share * np.sqrt(unit)
-        return by_size
+        return np.asarray(strata.share * np.sqrt(unit))
     if method != "plus":
         raise ValueError(f"method {method!r} has no static weights")
     variance = (strata.squared_weights * strata.old_shares * (1 - strata.old_shares)).sum(axis=1)
     mean = float(strata.share @ variance) / float(strata.share @ unit)
     spread = 0.5 * variance + 0.5 * mean * unit if mean > 0 else unit
-    weights: FloatArray = strata.share * np.sqrt(spread)
-    return weights
+    return np.asarray(strata.share * np.sqrt(spread))
 
 
 def optimal_calls(share: FloatArray, variance: FloatArray, calls: int) -> FloatArray:
-    """Return the allocation with the least error, N·p_s·σ_s/Σ p σ: float64 [S].
-
-    NaN where σ² is not known, or is 0 everywhere.
-    """
+    """Return the allocation [S] with the least error, N·p_s·σ_s/Σ p σ; NaN where σ² is unknown or all 0."""
     wanted = share * np.sqrt(variance)
     total = np.nansum(wanted)
-    optimal: FloatArray = calls * wanted / total if total > 0 else np.full_like(wanted, np.nan)
-    return optimal
+    return np.asarray(calls * wanted / total if total > 0 else np.full_like(wanted, np.nan))
 
 
 def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
-    """Return the strata of the first calls, in order: each is argmax g_s/N_s, within the sizes.
+    """Return the strata of the first calls [min(calls, Σ M_s)]: each is argmax g_s/N_s within the sizes.
 
-    Before that every stratum is asked twice, or once where it has one item. It does not depend on any
-    answer: int64 [min(calls, Σ M_s)], of which a shorter one is the beginning.
+    Before that every stratum is asked twice, or once where it has one item.
     """
     draws = np.minimum(sizes, calls)
     stratum = np.repeat(np.arange(sizes.size), draws)
@@ -86,7 +94,7 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
 
 
 def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
-    """Return the strata of the next calls by MASA's rule (Algorithm 1): int64 [R, calls].
+    """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1).
 
     Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
     σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch the answers are not known yet: N_s is counted
@@ -108,8 +116,7 @@ def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     def score(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
         counted = np.maximum(count, 1)
         bonus = (_EXPLORATION / counted) ** 0.25 * unit[at[1]]
-        with_bonus: FloatArray = share[at[1]] / counted * (spread[at[0], at[1]] + bonus)
-        return with_bonus
+        return np.asarray(share[at[1]] / counted * (spread[at[0], at[1]] + bonus))
 
     return greedy_order(score, sample.asked, np.minimum(sizes, _AT_FIRST), sizes, calls)
 
@@ -121,25 +128,99 @@ def greedy_order(
     limit: IntArray,
     calls: int,
 ) -> IntArray:
-    """Return the strata of the next calls, each the one with the largest score: int64 [R, calls].
+    """Return the strata of the next calls [R, calls], each the one with the largest score.
 
     ``score`` is of (runs, strata) after so many calls of each. Of each stratum ``first`` calls come before
     any score counts, and beyond ``limit`` it is passed over: −1 where all are.
     """
+
+    def bounded(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
+        scores = score(at, count)
+        scores[count < first[at[1]]] = np.inf
+        scores[count >= limit[at[1]]] = -np.inf
+        return scores
+
     asked = asked.copy()
-    runs = np.arange(asked.shape[0])
-    each = np.indices(asked.shape)
-    scores = score((each[0], each[1]), asked)
-    scores[asked < first] = np.inf
-    scores[asked >= limit] = -np.inf
-    chosen = np.empty((asked.shape[0], calls), np.int64)
+    cells, runs = np.indices(asked.shape), np.arange(asked.shape[0])
+    scores = bounded((cells[0], cells[1]), asked)
+    chosen = np.empty((runs.size, calls), np.int64)
     for call in range(calls):
         stratum = scores.argmax(axis=1)
         chosen[:, call] = np.where(scores[runs, stratum] == -np.inf, -1, stratum)
         asked[runs, stratum] += 1
-        count = asked[runs, stratum]
-        fresh = score((runs, stratum), count)
-        fresh[count < first[stratum]] = np.inf
-        fresh[count >= limit[stratum]] = -np.inf
-        scores[runs, stratum] = fresh
+        scores[runs, stratum] = bounded((runs, stratum), asked[runs, stratum])
     return chosen
+
+
+def half_limits(sizes: IntArray, calls: int) -> IntArray:
+    """Return the largest numbers of queries in the halves of strata [2S]: no half is worth half of all."""
+    most = half_sizes(np.array([calls]))
+    return np.minimum(half_sizes(sizes), np.tile(most, sizes.size))
+
+
+def first_look(strata: int) -> int:
+    """Return the number of calls before the first look: max(128, 4S)."""
+    return max(_FIRST_LOOK, _PER_STRATUM * strata)
+
+
+def next_look(strata: int, calls: int) -> int:
+    """Return the next look after this many calls; looks are at 1, 2, 4, 8 … times the first one."""
+    look = first_look(strata)
+    while look <= calls:
+        look *= 2
+    return look
+
+
+def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
+    """Return the halves that the first calls ask [calls] by the static order of ``plus``."""
+    stratum = static_order(static_weights("plus", strata), sizes, calls)
+    order = np.argsort(stratum, kind="stable")
+    counts = np.bincount(stratum, minlength=strata.count)
+    place = np.empty_like(stratum)
+    place[order] = np.arange(stratum.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return 2 * stratum + place % 2
+
+
+def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
+    """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
+
+    g_s = p_s·√v_s, Neyman's optimum, where v_s is the sample variance of what the estimate sums,
+    1[new = j] − λ·1[old = j] over all j (times W²_j), in the other half, shrunk to what the static weights
+    expect of it as if 20 more answers had shown that: (½σ²_old,s + ½Σ p σ²_old) times the ratio of the two
+    over all strata. From λ = 0.4 to 0.7 it is shrunk further, in the end wholly. The weights of the
+    first halves sum to 1, and so do those of the second ones.
+    """
+    runs, share = halves.asked.shape[0], strata.share
+    asked = halves.asked.astype(np.float64)
+    known = np.maximum(asked, 1)
+    factor = reliance[:, None, None]
+    counted, squares = differences(halves, factor)
+    weights = np.repeat(strata.squared_weights, 2, axis=0)
+    variance = ((squares - np.square(counted) / known[:, :, None]) * weights).sum(axis=2)
+    degrees = known - 1
+    variance = np.maximum(variance / np.maximum(degrees, 1), 0).reshape(runs, -1, 2)
+    degrees = degrees.reshape(runs, -1, 2)
+    expected = np.square(static_weights("plus", strata) / share)[:, None]
+    answered = share[:, None] * (degrees > 0)
+    spread = (answered * expected).sum(axis=1, keepdims=True)
+    summed = (answered * variance).sum(axis=1, keepdims=True)
+    ratio = np.divide(summed, spread, out=np.zeros_like(spread), where=spread > 0)
+    expected = np.where(ratio > 0, ratio, 1.0) * expected
+    shrunk = (degrees * variance + _PRIOR_ANSWERS * expected) / (degrees + _PRIOR_ANSWERS)
+    low, high = _RELIANCE
+    adapted = np.where(ratio > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
+    g = share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * expected)
+    g /= g.sum(axis=1, keepdims=True)
+    # Each half is allocated by the other half's answers (cross-fitting).
+    return np.asarray(g[:, :, ::-1].reshape(runs, -1))
+
+
+def adapted_order(weights: FloatArray, halves: Sample, sizes: IntArray, calls: int) -> IntArray:
+    """Return the halves that the next calls ask, [R, calls], each argmax g/N within the sizes, or −1."""
+    return greedy_order(
+        lambda at, count: weights[at[0], at[1]] / np.maximum(count, 1),
+        halves.asked,
+        np.minimum(sizes, 1),
+        sizes,
+        calls,
+    )

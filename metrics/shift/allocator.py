@@ -7,24 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.metrics.shift.allocation import (
-    batch_size,
-    greedy_order,
-    masa_order,
-    static_order,
-    static_weights,
-)
+from slicebeam.metrics.shift import allocation
 from slicebeam.metrics.shift.estimates import reliance
-from slicebeam.metrics.shift.halves import (
-    adapted_order,
-    adapted_weights,
-    first_look,
-    half_limits,
-    half_sizes,
-    next_look,
-    static_halves,
-)
-from slicebeam.metrics.shift.strata import Sample
+from slicebeam.metrics.shift.strata import Sample, half_sizes
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
@@ -33,42 +18,30 @@ if TYPE_CHECKING:
 
 
 class PlannedCalls(NamedTuple):
-    """Calls to make: int64 [R, calls] each; a run makes none where ``part`` is −1.
+    """Calls to make: [R, calls] each; a run makes none where ``part`` is −1."""
 
-    Attributes
-    ----------
-    part : a stratum, or of ``plus`` half of one (2s and 2s + 1)
-    stratum, place : the item, by its place in the order of its stratum
-    """
-
-    part: IntArray
+    part: IntArray  # a stratum, or of ``plus`` half of one (2s and 2s + 1)
     stratum: IntArray
-    place: IntArray
+    place: IntArray  # of the item in the order of its stratum
 
 
 class Allocator:
     """Allocates the calls of R runs of a method, and counts their answers.
 
     What is queried depends on the strata, the limit and the answers so far only. Calls may be lost where
-    R is 1.
-
-    Parameters
-    ----------
-    limit : calls of each run at most, lost ones too
-    candidates : int64 [S], items at hand in each stratum; all if left out
-    batch : calls that ``masa`` allocates at a time; 1 is the published algorithm
-    weights : float64 [S], of ``proportional`` in place of p_s√u_s: equal ones draw equal numbers
+    R is 1. ``batch`` is how many calls ``masa`` allocates at a time; 1 is the published algorithm.
     """
 
     def __init__(
         self,
         method: Method,
         strata: Strata,
-        limit: int,
+        limit: int,  # calls of each run at most, lost ones too
         *,
         runs: int = 1,
-        candidates: IntArray | None = None,
+        candidates: IntArray | None = None,  # [S] items at hand; all if left out
         batch: int | None = None,
+        # [S] of ``proportional`` in place of p_s√u_s: equal ones draw equal numbers
         weights: FloatArray | None = None,
     ) -> None:
         self.method, self.strata, self.limit, self.batch = method, strata, limit, batch
@@ -87,14 +60,14 @@ class Allocator:
         self.paid = self.lost = 0
         # Parts of calls that were lost, and are made again for another item.
         self._again = np.empty((runs, 0), np.int64)
-        self._end = min(first_look(strata.count), limit)
+        self._end = min(allocation.first_look(strata.count), limit)
         if method == "masa":
             order = np.empty(0, np.int64)
         elif method == "plus":
-            order = static_halves(strata, strata.sizes, self._end)
+            order = allocation.static_halves(strata, strata.sizes, self._end)
         else:
-            weights = static_weights(method, strata) if weights is None else weights
-            order = static_order(weights, strata.sizes, limit)
+            weights = allocation.static_weights(method, strata) if weights is None else weights
+            order = allocation.static_order(weights, strata.sizes, limit)
         self._planned = np.broadcast_to(order, (runs, order.size))
 
     @property
@@ -154,15 +127,17 @@ class Allocator:
         strata, begin = self.strata, self._end
         if self.method == "masa":
             # A lost call takes an item away that MASA, which looks at answers, does not know of.
-            size = min(self.batch or batch_size(self.answered), self.limit - self.paid)
-            order = masa_order(strata, self.sample, size)
+            size = min(self.batch or allocation.batch_size(self.answered), self.limit - self.paid)
+            order = allocation.masa_order(strata, self.sample, size)
         elif self._halves is not None and begin < self.limit:
             self.check_answers()
             self.sample.halves = self._halves
-            self._end = min(next_look(strata.count, begin), self.limit)
-            weights = adapted_weights(strata, self._halves, reliance(strata, self.sample))
-            limits = half_limits(strata.sizes, self.limit)
-            order = adapted_order(weights, self._halves, limits, self._end - begin)
+            self._end = min(allocation.next_look(strata.count, begin), self.limit)
+            weights = allocation.adapted_weights(
+                strata, self._halves, reliance(strata, self.sample)
+            )
+            limits = allocation.half_limits(strata.sizes, self.limit)
+            order = allocation.adapted_order(weights, self._halves, limits, self._end - begin)
         else:
             return False
         self._planned = order[:, (order >= 0).any(axis=0)]
@@ -185,9 +160,8 @@ class Allocator:
         return parts[:, _rank(parts)[0] < self._room()[parts[0]]]
 
     def _room(self) -> IntArray:
-        """Return how many candidates of each part are left: int64 [parts]."""
-        room: IntArray = self._candidates - self._taken[0]
-        return room
+        """Return how many candidates of each part are left [parts]."""
+        return np.asarray(self._candidates - self._taken[0])
 
     def _short(self) -> int:
         """Return how many more answers an estimate needs at least, of candidates that are left."""
@@ -202,7 +176,7 @@ class Allocator:
         """
         asked = (self._halves or self.sample).asked
         share = np.repeat(self.strata.share, self.parts)
-        order = greedy_order(
+        order = allocation.greedy_order(
             lambda at, count: share[at[1]] / np.maximum(count, 1),
             asked,
             np.zeros(share.size, np.int64),

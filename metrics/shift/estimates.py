@@ -1,4 +1,4 @@
-"""The new confusion matrix from a sample, its shift, and their intervals."""
+"""The new confusion matrix from a sample, its shift, their intervals, and when the error is small enough."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.shift.halves import counts_of, differences
+from slicebeam.metrics.shift.strata import counts_of, differences
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.halves import Counts
-    from slicebeam.metrics.shift.strata import Sample, Strata
+    from slicebeam.metrics.shift.strata import Counts, Sample, Strata
 
 # Sums of the same shares in different orders differ by less.
 _ROUNDING = 1e-12
@@ -24,97 +23,72 @@ _UNSEEN = 3.0
 _LABEL_ANSWERS = 4
 # Variances below this fraction of the unseen term are rounding noise.
 _NO_VARIANCE = 1e-6
+_FIRST_CHECK = 100
 
 
 @dataclass(frozen=True)
 class MatrixEstimate:
-    """The new confusion matrix of R runs.
+    """The new confusion matrix of R runs."""
 
-    Attributes
-    ----------
-    matrix : float64 [R, L, P], Ĉ, Pr(label = i, new prediction = j)
-    variance : float64 [R, L, P], V, of each cell
-    unseen : float64 [R, L]
-        c_i = Σ_{s∈i} w_s/p_i, by which a cell's interval is widened: its sample variance may be 0 by
-        chance.
-    label_share : float64 [R, L], p_i, which no cell of the row exceeds
-    accuracy, accuracy_variance : float64 [R]
-    accuracy_unseen : float64 [R]
-        √Σ_i c_i², by which its interval is widened where its variance is 0.
-    reliance : float64 [R], λ, the control-variate coefficient of the old predictions, 0 to 1
-    loss : float64 [R], T, the expected squared Frobenius error, of cells times their weights
-    loss_error : float64 [R], standard error of T
-    loss_unseen : float64 [R], e₁, what unseen changes could add to T
-    loss_spread : float64 [R], 2ΣW⁴V², about the variance of the squared error
-    """
-
-    matrix: FloatArray
-    variance: FloatArray
+    matrix: FloatArray  # [R, L, P] Ĉ, Pr(label = i, new prediction = j)
+    variance: FloatArray  # [R, L, P] V, of each cell
+    # [R, L] c_i = Σ_{s∈i} w_s/p_i, which widens intervals of cells: a sample variance may be 0 by chance
     unseen: FloatArray
-    label_share: FloatArray
-    accuracy: FloatArray
-    accuracy_variance: FloatArray
-    accuracy_unseen: FloatArray
-    reliance: FloatArray
-    loss: FloatArray
-    loss_error: FloatArray
-    loss_unseen: FloatArray
-    loss_spread: FloatArray
+    label_share: FloatArray  # [R, L] p_i, which no cell of the row exceeds
+    accuracy: FloatArray  # [R]
+    accuracy_variance: FloatArray  # [R]
+    accuracy_unseen: FloatArray  # [R] √Σ_i c_i², which widens its interval where its variance is 0
+    reliance: (
+        FloatArray  # [R] λ, the coefficient of the old predictions as a control variate, 0 to 1
+    )
+    loss: FloatArray  # [R] T, the expected squared Frobenius error, of cells times their weights
+    loss_error: FloatArray  # [R] standard error of T
+    loss_unseen: FloatArray  # [R] e₁, what unseen changes could add to T
+    loss_spread: FloatArray  # [R] 2ΣW⁴V², about the variance of the squared error
 
     def cells(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and upper bounds of Ĉ: float64 [R, L, P] each.
+        """Return the bounds of Ĉ, Ĉ_ij ± z·√(V_ij + 3c_i²) within 0..p_i: [R, L, P] each.
 
-        Ĉ_ij ± z·√(V_ij + 3c_i²), within 0..p_i. Assumes that the estimate is about normal; the
-        widening covers cells of which few or no examples were seen.
+        Assumes a normal estimate; the widening covers cells of few or no seen examples.
         """
         half = stats.norm.isf((1 - confidence) / 2) * self.cell_errors()
         most = self.label_share[:, :, None]
-        low = np.clip(self.matrix - half, 0, most)
-        high = np.clip(self.matrix + half, 0, most)
-        return low, high
+        return np.clip(self.matrix - half, 0, most), np.clip(self.matrix + half, 0, most)
 
     def cell_errors(self) -> FloatArray:
-        """Return √(V_ij + 3c_i²), what half an interval is a multiple of: float64 [R, L, P]."""
-        errors: FloatArray = np.sqrt(self.variance + _UNSEEN * np.square(self.unseen)[:, :, None])
-        return errors
+        """Return √(V_ij + 3c_i²), what half an interval is a multiple of: [R, L, P]."""
+        return np.asarray(np.sqrt(self.variance + _UNSEEN * np.square(self.unseen)[:, :, None]))
 
     def accuracies(
         self, confidence: float = 0.95, *, widened: bool = False
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and upper bounds of the accuracy, within 0..1: float64 [R] each."""
+        """Return the lower and upper bounds of the accuracy, within 0..1: [R] each."""
         half = stats.norm.isf((1 - confidence) / 2) * self.accuracy_errors(widened=widened)
         return np.clip(self.accuracy - half, 0, 1), np.clip(self.accuracy + half, 0, 1)
 
     def accuracy_errors(self, *, widened: bool = False) -> FloatArray:
-        """Return √V of the accuracy, √3·accuracy_unseen where V is 0: float64 [R].
+        """Return √V of the accuracy, √3·accuracy_unseen where V is 0: answers may agree by chance.
 
-        A few answers that agree within every stratum would else be taken for certainty. To widen
-        all intervals, as those of cells, would let those of small changes cover nearly always:
-        ``widened``, √(V + 3·accuracy_unseen²), is for slices, which may have few answers or none.
+        ``widened``, √(V + 3·accuracy_unseen²), is for slices, which may have few answers or none; it
+        would let intervals of small changes cover nearly always.
         """
         unseen = _UNSEEN * np.square(self.accuracy_unseen)
         if widened:
             return np.sqrt(self.accuracy_variance + unseen)
         # Rounding leaves a little of a variance that is 0.
         varies = self.accuracy_variance > _NO_VARIANCE * unseen
-        errors: FloatArray = np.sqrt(np.where(varies, self.accuracy_variance, unseen))
-        return errors
+        return np.asarray(np.sqrt(np.where(varies, self.accuracy_variance, unseen)))
 
 
 def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
-    """Return two-sided p-values that a cell did not change, as its interval has it, of any shape.
-
-    2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 where ΔĈ is 0 except for rounding, as where every item was asked and none
-    changed.
-    """
+    """Return two-sided p-values that a cell did not change, 2·Φ̄(|ΔĈ|/√(V + 3c²)); 1 of no change."""
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.abs(shift) / errors
-    p: FloatArray = 2 * stats.norm.sf(np.where(np.abs(shift) < _ROUNDING, 0.0, z))
-    return p
+    return np.asarray(2 * stats.norm.sf(np.where(np.abs(shift) < _ROUNDING, 0.0, z)))
 
 
 def reliance(strata: Strata, sample: Sample) -> FloatArray:
-    """Return λ, by which the old predictions are used as a control variate: float64 [R].
+    """Return λ [R], the coefficient of the old predictions as a control variate.
 
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old) with w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1) and
     τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), all sums over classes weighted by W², which minimises the
@@ -137,8 +111,7 @@ def _reliance(strata: Strata, counts: Counts) -> FloatArray:
     above = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
     below = np.where(asked > 1, weights * variance, 0).sum(axis=1)
     ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-    clipped: FloatArray = np.clip(ratio, 0, 1)
-    return clipped
+    return np.asarray(np.clip(ratio, 0, 1))
 
 
 def _counts(strata: Strata, sample: Sample) -> Counts:
@@ -260,7 +233,7 @@ def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
 def starved_variance(
     strata: Strata, sample: Sample, unseen: FloatArray, cells: FloatArray | None = None
 ) -> FloatArray:
-    """Return a mean squared error of a sum of cells that also covers MASA's bias: float64 [R].
+    """Return a mean squared error [R] of a sum of cells that also covers MASA's bias.
 
     Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet, so
     their sample variances are too small, and what they hide biases the estimate. Against the first,
@@ -288,12 +261,11 @@ def starved_variance(
     expected = of_label[:, strata.row]
     drawn = (hits + _LABEL_ANSWERS * expected) / (asked + _LABEL_ANSWERS) - hits / asked
     bias = (np.where(judged, strata.share * left, 0) * drawn).sum(axis=1)
-    total: FloatArray = spread + _UNSEEN * np.square(unseen) + np.square(bias)
-    return total
+    return np.asarray(spread + _UNSEEN * np.square(unseen) + np.square(bias))
 
 
 def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> FloatArray:
-    """Return σ̂², the variance of what the estimate sums in each stratum: float64 [R, S].
+    """Return σ̂² [R, S], the variance of what the estimate sums in each stratum.
 
     Σ_j W²_sj·(sample variance of 1[new = j] − λ·1[old = j]), the paper's uncertainty score for λ = 0
     without weights; NaN of fewer than two answers. ``factor`` is λ.
@@ -304,14 +276,13 @@ def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> Flo
     variance = (_sample_variance(squares, counted / asked, asked) * strata.squared_weights).sum(
         axis=2
     )
-    known: FloatArray = np.where(counts.asked > 1, variance, np.nan)
-    return known
+    return np.asarray(np.where(counts.asked > 1, variance, np.nan))
 
 
 def weighted_sum_errors(
     strata: Strata, sample: Sample, weights: FloatArray, *, control: bool, starved: bool
 ) -> FloatArray:
-    """Return the standard errors of Σ W_ij·C_ij, W of [L, P]: float64 [R].
+    """Return the standard errors [R] of Σ W_ij·C_ij, W of [L, P].
 
     √(V + 3u²) with V = Σ_s w_s·(sample variance of W[new] − λ·W[old]), since the cells of a label are
     correlated, and u² = Σ_i (max_j W_ij·c_i)², as the cells are widened; of ``masa`` (``starved``) the root
@@ -322,8 +293,10 @@ def weighted_sum_errors(
     used = _reliance(strata, counts) if control and strata.old is not None else np.zeros(len(asked))
     cells = weights[strata.row]
     factor = used[:, None]
-    sums = [(each * cells).sum(axis=2) for each in (counts.new, counts.old)]
-    squares = [(each * np.square(cells)).sum(axis=2) for each in (counts.new, counts.old)]
+    sums, squares = (
+        [(counted * by).sum(axis=2) for counted in (counts.new, counts.old)]
+        for by in (cells, np.square(cells))
+    )
     mean = (sums[0] - factor * sums[1]) / asked
     spread = _sample_variance(
         squares[0] - 2 * factor * counts.products + np.square(factor) * squares[1], mean, asked
@@ -336,8 +309,7 @@ def weighted_sum_errors(
         largest = float(weights.max())
         scaled = starved_variance(strata, sample, unseen / largest, cells / largest)
         return largest * np.sqrt(scaled)
-    errors: FloatArray = np.sqrt((of_stratum * spread).sum(axis=1) + _UNSEEN * np.square(unseen))
-    return errors
+    return np.asarray(np.sqrt((of_stratum * spread).sum(axis=1) + _UNSEEN * np.square(unseen)))
 
 
 def _whole(strata: Strata) -> Slices:
@@ -349,5 +321,27 @@ def _whole(strata: Strata) -> Slices:
 def _sample_variance(squares: FloatArray, mean: FloatArray, asked: FloatArray) -> FloatArray:
     """Return sample variances from sums of squares, means and numbers; 0 of a single value."""
     variance: FloatArray = (squares - asked * np.square(mean)) / np.maximum(asked - 1, 1)
-    known: FloatArray = np.maximum(np.where(asked > 1, variance, 0), 0)
-    return known
+    return np.asarray(np.maximum(np.where(asked > 1, variance, 0), 0))
+
+
+def first_check(strata: int) -> int:
+    """Return the number of calls from which the rule applies: max(100, 2S)."""
+    return max(_FIRST_CHECK, 2 * strata)
+
+
+def error_bound(estimated: MatrixEstimate, confidence: float = 0.95) -> FloatArray:
+    """Return an upper bound [R] of the Frobenius error of W ⊙ Ĉ with the given confidence.
+
+    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣW⁴V²)), where z and χ² are the quantiles
+    q of a standard normal and of a chi-squared variable: the squared error is about a scaled
+    chi-squared variable (Satterthwaite), and its scale an upper bound that also counts what was not
+    seen. Stop as soon as this is at most ε.
+    """
+    z = stats.norm.ppf(confidence)
+    scale = estimated.loss + z * estimated.loss_error + z**2 * estimated.loss_unseen
+    spread = estimated.loss_spread
+    degrees = np.maximum(
+        0.5,
+        np.divide(np.square(estimated.loss), spread, out=np.zeros_like(scale), where=spread > 0),
+    )
+    return np.asarray(np.sqrt(scale * stats.chi2.ppf(confidence, degrees) / degrees))

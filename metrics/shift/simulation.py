@@ -1,4 +1,4 @@
-"""What a method would find, run many times over a pool whose new predictions are known."""
+"""What a method would find, and how good that is, over many runs on a pool whose truth is known."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.shift.allocator import Allocator
+from slicebeam.metrics.shift.estimates import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
+    from slicebeam.metrics.shift.estimates import MatrixEstimate
     from slicebeam.metrics.shift.strata import Sample, Strata
 
 # Numbers of the orders of items that are kept at a time.
@@ -26,21 +28,14 @@ _MOST_NUMBERS = 1 << 26
 
 @dataclass(frozen=True)
 class Items:
-    """The items of a pool, ordered by stratum.
+    """The items of a pool, ordered by stratum."""
 
-    Attributes
-    ----------
-    identity : uint64 [items], of which the order of the items within a stratum is a hash
-    new : integers [items], or [R, items] where each run has answers of its own, the new predictions
-    old : integers [items] or None
-    """
-
-    identity: NDArray[np.uint64]
-    new: NDArray[np.integer]
-    old: NDArray[np.integer] | None = None
+    identity: NDArray[np.uint64]  # [items] of which the order within a stratum is a hash
+    new: NDArray[np.integer]  # [items] new predictions; [R, items] where each run has its own
+    old: NDArray[np.integer] | None = None  # [items]
 
     def answers(self, run: IntArray, item: IntArray) -> tuple[IntArray, IntArray | None]:
-        """Return the new and old predictions of items, int64 [runs, calls] each."""
+        """Return the new and old predictions of items [runs, calls] each."""
         new = self.new[item] if self.new.ndim == 1 else self.new[run[:, None], item]
         old = None if self.old is None else self.old[item].astype(np.int64)
         return new.astype(np.int64), old
@@ -55,11 +50,7 @@ class Checked(NamedTuple):
 
 
 def item_order(seed: int, identity: NDArray[np.uint64], starts: IntArray) -> IntArray:
-    """Return the order of queries in each stratum, by a hash of seed and identity: int64 [items].
-
-    Items are ordered by stratum, each of which begins at one of ``starts`` [S + 1]; their positions in the
-    order stay within its bounds.
-    """
+    """Return the order of queries [items] within strata, which begin at ``starts`` [S + 1], by a hash."""
     hashes = hash64(seed, 0, identity)
     order = np.empty(identity.size, np.int64)
     for begin, end in pairwise(starts):
@@ -78,15 +69,9 @@ def simulate(
     batch: int | None = None,
     weights: FloatArray | None = None,
 ) -> Iterator[Checked]:
-    """Yield what each of R runs counted after given numbers of calls, some of the runs at a time.
+    """Yield what R runs counted after ``checks`` calls, ascending, some of the runs at a time.
 
-    Run r is what an assessment with the seed ``seed + r`` does.
-
-    Parameters
-    ----------
-    strata : the pool, all of whose items are given
-    checks : numbers of calls, ascending, from `allocation.smallest_budget` on
-    batch, weights : as of `Allocator`
+    Run r is what an assessment with the seed ``seed + r`` does; see `Allocator` for the options.
     """
     starts = np.concatenate([[0], np.cumsum(strata.sizes)])
     together = max(1, min(runs, _MOST_NUMBERS // max(items.identity.size, 1)))
@@ -104,3 +89,157 @@ def simulate(
                 item = orders[np.arange(run.size)[:, None], at].astype(np.int64)
                 allocator.add(calls, *items.answers(run, item))
             yield Checked(check, slice(first, first + run.size), allocator.sample)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good the estimates of R runs are after a number of calls."""
+
+    calls: int
+    errors: FloatArray  # [R] Frobenius error of Ĉ, of cells times their weights
+    accuracy_bias: float  # mean of the estimated accuracy minus the true one
+    accuracy_coverage: float  # share of runs whose interval of the accuracy contains the true one
+    # the same, on average, of the cells that the old or new API predicted: others are always covered
+    cell_coverage: float
+    accuracy_width: float  # mean width of the intervals
+    cell_width: float
+
+    @property
+    def mean_squared(self) -> float:
+        """Mean squared Frobenius error."""
+        return float(np.square(self.errors).mean())
+
+    def quantile(self, q: float = 0.95) -> float:
+        """Return the error below which a share of the runs is."""
+        return float(np.quantile(self.errors, q))
+
+
+def true_matrices(strata: Strata, items: Items) -> FloatArray:
+    """Return C of the whole pool: [1, L, P], or [R, L, P] where each run has answers."""
+    new = np.atleast_2d(items.new).astype(np.int64)
+    labels, predictions = strata.shape
+    label = np.repeat(strata.row, strata.sizes)
+    cells = np.arange(new.shape[0])[:, None] * labels * predictions + label * predictions + new
+    counts = np.bincount(cells.reshape(-1), minlength=new.shape[0] * labels * predictions)
+    return counts.reshape(-1, labels, predictions) / label.size
+
+
+def qualities(
+    strata: Strata,
+    items: Items,
+    method: Method,
+    checks: Sequence[int],
+    runs: int,
+    seed: int,
+    *,
+    confidence: float = 0.95,
+    batch: int | None = None,
+    weights: FloatArray | None = None,
+) -> list[Quality]:
+    """Return how good a method's estimates are over R runs; parameters as of `simulate`."""
+    truths = true_matrices(strata, items)
+    occurs: BoolArray = np.asarray((truths > 0).any(axis=0))
+    if strata.old is not None:
+        occurs |= strata.old_matrix > 0
+    parts: dict[int, list[_Part]] = {check: [] for check in checks}
+    course = simulate(strata, items, method, checks, runs, seed, batch=batch, weights=weights)
+    for checked in course:
+        found = summarise(method, strata, checked.sample)
+        truth = truths if truths.shape[0] == 1 else truths[checked.runs]
+        parts[checked.calls].append(_judged(strata, found, truth, occurs, confidence))
+    return [_merged(calls, judged) for calls, judged in parts.items()]
+
+
+class _Part(NamedTuple):
+    errors: FloatArray
+    bias: FloatArray
+    covered: FloatArray
+    cells: FloatArray
+    width: FloatArray
+    cell_width: FloatArray
+
+
+def _judged(
+    strata: Strata, found: MatrixEstimate, truth: FloatArray, occurs: BoolArray, confidence: float
+) -> _Part:
+    weights = 1.0 if strata.weights is None else strata.weights
+    errors = np.sqrt(np.square(weights * (found.matrix - truth)).sum(axis=(1, 2)))
+    accuracy = strata.accuracy(truth)
+    low, high = found.accuracies(confidence)
+    cell_low, cell_high = found.cells(confidence)
+    # Bounds that were clipped at a share differ from it by rounding.
+    slack = 1e-12
+    covered = (cell_low <= truth + slack) & (truth <= cell_high + slack)
+    return _Part(
+        errors,
+        found.accuracy - accuracy,
+        ((low <= accuracy + slack) & (accuracy <= high + slack)).astype(np.float64),
+        covered[:, occurs].mean(axis=1),
+        high - low,
+        (cell_high - cell_low)[:, occurs].mean(axis=1),
+    )
+
+
+def _merged(calls: int, parts: Sequence[_Part]) -> Quality:
+    whole = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    means = (float(column.mean()) for column in whole[1:])
+    return Quality(calls, whole.errors, *means)
+
+
+def calls_for_target(checked: Sequence[Quality], target: float, q: float = 0.95) -> float | None:
+    """Return the calls from which a share q of the runs has at most an error; None if none has.
+
+    Interpolated between two checks on logarithmic scales, on which the error is about straight.
+    """
+    calls = np.array([quality.calls for quality in checked], np.float64)
+    errors = np.array([quality.quantile(q) for quality in checked])
+    below = np.flatnonzero(errors <= target)
+    if below.size == 0:
+        return None
+    at = int(below[0])
+    if at == 0 or errors[at] == 0:
+        return float(calls[at])
+    share = np.log(errors[at - 1] / target) / np.log(errors[at - 1] / errors[at])
+    return float(np.exp(np.log(calls[at - 1]) + share * np.log(calls[at] / calls[at - 1])))
+
+
+def churned(
+    old: NDArray[np.integer],
+    label: IntArray,
+    shares: FloatArray,
+    churn: float | None,
+    runs: int,
+    seed: int,
+) -> NDArray[np.int16]:
+    """Return new predictions [R, items] as an update would make them; runs change on their own.
+
+    The share ``churn`` of the items changes its old prediction to another class, in proportion to its
+    label's ``shares`` [L, P] of old ones. None: a new API, which predicts as for other items of the label.
+    """
+    generator = np.random.default_rng([seed, 0x5F1])
+    new = np.empty((runs, old.size), np.int16)
+    cumulative = np.cumsum(shares if churn is None else _spread(shares), axis=1)
+    for predictions in new:
+        predictions[:] = old
+        if churn is None:
+            changed = np.arange(old.size)
+        else:
+            changed = generator.choice(old.size, round(churn * old.size), replace=False)
+        row, was = label[changed], old[changed].astype(np.int64)
+        if churn is None:
+            point = generator.random(changed.size) * cumulative[row, -1]
+        else:
+            # The class that was predicted is cut out of the line on which a point is thrown.
+            begin = np.where(was > 0, cumulative[row, was - 1], 0.0)
+            length = cumulative[row, was] - begin
+            point = generator.random(changed.size) * (cumulative[row, -1] - length)
+            point += np.where(point >= begin, length, 0.0)
+        predictions[changed] = (cumulative[row] <= point[:, None]).sum(axis=1)
+    return new
+
+
+def _spread(shares: FloatArray) -> FloatArray:
+    """Return shares of which no row has a single class: a change would have nowhere to go."""
+    single = (shares > 0).sum(axis=1) < 2
+    spread = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
+    return np.asarray(np.where(single[:, None], spread + 1 / shares.shape[1], spread))

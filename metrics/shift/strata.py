@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,25 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Strata:
-    """A labelled pool of M items in S strata, for a confusion matrix of L labels by P predictions.
+    """A labelled pool of M items in S strata, for a confusion matrix of L labels by P predictions."""
 
-    Attributes
-    ----------
-    row : int64 [S], label (row of the matrix) of each stratum
-    sizes : int64 [S], M_s, items of each stratum, at least 1
-    shape : (L, P)
-    old : int64 [S, P] or None
-        How often the old predictions were each class, where they are known item by item.
-    right : int64 [L], the prediction (column) that is right for each label; −1 where there is none
-    weights : float64 [L, P] or None, W ≥ 0, what the error of each cell is multiplied by; None: 1
-    """
-
-    row: IntArray
-    sizes: IntArray
-    shape: tuple[int, int]
-    right: IntArray
-    old: IntArray | None = None
-    weights: FloatArray | None = None
+    row: IntArray  # [S] label (row of the matrix)
+    sizes: IntArray  # [S] M_s, items, at least 1
+    shape: tuple[int, int]  # L, P
+    right: (
+        IntArray  # [L] the prediction (column) that is right for each label; −1 where there is none
+    )
+    old: IntArray | None = None  # [S, P] old predictions of each class, if known item by item
+    weights: FloatArray | None = None  # [L, P] W ≥ 0, the factor of each cell's error; None: 1
 
     @property
     def count(self) -> int:
@@ -41,92 +32,69 @@ class Strata:
 
     @cached_property
     def share(self) -> FloatArray:
-        """p_s, the share of each stratum: float64 [S]."""
-        share: FloatArray = self.sizes / self.sizes.sum()
-        return share
+        """p_s, the share of each stratum."""
+        return np.asarray(self.sizes / self.sizes.sum())
 
     @cached_property
     def label_share(self) -> FloatArray:
-        """p_i, the share of each label: float64 [L]."""
+        """p_i, the share of each label."""
         return self.members @ self.share
 
     @cached_property
     def members(self) -> FloatArray:
         """Float64 [L, S]: 1 where a stratum belongs to a label."""
-        members: FloatArray = (self.row == np.arange(self.shape[0])[:, None]).astype(np.float64)
-        return members
+        return np.asarray((self.row == np.arange(self.shape[0])[:, None]).astype(np.float64))
 
     @cached_property
     def old_shares(self) -> FloatArray:
-        """Ō_s, shares of the old predictions within each stratum: float64 [S, P]."""
+        """Ō_s, shares of the old predictions within each stratum."""
         if self.old is None:
             raise ValueError("the old predictions are not known for each item")
-        shares: FloatArray = self.old / self.sizes[:, None]
-        return shares
+        return np.asarray(self.old / self.sizes[:, None])
 
     @cached_property
     def old_matrix(self) -> FloatArray:
-        """C°, Pr(label = i, old prediction = j): float64 [L, P]."""
+        """C°, Pr(label = i, old prediction = j)."""
         return self.members @ (self.share[:, None] * self.old_shares)
 
     @cached_property
     def right_cells(self) -> FloatArray:
-        """1 for the cells of right predictions: float64 [L, P]."""
-        right: FloatArray = (self.right[:, None] == np.arange(self.shape[1])).astype(np.float64)
-        return right
+        """1 for the cells of right predictions."""
+        return np.asarray((self.right[:, None] == np.arange(self.shape[1])).astype(np.float64))
 
     def accuracy(self, matrix: FloatArray) -> FloatArray:
-        """Return the share of right predictions in matrices: float64 [...] of [..., L, P]."""
-        accuracy: FloatArray = (matrix * self.right_cells).sum(axis=(-2, -1))
-        return accuracy
+        """Return the share of right predictions [...] in matrices [..., L, P]."""
+        return np.asarray((matrix * self.right_cells).sum(axis=(-2, -1)))
 
     @cached_property
     def squared_weights(self) -> FloatArray:
-        """W² of the cells that each stratum's answers fall into: float64 [S, P]."""
+        """W² of the cells that each stratum's answers fall into."""
         if self.weights is None:
             return np.ones((self.count, self.shape[1]))
         return np.square(self.weights)[self.row]
 
     @cached_property
     def pair_weight(self) -> FloatArray:
-        """The two largest W² of each stratum's cells together: float64 [S], 2 without weights.
-
-        What an answer that changes adds to the squared error of its stratum, at most.
-        """
+        """The two largest W² of each stratum's cells: what a changed answer adds at most [S]."""
         if self.weights is None:
             return np.full(self.count, 2.0)
-        pair: FloatArray = np.sort(self.squared_weights, axis=1)[:, -2:].sum(axis=1)
-        return pair
+        return np.asarray(np.sort(self.squared_weights, axis=1)[:, -2:].sum(axis=1))
 
 
 @dataclass
 class Sample:
-    """The counts of the queried items, in R independent runs.
+    """The counts of the queried items, in R independent runs."""
 
-    Attributes
-    ----------
-    asked : int64 [R, S], N_s, items of each stratum that were asked
-    new : int64 [R, S, P], H, how often the new prediction was each class
-    old : int64 [R, S, P], O, how often the old prediction was; 0 where these are not known
-    both : int64 [R, S, P], how often both were
-    squares : int64 [R, S], ‖H‖², the sum of the squares of the new predictions' counts
-    products : float64 [R, S]
-        Sum of the weight of the new prediction's cell times that of the old one's; 0 without
-        ``weights``.
-    weights : float64 [S, P] or None, weights of the cells that each stratum's answers fall into
-    halves : Sample of 2S strata or None
-        The same counts for each half of each stratum (2s and 2s + 1), where answers decided how many
-        items were asked (`slicebeam.metrics.shift.halves`).
-    """
-
-    asked: IntArray
-    new: IntArray
-    old: IntArray
-    both: IntArray
-    squares: IntArray
+    asked: IntArray  # [R, S] N_s, items that were asked
+    new: IntArray  # [R, S, P] H, how often the new prediction was each class
+    old: IntArray  # [R, S, P] O, how often the old prediction was; 0 where these are not known
+    both: IntArray  # [R, S, P] how often both were
+    squares: IntArray  # [R, S] ‖H‖²
+    # [R, S] Σ weight of the new prediction's cell · that of the old one's; 0 without ``weights``
     products: FloatArray
+    # of 2S strata: the halves (2s and 2s + 1) of each stratum, where answers decided how many were asked
     halves: Sample | None = None
-    weights: FloatArray | None = None
+    weights: FloatArray | None = None  # [S, P] of the cells that each stratum's answers fall into
 
     @classmethod
     def empty(
@@ -140,9 +108,8 @@ class Sample:
 
     @property
     def calls(self) -> IntArray:
-        """Queried items in each run: int64 [R]."""
-        calls: IntArray = self.asked.sum(axis=1)
-        return calls
+        """Queried items in each run."""
+        return np.asarray(self.asked.sum(axis=1))
 
     def add(self, stratum: IntArray, new: IntArray, old: IntArray | None = None) -> None:
         """Count answers: strata, new and old predictions, int64 [R, calls]; a negative stratum is not a call."""
@@ -165,3 +132,53 @@ class Sample:
                 row = stratum[made]
                 product = self.weights[row, answers] * self.weights[row, before]
                 np.add.at(self.products.reshape(-1), place, product)
+
+
+class Counts(NamedTuple):
+    """The counts of a `Sample`, as float64, as if so many items had been drawn uniformly."""
+
+    asked: FloatArray
+    new: FloatArray
+    old: FloatArray
+    both: FloatArray
+    products: FloatArray
+
+
+def differences(counts: Counts | Sample, factor: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the sums [R, S, P] of 1[new = j] − λ·1[old = j], and of its square, for λ [R, 1, 1]."""
+    counted = counts.new - factor * counts.old
+    squares = counts.new - 2 * factor * counts.both + np.square(factor) * counts.old
+    return counted, squares
+
+
+def half_sizes(sizes: IntArray) -> IntArray:
+    """Return the sizes of the halves 2s and 2s + 1 of each stratum."""
+    return np.stack([(sizes + 1) // 2, sizes // 2], axis=1).reshape(-1)
+
+
+def counts_of(strata: Strata, sample: Sample) -> Counts:
+    """Return the inputs of the estimate; of halves that are random samples of their stratum.
+
+    With α the first half's share of its items, the means of a stratum are α and 1 − α of the halves',
+    as of n items drawn alike, 1/n = α²/N₁ + (1 − α)²/N₂. A half without an answer counts nothing.
+    """
+    if sample.halves is None:
+        return Counts(*(getattr(sample, name).astype(np.float64) for name in Counts._fields))
+    halves = sample.halves
+    runs = halves.asked.shape[0]
+    asked = halves.asked.reshape(runs, -1, 2).astype(np.float64)
+    part = half_sizes(strata.sizes).reshape(-1, 2) / strata.sizes[:, None]
+    part = np.where(asked > 0, part, 0)
+    total = part.sum(axis=2, keepdims=True)
+    part = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
+    inverse = np.divide(np.square(part), asked, out=np.zeros_like(part), where=asked > 0).sum(
+        axis=2
+    )
+    alike = np.divide(1, inverse, out=np.zeros_like(inverse), where=inverse > 0)
+    weights = (alike[:, :, None] * part / np.maximum(asked, 1))[..., None]
+
+    def weighted(counts: IntArray | FloatArray) -> FloatArray:
+        return np.asarray((counts.reshape(runs, strata.count, 2, -1) * weights).sum(axis=2))
+
+    new, old, both = (weighted(cells) for cells in (halves.new, halves.old, halves.both))
+    return Counts(alike, new, old, both, weighted(halves.products)[:, :, 0])

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
 
-# Added to every cell's count in the variance of the paired test.
-PSEUDO_COUNT = 0.5
-
 
 def variance(
     gradient_slice: ArrayLike, gradient_reference: ArrayLike, counts: ArrayLike, totals: ArrayLike
@@ -44,15 +41,6 @@ def variance(
     return np.asarray(terms.sum(axis=-1), dtype=np.float64)
 
 
-def paired_variance(
-    gradient_new: ArrayLike, gradient_old: ArrayLike, counts: ArrayLike
-) -> FloatArray:
-    """Return Var(ψ(new) − ψ(old)) [slices] = Σ_k c_k·(g_k^new − g_k^old)² over the joint cells."""
-    difference = np.asarray(gradient_new, np.float64) - np.asarray(gradient_old, np.float64)
-    terms = np.asarray(counts, dtype=np.float64) * np.square(difference)
-    return np.asarray(terms.sum(axis=-1), dtype=np.float64)
-
-
 def wald_p_value(
     delta: ArrayLike, variance: ArrayLike, freedom: ArrayLike, tail: Tail
 ) -> FloatArray:
@@ -63,36 +51,3 @@ def wald_p_value(
     freedoms = np.where(usable, degrees, 1.0)
     p = select_tail(np.asarray(stdtr(freedoms, -t)), np.asarray(stdtr(freedoms, t)), tail)
     return np.where(usable, p, 1.0)
-
-
-def paired_p_value(
-    delta: ArrayLike,
-    gradient_new: ArrayLike,
-    gradient_old: ArrayLike,
-    counts: ArrayLike,
-    tail: Tail,
-) -> FloatArray:
-    """Return the p-value [slices] of two models' difference; 1 where no example tells them apart.
-
-    t = δ/√V with V = Σ_k (c_k + ½)·d_k², d = g^new − g^old, on Satterthwaite's (1946, Biometrics Bull.
-    2:110) degrees of freedom 2V²/Σ_k (c_k + ½)·d_k⁴. Without the half example (Haldane 1956, Ann. Hum.
-    Genet. 20:309) δ moves away from 0 and V shrinks together where a slice by chance has none of the few
-    examples that weigh much. It costs power below about 20 examples that tell the models apart.
-    """
-    new = np.asarray(gradient_new, dtype=np.float64)
-    old = np.asarray(gradient_old, dtype=np.float64)
-    joint = np.asarray(counts, dtype=np.float64)
-    # A gradient that overflows is no more defined than one that is NaN.
-    finite = np.asarray(np.isfinite(new) & np.isfinite(old))
-    defined = np.asarray(finite.all(axis=-1))
-    square = np.square(np.where(finite, new, 0.0) - np.where(finite, old, 0.0))
-    # Relative to its largest, so that fourth powers of gradients near 1/n do not underflow.
-    largest = np.asarray(square.max(axis=-1, initial=0.0))
-    unit = np.where(largest > 0, largest, 1.0)
-    square /= np.expand_dims(unit, -1)
-    told_apart = defined & ((joint * square).sum(axis=-1) > 0)
-    smoothed = joint + PSEUDO_COUNT
-    spread = (smoothed * square).sum(axis=-1)
-    fourth = (smoothed * np.square(square)).sum(axis=-1)
-    freedom = 2.0 * spread * spread / np.where(fourth > 0, fourth, 1.0)
-    return wald_p_value(delta, np.where(told_apart, spread * unit, 0.0), freedom, tail)

@@ -66,6 +66,7 @@ METHODS: tuple[str, ...] = (
     "exact sign flips, constant change",
     "exact sign flips of whole groups, constant change",
     "law of random subsets, weighted counts",
+    "law of random subsets, few cells",
 )
 (
     HYPERGEOMETRIC,
@@ -84,6 +85,7 @@ METHODS: tuple[str, ...] = (
     SIGN_FLIP,
     SIGN_FLIP_GROUPS,
     WEIGHTED_SUBSET,
+    FEW_CELLS,
 ) = range(1, len(METHODS))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.significance import count_tests, outcome_codes
+from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.significance.pearson_iii import NullMoments, pearson_iii_p_value
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -69,85 +69,6 @@ def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike)
     asymmetry = (rest - drawn) / np.maximum(population - 2.0, 1.0)
     shape = third / np.where(second > 0, second, 1.0) / np.where(varies, spread, 1.0)
     return NullMoments(drawn * average, spread, np.where(varies, asymmetry * shape, 0.0))
-
-
-def fbeta_p_value(
-    tp: ArrayLike,
-    fp: ArrayLike,
-    fn: ArrayLike,
-    TP: ArrayLike,
-    FP: ArrayLike,
-    FN: ArrayLike,
-    beta: float,
-    tail: Tail,
-) -> FloatArray:
-    """Return the p-value of F_β if the slice's non-true-negatives were a random subset of all.
-
-    F_β ≤ f exactly where (1+β²)(1−f)·tp − β²·f·fn − f·fp ≤ 0: a linear statistic, whose moments are exact.
-    At F_β = 0 and 1 the event is tp = 0 or tp = all: exactly hypergeometric.
-    """
-    counts = (np.asarray(value, dtype=np.int64) for value in (tp, fp, fn, TP, FP, FN))
-    hits, alarms, misses, all_hits, all_alarms, all_misses = np.broadcast_arrays(*counts)
-    weight = beta * beta
-    drawn = hits + alarms + misses
-    population = all_hits + all_alarms + all_misses
-    gain = (1.0 + weight) * hits
-    value = gain / np.maximum(gain + weight * misses + alarms, 1e-9)
-    scores = np.stack([(1.0 + weight) * (1.0 - value), -value, -weight * value], axis=-1)
-    totals = np.stack([all_hits, all_alarms, all_misses], axis=-1)
-    moments = linear_statistic_moments(scores.reshape(-1, 3), totals.reshape(-1, 3), drawn.ravel())
-    p = pearson_iii_p_value(0.0, *moments, tail).reshape(drawn.shape)
-    end = (hits == 0) | (hits == drawn)
-    if end.any():
-        rows = (drawn[end], hits[end], population[end], all_hits[end])
-        p[end] = count_tests.mid_p(*rows, tail)
-    return p
-
-
-def balanced_accuracy_p_value(
-    tp: ArrayLike,
-    positives: ArrayLike,
-    tn: ArrayLike,
-    negatives: ArrayLike,
-    TP: ArrayLike,
-    P: ArrayLike,
-    TN: ArrayLike,
-    N: ArrayLike,
-    tail: Tail,
-) -> FloatArray:
-    """Return the p-value of tp/positives + tn/negatives, exchanging examples within each label.
-
-    Given positives and negatives both shares are hypergeometric and independent: cumulants add up.
-    """
-    arrays = (
-        np.asarray(value, dtype=np.int64) for value in (tp, positives, tn, negatives, TP, P, TN, N)
-    )
-    hits, with_label, rejected, without, all_hits, all_with, all_rejected, all_without = (
-        np.broadcast_arrays(*arrays)
-    )
-    recall = _share_moments(with_label, all_with, all_hits)
-    specificity = _share_moments(without, all_without, all_rejected)
-    variance = recall.sd**2 + specificity.sd**2
-    third = recall.skewness * recall.sd**3 + specificity.skewness * specificity.sd**3
-    sd = np.sqrt(variance)
-    skewness = third / np.where(sd > 0, sd * variance, 1.0)
-    statistic = hits / np.maximum(with_label, 1) + rejected / np.maximum(without, 1)
-    p = pearson_iii_p_value(statistic, recall.mean + specificity.mean, sd, skewness, tail)
-    return np.where((with_label > 0) & (without > 0), p, 1.0)
-
-
-def _share_moments(drawn: IntArray, population: IntArray, marked: IntArray) -> NullMoments:
-    """Return the moments of the share of marked among the drawn, of the shape of the arrays."""
-    totals = np.stack([marked.ravel(), (population - marked).ravel()], axis=-1)
-    scores = np.array([[1.0, 0.0]])
-    moments = linear_statistic_moments(scores, totals, drawn.ravel())
-    size = np.maximum(drawn, 1).ravel()
-    shape = drawn.shape
-    return NullMoments(
-        (moments.mean / size).reshape(shape),
-        (moments.sd / size).reshape(shape),
-        moments.skewness.reshape(shape),
-    )
 
 
 def permutation_p_value(

@@ -80,12 +80,17 @@ def _wrong_numbers(place: str, one: Finding) -> Iterator[str]:
         for name in ("value", "expected", "difference", "p_value", "held_share", "rate_outside")
     }
     numbers |= {"interval.0": one.interval[0], "interval.1": one.interval[1]}
+    numbers |= {f"corrected.{name}": number for name, number in one.corrected}
     for name, number in numbers.items():
         if number is not None and not math.isfinite(number):
             yield f"{place}.{name} is {number}, which is not a finite number"
     low, high = one.interval
     if low is not None and high is not None and low > high:
         yield f"{place}.interval begins at {low:g}, above its end at {high:g}"
+    ordered = [one.corrected.low, one.corrected.difference, one.corrected.high]
+    known = [number for number in ordered if number is not None]
+    if known != sorted(known):
+        yield f"{place}.corrected is {one.corrected.difference:g}, outside its interval"
     off = abs(one.value - one.expected - one.difference)
     if off > _ROUNDING * max(abs(one.value), abs(one.expected)):
         yield (

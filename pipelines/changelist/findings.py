@@ -9,6 +9,14 @@ from pydantic import Field
 from slicebeam.pipelines.changelist.parts import Part
 
 
+class CorrectedDifference(Part):
+    """A difference without what selecting the slice among many adds to it, and its interval."""
+
+    difference: float
+    low: float | None = None
+    high: float | None = None
+
+
 class Finding(Part):
     """A slice that is worse (or better) than expected from the findings of lower rank."""
 
@@ -27,9 +35,13 @@ class Finding(Part):
         description="its expected value from the findings of lower rank; for rank 1 the metric "
         "over all examples"
     )
-    difference: float = Field(description="value minus expected")
+    corrected: CorrectedDifference = Field(
+        description="the difference, and its 95 % interval, corrected for the slice's having been "
+        "selected: what to expect on other examples"
+    )
+    difference: float = Field(description="value minus expected, as observed")
     interval: tuple[float | None, float | None] = Field(
-        description="of the difference; it does not allow for the choice among many slices"
+        description="of the observed difference; it does not allow for the choice among many slices"
     )
     p_value: float = Field(
         description="of a slice as extreme, if the findings of lower rank explained everything"

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.transforms.tfma.eval_config import eval_plan
 from slicebeam.transforms.tfma.metric_specs import is_tfma, split_outside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-# slicebeam's own metrics that read predicted numbers.
-_OF_VALUES = frozenset({"mse", "mae", "bias"})
 
 
 def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,7 +63,12 @@ def _join_metrics(uri: str, added: dict[str, Any], given: dict[str, Any]) -> Non
     of_file = added.pop("metric", ())
     if own and of_file and set(own) != set(of_file):
         raise _contradiction(uri, "metric", own, of_file)
-    if own and not of_file and "score" in added and _OF_VALUES.issuperset(own):
+    if (
+        own
+        and not of_file
+        and "score" in added
+        and OF_NUMBERS.issuperset(one.split(":")[0] for one in own)
+    ):
         for prefix in ("", "baseline_"):
             if (column := added.pop(f"{prefix}score", None)) is not None:
                 added[f"{prefix}prediction"] = column

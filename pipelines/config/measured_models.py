@@ -30,8 +30,10 @@ class MetricsConfig(ModelsConfig):
         ),
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity,
-    balanced_accuracy, mcc, auc, log_loss, brier, mse, mae, bias, prediction_rate, label_rate,
-    disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro).
+    npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape,
+    smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate,
+    disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro),
+    balanced_accuracy_multiclass, mcc_multiclass.
     module:Name is your own Metric, as is a name that an installed package registers; importing it
     runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed
     after the search for the slices it found. Repeatable, or separated by commas; the first one

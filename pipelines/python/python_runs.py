@@ -57,7 +57,8 @@ _FINDINGS = pa.schema(
         ("rank", pa.int64()),
         *((name, pa.string()) for name in ("slice_id", "slice")),
         ("n", pa.int64()),
-        *((name, pa.float64()) for name in ("value", "expected", "difference")),
+        *((name, pa.float64()) for name in ("value", "expected", "corrected")),
+        *((name, pa.float64()) for name in ("corrected_low", "corrected_high", "difference")),
         *((name, pa.float64()) for name in ("ci_low", "ci_high", "p_value")),
         *((name, pa.float64()) for name in ("held_share", "rate_outside")),
     ]
@@ -85,8 +86,9 @@ class Report:
     def findings(self) -> pa.Table:
         """The findings, metric by metric and by rank, as the document has them; none of a shift.
 
-        metric, direction : text; rank : int64; slice_id, slice : text; n : int64; value, expected,
-        difference : double; ci_low, ci_high : double, the interval of the difference; p_value,
+        metric, direction : text; rank : int64; slice_id, slice : text; n : int64; value, expected :
+        double; corrected, corrected_low, corrected_high : double, the difference without what its
+        selection adds, and its interval; difference, ci_low, ci_high : double, as observed; p_value,
         held_share, rate_outside : double.
         """
         names = {one.slice_id: one.name for one in self.changelist.slices}
@@ -94,6 +96,9 @@ class Report:
             {
                 **one.model_dump(exclude={"interval"}),
                 "slice": names[one.slice_id],
+                "corrected": one.corrected.difference,
+                "corrected_low": one.corrected.low,
+                "corrected_high": one.corrected.high,
                 "ci_low": one.interval[0],
                 "ci_high": one.interval[1],
             }

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import ndtri
 
 from slicebeam.metrics.discovery.change import Coverage, of_slices
+from slicebeam.metrics.findings import corrected
 from slicebeam.metrics.findings.candidates import MOST_FINDINGS, largest_intersections
 from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
@@ -69,6 +71,7 @@ class FindingTerms:
         value, expected, outside = self._own.of_target(
             np.array([one.value, one.expected, one.outside]), self.space
         ).tolist()
+        difference = self._difference(one, value, expected)
         low, high = self._interval(one, position, value, expected)
         return document.Finding(
             metric=self.measured.name,
@@ -78,11 +81,26 @@ class FindingTerms:
             n=n,
             value=value,
             expected=expected,
-            difference=self._difference(one, value, expected),
+            corrected=self._corrected(one, difference, (low, high), expected),
+            difference=difference,
             interval=(finite(low), finite(high)),
             p_value=one.p_value,
-            held_share=self._held_share(one.held_size, one.held_total),
+            held_share=self._held_share(one.cumulative_size, one.cumulative_total),
             rate_outside=finite(outside),
+        )
+
+    def _corrected(
+        self, one: ChosenSlice, difference: float, ends: tuple[float, float], expected: float
+    ) -> document.CorrectedDifference:
+        """Return the difference without what the selection adds, within the metric's range."""
+        z, c = -float(ndtri(one.p_value)), one.selected_above
+        found = corrected.difference(difference, ends, z, c)
+        low, high = self._own.range
+        if self.space.comparison == "baseline":
+            low, high = low - high, high - low
+        middle, *interval = np.clip(found, low - expected, high - expected).tolist()
+        return document.CorrectedDifference(
+            difference=middle, low=finite(interval[0]), high=finite(interval[1])
         )
 
     def _difference(self, one: ChosenSlice, value: float, expected: float) -> float:

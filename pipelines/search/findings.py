@@ -12,9 +12,8 @@ from slicebeam.metrics.findings.candidates import Candidates, Changes
 from slicebeam.metrics.findings.choice import Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
-from slicebeam.metrics.findings.held import PAIR_BYTES, HeldCodes, HeldExamples
 from slicebeam.metrics.findings.inside import InsideCounter
-from slicebeam.metrics.findings.part_tables import inside_counts
+from slicebeam.metrics.findings.parts import PAIR_BYTES, HeldExamples
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.findings.candidates import ChosenSlices
-    from slicebeam.metrics.findings.part_tables import InsideCounts
+    from slicebeam.metrics.findings.inside import InsideCounts
     from slicebeam.metrics.measures.base import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -65,6 +64,7 @@ _PLACE_BITS = 62
 MOST_HELD = 1 << 29
 _NO_SHARE = "it does not average over its examples"
 _CONSTANT = "its value, or its change, is the same in all examples"
+_TWO_ROOTS = "the difference of two roots is not a mean over examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
 
 
@@ -85,6 +85,9 @@ def finding_lists(
         own = metric(measured.name)
         target = own.target(prepared.space)
         for direction in wanted:
+            if target is None and own.needs.values:
+                lists.append(_impossible(own, direction, _TWO_ROOTS))
+                continue
             if target is None:
                 is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
                 reason = _TWO_RATIOS if is_ratio else _NO_SHARE
@@ -151,7 +154,9 @@ class _Choice:
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
-        self.counter: HeldCodes | InsideCounter | None = None
+        self.counter: InsideCounter | None = None
+        # All examples, where they are few enough to be read once.
+        self.examples: list[RowBlock] | None = None
 
     def findings(self, tests_per_level: Sequence[int]) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
@@ -232,14 +237,17 @@ class _Choice:
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
         if self.counter is None:
             # The candidates are the same every time.
-            self.counter = self._counter(positions)
-        if isinstance(self.counter, InsideCounter):
-            earlier = self.keys[self.found]
-            function = CountInside(self.counter, self.scaling, int(self.keys[chosen]), earlier)
-            parts = function.read(self._pass(str(len(self.found) + 1), function))
-            counts = inside_counts(parts, positions.size)
+            memory = self.config.memory // _TABLES_SHARE
+            self.counter = counter = InsideCounter(*self._counted(positions), memory)
+            is_here = self.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
+            if is_here and self.prepared.rows * counter.row_bytes <= self._most_held:
+                self.examples = [counter.held(block) for block in self._blocks()]
+        finding, earlier = int(self.keys[chosen]), self.keys[self.found]
+        if self.examples is not None:
+            counts = self.counter.count(self.examples, finding, earlier)
         else:
-            counts = self.counter.count(int(np.searchsorted(positions, chosen)))
+            function = CountInside(self.counter, self.scaling, finding, earlier)
+            counts = function.read(self._pass(str(len(self.found) + 1), function))
         self.found.append(chosen)
         return counts
 
@@ -251,16 +259,6 @@ class _Choice:
         if self.space.weighted or bytes_taken > self._most_held:
             return None
         return HeldExamples(self._blocks(), *self._counted(positions))
-
-    def _counter(self, positions: NDArray[np.int64]) -> HeldCodes | InsideCounter:
-        """Return what counts candidates: examples that are few enough are read once, and held."""
-        memory = self.config.memory // _TABLES_SHARE
-        counter = InsideCounter(*self._counted(positions), memory)
-        is_here = self.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
-        # They are there twice while the blocks are joined.
-        if is_here and 2 * self.prepared.rows * counter.row_bytes <= self._most_held:
-            return HeldCodes(self._blocks(), counter)
-        return counter
 
     def _counted(
         self, positions: NDArray[np.int64]

@@ -343,8 +343,11 @@ def _metric_result(number: int, called: SignificanceCalls) -> MetricResult:
         reach = stdtrit(config.used_replicates - 1, 0.5 + CONFIDENCE / 2) * errors
         # A symmetric interval may leave what a difference of two values can be.
         widest = own.range[1] - own.range[0]
-        low = np.where(drawn, np.maximum(delta - reach, -widest), low)
-        high = np.where(drawn, np.minimum(delta + reach, widest), high)
+        ends = np.maximum(delta - reach, -widest), np.minimum(delta + reach, widest)
+        if own.needs.ranked:
+            # Replicates of few examples of a class vary too little; the formula allows for that.
+            ends = np.minimum(ends[0], low), np.maximum(ends[1], high)
+        low, high = (np.where(drawn, end, old) for end, old in zip(ends, (low, high), strict=True))
     if space.comparison == "baseline":
         complement = np.full(value.shape, np.nan)
     else:

@@ -16,12 +16,12 @@ import numpy as np
 from slicebeam.metrics.shift.allocation import optimal_calls
 from slicebeam.metrics.shift.estimates import (
     Slices,
+    error_bound,
     estimate,
     stratum_variances,
     summarise,
     weighted_sum_errors,
 )
-from slicebeam.metrics.shift.stopping import error_bound
 from slicebeam.metrics.shift.strata import Sample
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
 from slicebeam.pipelines.changelist import shifted

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from slicebeam.pipelines.changelist.findings import Finding
 
@@ -28,11 +28,11 @@ class Numbers:
         sizes = [
             abs(number)
             for one in findings
-            for number in (one.value, one.expected, one.rate_outside, *one.interval)
+            for number in (one.value, one.expected, one.rate_outside, *_ends(one))
             if number is not None
         ]
         largest = max(sizes, default=0.0)
-        widths = [high - low for low, high in _whole([one.interval for one in findings])]
+        widths = [high - low for low, high in _whole(map(_ends, findings))]
         typical = median(widths) if widths else largest / 10
         decimals = 1 - math.floor(math.log10(typical)) if typical > 0 else 0
         least = _DECIMALS_OF_SHARES if largest <= 1 else 0
@@ -49,14 +49,18 @@ class Numbers:
         return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
     def difference(self, one: Finding) -> str:
-        """Return the difference with its interval, such as ``+.148 [+.139, +.158]``."""
-        low, high = one.interval
+        """Return the corrected difference with its interval, such as ``+.148 [+.139, +.158]``."""
+        low, high = _ends(one)
         ends = (
             f"-{_INFINITE}" if low is None else self.text(low, signed=True),
             f"+{_INFINITE}" if high is None else self.text(high, signed=True),
         )
-        return f"{self.text(one.difference, signed=True)} [{', '.join(ends)}]"
+        return f"{self.text(one.corrected.difference, signed=True)} [{', '.join(ends)}]"
 
 
-def _whole(intervals: Sequence[tuple[float | None, float | None]]) -> list[tuple[float, float]]:
+def _ends(one: Finding) -> tuple[float | None, float | None]:
+    return one.corrected.low, one.corrected.high
+
+
+def _whole(intervals: Iterable[tuple[float | None, float | None]]) -> list[tuple[float, float]]:
     return [(low, high) for low, high in intervals if low is not None and high is not None]

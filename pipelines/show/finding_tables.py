@@ -130,7 +130,12 @@ def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list
         Column("n", [f"{one.n:,}" for one in findings]),
         Column("change" if is_change else "value", texts([one.value for one in findings])),
         Column("expected", texts([one.expected for one in findings]), is_optional=True),
-        Column("difference [95%]", [numbers.difference(one) for one in findings]),
+        Column("corrected [95%]", [numbers.difference(one) for one in findings]),
+        Column(
+            "observed",
+            [numbers.text(one.difference, signed=True) for one in findings],
+            is_optional=True,
+        ),
     ]
     if shown.model.direction == "worse" and any(share is not None for share in held):
         cells = ["" if share is None else f"{share:.0%}" for share in held]
@@ -230,13 +235,14 @@ def legend(
         if entry.counted:
             words.append(f"n of {entry.key}: {entry.counted}")
     words = list(dict.fromkeys(words))
+    expected = "the value expected from the findings above"
     if "expected" not in hidden:
         words.append("expected: from the findings above")
-        words.append("difference: value - expected")
-    else:
-        words.append("difference: from the value expected from the findings above")
+        expected = "expected"
     most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
-    words.append(f"its interval does not account for selecting the {most} slices")
+    words.append(f"corrected: value - {expected}, without what selecting the {most} slices adds")
+    if "observed" not in hidden:
+        words.append("observed: with it")
     parts = {
         "all errors" if some.model.kind == "logistic" else "the sum of all values"
         for some in shown

@@ -121,8 +121,7 @@ class World:
     def tested(self):
         """Which examples are tested; the hash that decides is tested in test_discover_degenerate."""
         told = self.found.membership.drop_duplicates("id").set_index("id")["split"]
-        split = told[self.table.column("id").to_pylist()]
-        return np.isin(split.astype(str), ["all", "evaluation"])
+        return np.isin(told[self.table.column("id").to_pylist()].astype(str), ["all", "evaluation"])
 
     @cached_property
     def shaping(self):
@@ -292,8 +291,7 @@ def test_table_of_slices_is_counted_and_tested_right(world):
     singles = table[table["cross_size"] == 1]
     for name, component in world.components.items():
         sizes = np.bincount(component[world.tested])
-        of_field = singles[singles["slice"].str.startswith(f"{name} =")]
-        assert len(of_field) == (sizes >= 20).sum()
+        assert len(singles[singles["slice"].str.startswith(f"{name} =")]) == (sizes >= 20).sum()
         assert world.found.resolutions[name]["nonempty"] == np.count_nonzero(sizes)
 
 
@@ -330,8 +328,7 @@ def test_reported_slices_tell_how_they_changed(world):
     overall, rows = world.D.mean(), world.found.table.set_index("slice_id")
     for one in slices:
         predicate, told = one["definition"]["predicate"], one["found"]
-        held = world.held(predicate)
-        wanted = world.changes(held)
+        wanted = world.changes(world.held(predicate))
         assert one["size"]["n"] == wanted.n
         assert told["z"] == pytest.approx(wanted.z, rel=1e-9)
         (change,) = one["changes"]
@@ -355,17 +352,13 @@ def test_reported_slices_tell_how_they_changed(world):
         )
 
 
-def described(world):
-    slices = world.found.document["slices"]
-    return [one for one in slices if one.get("found", {}).get("examples")]
-
-
 def test_shown_examples_are_the_most_typical_and_the_most_changed(world):
     positions = np.flatnonzero(world.tested)
     ids = world.table.column("id").to_pylist()
     shift = 0.0 if world.has_old else -world.D.mean()
     shown = 0
-    for one in described(world):
+    slices = world.found.document["slices"]
+    for one in [one for one in slices if one.get("found", {}).get("examples")]:
         predicate = one["definition"]["predicate"]
         held, odds = world.held(predicate), world.odds(predicate)
         change = world.D + shift
@@ -414,9 +407,7 @@ def test_weights_count_in_metrics_and_not_in_mixtures(tmp_path):
     component = plain.membership.set_index("id")["slice_id"].loc[frame["id"]].to_numpy()
     for row in weighted.table.itertuples():
         own = frame[component == row.slice_id]
-        new, old = (
-            np.average(own[name], weights=own["weight"]) for name in ("loss_new", "loss_old")
-        )
+        new, old = (np.average(own[name], weights=own["weight"]) for name in LOSSES.values())
         assert row.n == len(own)
         assert (row.value, row.reference) == pytest.approx((new, old), rel=1e-6)
         assert row.delta == pytest.approx(new - old, abs=1e-6)

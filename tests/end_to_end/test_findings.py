@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
+from slicebeam.metrics.findings import corrected
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
 from tests.oracles import predicates
@@ -161,6 +163,7 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
             low, high = one["interval"]
             assert low <= one["difference"] <= high
             assert low < high
+            _check_corrected(found.document, one)
             members.append(inside)
             held = np.any(members, axis=0)
             outside = rows.value(rows.mean(~held))
@@ -173,16 +176,26 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
             assert one["p_value"] <= 0.05 / 2 / 6  # no level has fewer tests than features
             assert ranks[one["slice_id"]] == one["rank"]
         _check_intersections(side, rows, members[:10])
-        _check_coverage(side, rows, members, weighted="weight" in options)
+        if members and "weight" not in options:
+            _is_explained(side, rows, members)
+        else:
+            assert not {"r2", "r2_expected"} & side.keys()
     _check_coverage_of_the_slices(found.document, frame, rows, weighted="weight" in options)
     assert len(ranks) == len({one["slice_id"] for one in findings})
 
 
-def _check_coverage(side, rows, members, *, weighted):
-    if weighted or not members:
-        assert not {"r2", "r2_expected"} & side.keys()
-        return
-    _is_explained(side, rows, members)
+def _check_corrected(document, one):
+    """By the p-value that the finding has, and the largest that it could have.
+
+    A little smaller where the gain, which the document does not have, was the stricter condition.
+    """
+    tests = document["testing"]["tested_per_level"]
+    (size,) = [s["cross_size"] for s in document["slices"] if s["slice_id"] == one["slice_id"]]
+    z, c = stats.norm.isf([one["p_value"], 0.05 / len(tests) / tests[size - 1]])
+    wanted = corrected.difference(one["difference"], one["interval"], z, c)
+    shown = one["corrected"]
+    assert [shown["difference"], shown["low"], shown["high"]] == pytest.approx(wanted, rel=0.01)
+    assert abs(shown["difference"]) < abs(one["difference"]) * (1 + 1e-9)
 
 
 def _check_coverage_of_the_slices(document, frame, rows, *, weighted):
@@ -223,8 +236,7 @@ WORDS = {"red": ["apple", "rose"], "blue": ["sky", "sea"], "green": ["leaf", "gr
 @pytest.fixture(scope="module")
 def frame():
     """Examples of which those of shop B are bad, and those of its red things worse."""
-    rng = np.random.default_rng(3)
-    n = 3000
+    rng, n = np.random.default_rng(3), 3000
     color, shop = rng.choice(list(WORDS), n), rng.choice(list("ABCD"), n)
     text = [f"{one} {rng.choice(WORDS[one])} thing" for one in color]
     label = rng.integers(0, 2, n)
@@ -242,11 +254,10 @@ def found(frame, tmp_path_factory):
     frame[:1000].to_parquet(folder / "part-0.parquet", row_group_size=300)
     frame[1000:].to_parquet(folder / "part-1.parquet", row_group_size=700)
     data = [f"--data={folder}/part-*.parquet", "--example-id=id", *OUTCOME, "--quiet"]
-    search = ["search", *data, "--features=shop", f"--output={folder / 'search'}"]
-    assert run(search) == 0
-    within = f"--within-findings={folder / 'search' / 'changelist.json'}"
+    assert run(["search", *data, "--features=shop", f"--output={folder}/search"]) == 0
+    within = f"--within-findings={folder}/search/changelist.json"
     discover = ["discover", *data, "--text=text", "--components=3", within]
-    assert run([*discover, f"--output={folder / 'discover'}"]) == 0
+    assert run([*discover, f"--output={folder}/discover"]) == 0
     return folder
 
 
@@ -260,7 +271,7 @@ def kept(frame, found):
 
 
 def test_a_check_of_the_groups(found, kept, tmp_path):
-    command = ["check", f"--changelist={found / 'discover'}", "--data", f"{found}/part-*.parquet"]
+    command = ["check", f"--changelist={found}/discover", "--data", f"{found}/part-*.parquet"]
     assert run([*command, *OUTCOME, "--quiet", f"--output={tmp_path}"]) == 0
     before, after = read(found / "discover").document, read(tmp_path).document
     sizes = [
@@ -278,8 +289,7 @@ def test_slices_by_hand_are_of_the_same_examples(found, kept, tmp_path):
     red = kept[kept["text"].str.contains("red")]
     ids.write_text("\n".join(map(str, red["id"])))
     for name, rule in (("small", "--where=size < 50"), ("listed", f"--ids={ids}")):
-        command = ["define", f"--changelist={out}", f"--name={name}", rule, "--quiet"]
-        assert run(command) == 0
+        assert run(["define", f"--changelist={out}", f"--name={name}", rule, "--quiet"]) == 0
     document = json.loads((out / "changelist.r2.json").read_text())
     small = kept[kept["size"] < 50]
     sizes = {one["name"]: one["size"]["n"] for one in document["slices"]}
@@ -295,11 +305,11 @@ def test_slices_by_hand_are_of_the_same_examples(found, kept, tmp_path):
 def test_data_without_an_example_in_the_findings(frame, found, tmp_path, capsys):
     """Both a discovery and a check of its slices say so, in a line."""
     frame[frame["shop"] != "B"].to_parquet(tmp_path / "others.parquet")
-    data = [f"--data={tmp_path}/others.parquet", *OUTCOME, f"--output={tmp_path / 'out'}"]
-    within = f"--within-findings={found / 'search' / 'changelist.json'}"
+    data = [f"--data={tmp_path}/others.parquet", *OUTCOME, f"--output={tmp_path}/out"]
+    within = f"--within-findings={found}/search/changelist.json"
     for command in (
         ["discover", "--text=text", within],
-        ["check", f"--changelist={found / 'discover'}"],
+        ["check", f"--changelist={found}/discover"],
     ):
         assert run([*command, *data, "--quiet"]) == 2
         (line,) = capsys.readouterr().err.splitlines()
@@ -309,12 +319,10 @@ def test_data_without_an_example_in_the_findings(frame, found, tmp_path, capsys)
 
 def test_a_document_without_findings(frame, tmp_path, capsys):
     """Outside steps, where such a step is skipped, it is an error."""
-    perfect = frame.assign(prediction=frame["label"])
-    perfect.to_parquet(tmp_path / "perfect.parquet")
+    frame.assign(prediction=frame["label"]).to_parquet(tmp_path / "perfect.parquet")
     data = [f"--data={tmp_path}/perfect.parquet", *OUTCOME, "--quiet"]
-    assert run(["search", *data, "--features=shop", f"--output={tmp_path / 'search'}"]) == 0
+    assert run(["search", *data, "--features=shop", f"--output={tmp_path}/search"]) == 0
     capsys.readouterr()
-    within = f"--within-findings={tmp_path / 'search' / 'changelist.json'}"
-    discover = ["discover", *data, "--text=text", within, f"--output={tmp_path / 'out'}"]
-    assert run(discover) == 2
+    within = f"--within-findings={tmp_path}/search/changelist.json"
+    assert run(["discover", *data, "--text=text", within, f"--output={tmp_path}/out"]) == 2
     assert "has no findings, so there is nothing to examine" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.common import delimiter_character
 from tests.conftest import slow
+from tests.refusals import refusal
 from tests.running import read, refused, rows_of, search
 from tests.shift_runs import REPLAYED, made
 
@@ -85,8 +86,7 @@ def test_losses_beside_another_metric(tmp_path):
     for row, held in rows_of(found, frame[["age", "sex"]]):
         if row.metric == "accuracy":
             assert row.value == pytest.approx(right[held].mean(), rel=1e-12)
-            other = tables.loc[("loss", row.slice)]
-            assert other["value"] == alone.loc[row.slice, "value"]
+            assert tables.loc[("loss", row.slice)]["value"] == alone.loc[row.slice, "value"]
     assert all(len(one["changes"]) == 2 for one in told.values())
 
 
@@ -139,8 +139,7 @@ FLAGS = ("--label=label", "--prediction=pred", "--max-cross-size=2", "--quiet")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The same examples in three files; among them values that hold each of the signs."""
-    rng = np.random.default_rng(2)
-    rows = 800
+    rng, rows = np.random.default_rng(2), 800
     label = rng.integers(0, 2, rows)
     place = rng.choice(["Bonn; Rhein", "Kiel, Ost", "a\tb"], rows)
     wrong = rng.random(rows) < np.where(place == "Kiel, Ost", 0.5, 0.1)
@@ -173,8 +172,7 @@ def test_search_finds_the_same(folder, plain, tmp_path, name, sign):
     found = read(tmp_path)
     assert found.slices_bytes == plain.slices_bytes
     assert found.document["testing"]["significant"] > 0
-    used = found.document["provenance"]["config"]["delimiter"]
-    assert used == {";": ";"}.get(sign, "\t")
+    assert found.document["provenance"]["config"]["delimiter"] == {";": ";"}.get(sign, "\t")
     # The document repeats the run.
     again = tmp_path / "again"
     assert run(["run", f"{tmp_path}/changelist.json", f"--output={again}", "--quiet"]) == 0
@@ -182,8 +180,7 @@ def test_search_finds_the_same(folder, plain, tmp_path, name, sign):
 
 
 def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
-    slices = json.dumps([{"predicate": 'place = "Kiel, Ost"'}])
-    (tmp_path / "slices.yaml").write_text(slices)
+    (tmp_path / "slices.yaml").write_text(json.dumps([{"predicate": 'place = "Kiel, Ost"'}]))
     options = {"command": "check", "data": f"{folder}/tab.csv", "delimiter": "\t", "label": "label"}
     options |= {"prediction": "pred", "slices": f"{tmp_path}/slices.yaml", "quiet": True}
     (tmp_path / "run.yaml").write_text(json.dumps(options | {"output": f"{tmp_path}/check"}))
@@ -208,9 +205,7 @@ def test_check_shift_and_a_file_of_options(folder, plain, tmp_path):
     ("§", "--delimiter '§' can't separate values"),
 ])  # fmt: skip
 def test_what_is_no_delimiter(text, said):
-    with pytest.raises(InputError) as error:
-        delimiter_character(text)
-    assert str(error.value).startswith(said)
+    assert refusal(InputError, delimiter_character, text).startswith(said)
 
 
 def test_errors_name_the_remedy(folder, tmp_path, capsys):

@@ -101,11 +101,8 @@ def test_every_metric_has_a_row_for_every_slice(overall):
 
 @pytest.fixture(scope="module")
 def small():
-    rng = np.random.default_rng(5)
-    rows = 1500
-    frame = pd.DataFrame(
-        {"a": rng.choice(["x", "y", "z"], rows), "b": rng.choice(["u", "v"], rows)}
-    )
+    rng, rows = np.random.default_rng(5), 1500
+    frame = pd.DataFrame({"a": rng.choice(list("xyz"), rows), "b": rng.choice(list("uv"), rows)})
     y = rng.random(rows) < np.where(frame["a"] == "x", 0.6, 0.3)
     frame["s"] = np.clip(0.5 * y + rng.normal(0.25, 0.25, rows), 0, 1).round(3)
     frame["y"] = y
@@ -168,8 +165,7 @@ def test_a_threshold_makes_the_predictions(tmp_path, small):
 
 @pytest.fixture(scope="module")
 def prices(tmp_path_factory):
-    rng = np.random.default_rng(3)
-    rows = 2500
+    rng, rows = np.random.default_rng(3), 2500
     frame = pd.DataFrame({"area": rng.gamma(3, 30, rows), "town": rng.choice(list("ABC"), rows)})
     frame["price"] = frame["area"] * 2.5 + rng.gamma(2, 20, rows)
     shift = np.where(frame["town"] == "C", 30, 0)
@@ -187,6 +183,7 @@ def errors(p):
         return {
             "mse": sk.mean_squared_error(y, guess),
             "mae": sk.mean_absolute_error(y, guess),
+            "rmse": sk.root_mean_squared_error(y, guess),
             "bias": (guess - y).mean(),
             "mean:rent": some["rent"].mean(),
             "mean:price": y.mean(),
@@ -199,7 +196,7 @@ def test_regression(tmp_path, prices):
     path, frame = prices
     options = {"data": (str(path),), "label": "price", "prediction": "guess"}
     options |= {"features": ("area", "town"), "max_cross_size": 2, "alternative": "both"}
-    names = ("mse", "mae", "bias")
+    names = ("rmse", "mse", "mae", "bias")
     found = search(tmp_path / "a", metric=(*names, "mean:rent", "mean:price"), **options)
     assert check_values(found, frame, errors("guess"), tolerance=1e-9) > 30
     assert {"town = C"} <= set(found.table[found.table["significant"]]["slice"])
@@ -339,7 +336,10 @@ CLASSES = np.array(["ant", "bee", "cat", "dog"])
 def averages(p):
     def of(some):
         y, predicted = some["label"], some[p]
-        found = {"accuracy": sk.accuracy_score(y, predicted)}
+        found = {
+            "accuracy": sk.accuracy_score(y, predicted),
+            "kappa": sk.cohen_kappa_score(y, predicted),
+        }
         scores = {"precision": sk.precision_score, "recall": sk.recall_score, "f1": sk.f1_score}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -356,8 +356,7 @@ def averages(p):
 @pytest.fixture(scope="module")
 def four(tmp_path_factory):
     """Four classes, one of them rare, so that some slices miss it in label or prediction."""
-    rng = np.random.default_rng(8)
-    rows = 3000
+    rng, rows = np.random.default_rng(8), 3000
     codes = rng.choice(4, rows, p=[0.45, 0.3, 0.23, 0.02])
     x = np.array([[0, 0], [2, 0], [0, 2], [2, 2]])[codes] + rng.normal(0, 1, (rows, 2))
     guessed = (x > 1) @ [1, 2]
@@ -377,7 +376,7 @@ def test_many_classes(tmp_path, four, sides):
     options = {"data": (str(path),), "label": "label", "features": ("x0", "site"), "bins": 3}
     options |= {"max_cross_size": 1, **roles}
     for names in (
-        {"metric": ("accuracy", "precision_macro", "f1_macro", "f1_micro")},
+        {"metric": ("accuracy", "precision_macro", "f1_macro", "f1_micro", "kappa")},
         {"metric": ("recall", "f1"), "positive_class": "cat"},
     ):
         found = search(tmp_path / names["metric"][0], **names, **options)

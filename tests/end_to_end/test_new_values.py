@@ -270,15 +270,13 @@ def test_a_value_that_outgrows_the_others(tmp_path):
     """It is named where it is surely more frequent than any of the others was; *other* then is split."""
     long = [f"v{i}" for i in range(10)]
     then = {"word": drawn(["a", "b", *long], [0.5, 0.3, *[0.02] * 10])}
-    shares = [0.5, 0.3, 0.06, 0.025, *[0.115 / 8] * 8]
-    new = {"word": drawn(["a", "b", *long], shares)}
+    new = {"word": drawn(["a", "b", *long], [0.5, 0.3, 0.06, 0.025, *[0.115 / 8] * 8])}
     earlier, found = in_pairs(tmp_path, then, new, top_values=2)
     assert singletons(earlier, "word")[2] == ("not_in", ["a", "b"])
     # Among the two most frequent are but the old ones.
     assert singletons(found, "word") == singletons(earlier, "word")
     assert found.document["provenance"]["config"]["top_values"] == 2
-    document = earlier.folder / "changelist.json"
-    more = again(tmp_path, earlier, since=document, top_values=4)
+    more = again(tmp_path, earlier, since=earlier.folder / "changelist.json", top_values=4)
     # v1 is among four, too, but no more frequent than chance makes it.
     named = [("==", "a"), ("==", "b"), ("not_in", ["a", "b", "v0"]), ("==", "v0")]
     assert singletons(more, "word") == named
@@ -401,5 +399,4 @@ def test_the_night_after_has_nothing_new(nights, now, tmp_path):
     found = search(tmp_path, data=nights / "second.parquet", **options)
     assert found.domains() == now.domains()
     assert drift(found) == []
-    assert found.document["since"]["new"] == 0
-    assert found.slices_bytes == now.slices_bytes
+    assert (found.document["since"]["new"], found.slices_bytes) == (0, now.slices_bytes)

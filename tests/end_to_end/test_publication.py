@@ -28,8 +28,7 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(small_disk, adult_path
     sizes, codes = [150, 250, 350, 3000], []
     for size in sizes:
         subprocess.run(["mount", "-o", f"remount,size={size}k", str(small_disk)], check=True)
-        resume = ["--resume"]
-        codes.append(run(command + resume))
+        codes.append(run([*command, "--resume"]))
         if codes[-1] == 0:
             break
         message = capfd.readouterr().err
@@ -38,8 +37,7 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(small_disk, adult_path
         assert "--resume" in message
         assert not list(output.glob("*.json"))
         assert not list(output.glob("*.parquet"))
-    assert codes[0] == 3
-    assert codes[-1] == 0
+    assert (codes[0], codes[-1]) == (3, 0)
     assert (output / "changelist.json").exists()
 
 

@@ -44,13 +44,11 @@ def t_p_value(delta, replicates, tail="both"):
     replicates = replicates[~np.isnan(replicates)]
     sd = replicates.std(ddof=1)
     law, t = stats.t(replicates.size - 1), delta / sd
-    p = {"lower": law.cdf(t), "upper": law.sf(t), "both": 2 * law.sf(abs(t))}[tail]
-    return p, sd
+    return {"lower": law.cdf(t), "upper": law.sf(t), "both": 2 * law.sf(abs(t))}[tail], sd
 
 
 def f1(y, p, w):
-    tp = w @ (y & p)
-    return 2 * tp / (w @ y.astype(float) + w @ p.astype(float))
+    return 2 * (w @ (y & p)) / (w @ y.astype(float) + w @ p.astype(float))
 
 
 def measures(frame, old=""):
@@ -83,8 +81,7 @@ def check(found, frame, ids, old=None, tail=lambda name: "both"):
         against = held if old else every
         own, other = new[row.metric], reference[row.metric]
         delta = (own(one, held) - other(one, against))[0]
-        replicates = own(w, held) - other(w, against)
-        p, sd = t_p_value(delta, replicates, tail(row.metric))
+        p, sd = t_p_value(delta, own(w, held) - other(w, against), tail(row.metric))
         assert row.test == "bootstrap of examples, t"
         assert row.delta == pytest.approx(delta, abs=1e-12)
         assert row.p_value == pytest.approx(p, rel=1e-6), (row.metric, row.slice)
@@ -108,8 +105,7 @@ def of_rows(found_and_ids):
 
 def test_p_values_are_those_of_resampled_rows(found_and_ids, adult):
     of_rows, ids = found_and_ids
-    counted = check(of_rows, adult, ids)
-    assert min(counted.values()) > 10
+    assert min(check(of_rows, adult, ids).values()) > 10
     how = {"replicates": B, "kind": "poisson", "unit": "rows", "seed": SEED}
     assert of_rows.document["testing"]["bootstrap"] == how
 
@@ -137,24 +133,20 @@ def test_what_is_not_resampled_has_p_1_and_says_why(of_rows, tmp_path, adult_pat
     chosen = set(quick.table["slice_id"][promising])
     # A slice is resampled for all metrics when it is promising in one.
     expected = quick.table["slice_id"].isin(chosen)
-    resampled = of_rows.table["test"].notna()
-    assert (resampled <= expected).all()
+    assert (of_rows.table["test"].notna() <= expected).all()
     np.testing.assert_array_equal((reasons == NOT_RESAMPLED) & expected, False)
 
 
 def test_two_models(tmp_path, adult_path, adult):
     options = ROWS | OLD
     found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
-    counted = check(found, adult, ids, old="_old")
-    assert min(counted.values()) > 10
+    assert min(check(found, adult, ids, old="_old").values()) > 10
 
 
 def test_without_ids_the_order_of_the_examples_changes_nothing(tmp_path, adult):
     rng = np.random.default_rng(3)
     few = adult.iloc[:1500].assign(score=adult["score"].round(1))
-    few["tags"] = [
-        rng.choice(["a", "b", "c"], rng.integers(0, 3), replace=False) for _ in range(1500)
-    ]
+    few["tags"] = [rng.choice(list("abc"), rng.integers(0, 3), replace=False) for _ in range(1500)]
     # Many examples are equal in all that is read.
     data = few.iloc[np.concatenate([np.arange(1500), rng.integers(0, 700, 1500)])]
     options = {"features": ("sex", "relationship", "tags"), "replicates": 20}
@@ -163,8 +155,7 @@ def test_without_ids_the_order_of_the_examples_changes_nothing(tmp_path, adult):
     one = search(tmp_path / "one", data=tmp_path / "0.parquet", **options)
     shuffled = data.sample(frac=1, random_state=4)
     for number, part in enumerate(np.array_split(np.arange(len(data)), [40, 41, 1700])):
-        path = tmp_path / f"part{number}.parquet"
-        shuffled.iloc[part].to_parquet(path, row_group_size=300)
+        shuffled.iloc[part].to_parquet(tmp_path / f"part{number}.parquet", row_group_size=300)
     cut = {"chunk_rows": 170, "memory_budget": "16MB"}
     other = search(tmp_path / "other", data=tmp_path / "part*", **options, **cut)
     assert one.table["test"].notna().sum() > 5
@@ -207,8 +198,7 @@ def grouped(tmp_path_factory):
 
 def test_groups_are_resampled_together(grouped):
     frame, _, found = grouped
-    ids = splitmix64(frame["group"].to_numpy(np.int64).view(np.uint64))
-    w = drawn(ids)
+    w = drawn(splitmix64(frame["group"].to_numpy(np.int64).view(np.uint64)))
     wrong = (frame["label"] != frame["pred"]).to_numpy(float)
     rate = wrong.mean()
     reasons = {}
@@ -227,15 +217,13 @@ def test_groups_are_resampled_together(grouped):
     assert {reasons[name] for name in few} == {"fewer than 30 groups"}
     some = [name for name in reasons if "region = some" in name]
     assert {reasons[name] for name in some} == {""}
-    bootstrap = found.document["testing"]["bootstrap"]
-    assert bootstrap["unit"] == "groups"
+    assert found.document["testing"]["bootstrap"]["unit"] == "groups"
     assert found.document["dataset"]["group_field"] == "group"
 
 
 def test_few_groups_are_warned_of(grouped):
     _, _, found = grouped
-    called = found.table[found.table["significant"]]["slice"]
-    some = called.str.contains("region = some").sum()
+    some = found.table[found.table["significant"]]["slice"].str.contains("region = some").sum()
     assert some > 0
     warning = next(w for w in found.document["testing"]["warnings"] if "groups" in w)
     assert warning.startswith(f"{some} significant slices have fewer than 100 groups")
@@ -247,8 +235,7 @@ def test_no_interval_of_groups_takes_examples_for_independent(grouped):
     assert skipped.any()
     assert found.table.loc[skipped, "ci_low"].isna().all()
     assert found.table.loc[~skipped, "ci_low"].notna().all()
-    overall = found.document["global"][0]["after"]
-    assert "lo" not in overall
+    assert "lo" not in found.document["global"][0]["after"]
     for one in found.document["slices"]:
         change = one["changes"][0]
         # As wide as the delta's replicates make it, whose width is nearly the value's own.

@@ -36,9 +36,7 @@ def nights(days, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DATA", str(days))
         patched.setenv("RESULTS", str(results))
-        codes = [
-            run(["run", str(FOLDER / "nightly.yaml"), "--date", date, "--quiet"]) for date in DAYS
-        ]
+        codes = [run(["run", f"{FOLDER}/nightly.yaml", "--date", date, "--quiet"]) for date in DAYS]
     return codes, [read(results / date) for date in DAYS]
 
 
@@ -48,8 +46,7 @@ def test_the_planted_regression_is_found_in_its_night(nights):
     degraded = [one.document["testing"]["degraded"] for one in found]
     assert degraded[0] == degraded[2] == 0
     worst = found[1].document["slices"][0]
-    assert worst["name"] == PLANTED
-    assert worst["changes"][0]["direction"] == "degraded"
+    assert (worst["name"], worst["changes"][0]["direction"]) == (PLANTED, "degraded")
     (finding,) = found[1].document["findings"]
     assert finding["slice_id"] == worst["slice_id"]
     assert "since" not in found[0].document
@@ -68,8 +65,7 @@ def test_the_days_are_the_examples_of_the_package(days, adult):
     assert sum(map(len, tables)) == len(adult)
     right = [(table["income"] == table["prediction"]).mean() for table in tables]
     assert right[1] < 0.85 < min(right[0], right[2])
-    planted = tables[1].query("occupation == 'Sales' and relationship == 'Husband'")
-    assert len(planted) == 280
+    assert len(tables[1].query("occupation == 'Sales' and relationship == 'Husband'")) == 280
 
 
 @pytest.mark.slow
@@ -77,8 +73,7 @@ def test_checks_of_the_watched_slices(days, tmp_path, monkeypatch):
     monkeypatch.setenv("DATA", str(days))
     monkeypatch.setenv("RESULTS", str(tmp_path))
     file = str(FOLDER / "check.yaml")
-    codes = [run(["run", file, "--date", date, "--quiet"]) for date in DAYS]
-    assert codes == [0, 1, 0]
+    assert [run(["run", file, "--date", date, "--quiet"]) for date in DAYS] == [0, 1, 0]
     second = read(tmp_path / DAYS[1]).document
     assert second["slices"][0]["name"] == "husbands in sales"
     assert [one["status"] for one in second["since"]["slices"]].count("new") == 1
@@ -99,8 +94,7 @@ def test_everything_may_be_in_a_bucket(bucket, days, tmp_path, monkeypatch):
     assert [run(["run", file, "--date", date, "--quiet"]) for date in DAYS[:2]] == [0, 1]
     found = json.loads(bucket.read(f"results/{DAYS[1]}/changelist.json"))
     assert found["check"]["uri"] == f"{bucket.uri}/config/watched.yaml"
-    assert found["since"]["read_from"] == "slices.parquet"
-    assert found["since"]["new"] == 1
+    assert (found["since"]["read_from"], found["since"]["new"]) == ("slices.parquet", 1)
     # A document in a bucket repeats its run.
     repeated = f"{bucket.uri}/results/{DAYS[1]}/changelist.json"
     assert run(["run", repeated, "--quiet", "--output", str(tmp_path / "again")]) == 0
@@ -145,8 +139,7 @@ def test_the_command_of_the_airflow_dag():
     assert isinstance(arguments["bash_command"], ast.Name)
     command = values[arguments["bash_command"].id].replace("{{ ds }}", "2026-11-19")
     seen = parsed(command, ast.literal_eval(arguments["env"]))
-    assert seen["command"] == "search"
-    assert seen["run_options"].log_format == "json"
+    assert (seen["command"], seen["run_options"].log_format) == ("search", "json")
     assert seen["options"]["data"] == ("gs://example-evaluation/eval/date=2026-11-19/*.parquet",)
     assert seen["options"]["since_if_exists"].endswith("/results/2026-11-18/changelist.json")
 
@@ -171,8 +164,7 @@ def test_the_commands_of_the_workflow():
     (command,) = [step["run"] for step in steps if "slicebeam run" in step.get("run", "")]
     assert "$(date -u -d yesterday +%F)" in command
     command = command.replace("$(date -u -d yesterday +%F)", "2026-11-19")
-    seen = parsed(command, {"DATA": "days", "RESULTS": "results"})
-    assert seen["command"] == "check"
+    assert parsed(command, {"DATA": "days", "RESULTS": "results"})["command"] == "check"
     (kept,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
     assert kept["if"] == "always()"
 

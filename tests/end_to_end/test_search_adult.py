@@ -143,8 +143,7 @@ def test_labels_follow_their_definition(overall, adult):
     by_slice = dict(zip(conjunctions, rows.itertuples(), strict=True))
     called = {one for one, row in by_slice.items() if row.significant}
     seen = set()
-    sample = [one for one in conjunctions if one in called][::5]
-    for one in sample:
+    for one in [one for one in conjunctions if one in called][::5]:
         row = by_slice[one]
         parents = [one - {name} for name in one if len(one) > 1]
         above = {
@@ -198,9 +197,8 @@ def test_the_document_ranks_by_the_lower_confidence_bound(overall):
 
 
 def test_no_role_is_a_feature(overall):
-    assert not {domain["name"] for domain in overall.document["dataset"]["domains"]} & set(
-        ADULT_ROLES
-    )
+    names = {domain["name"] for domain in overall.document["dataset"]["domains"]}
+    assert not names & set(ADULT_ROLES)
 
 
 def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path):
@@ -235,8 +233,7 @@ def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path):
     path = tmp_path / "ids.parquet"
     frame.to_parquet(path)
     options = {"label": "label", "prediction": "prediction", "example_id": "id"}
-    found = search(tmp_path / "out", data=path, **options)
-    assert found.document["search"]["duplicates"] == 0
+    assert search(tmp_path / "out", data=path, **options).document["search"]["duplicates"] == 0
 
 
 OPTIONS = {
@@ -254,8 +251,7 @@ def found(tmp_path_factory, adult_path):
 def test_the_document_follows_its_schema(found):
     jsonschema.Draft202012Validator.check_schema(json_schema())
     jsonschema.validate(found.document, json_schema())
-    again = ChangeList.model_validate(found.document)
-    assert json.loads(again.to_json()) == found.document
+    assert json.loads(ChangeList.model_validate(found.document).to_json()) == found.document
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**found.document, "slices": [{}]}, json_schema())
 
@@ -268,8 +264,7 @@ def test_schema_command(capsys):
 def test_the_document_names_its_table(found):
     digest = hashlib.sha256(found.slices_bytes).hexdigest()
     assert found.document["search"]["slices_fingerprint"] == f"sha256:{digest}"
-    table = pq.read_table(found.folder / "slices.parquet")
-    assert table.schema == SCHEMA
+    assert pq.read_table(found.folder / "slices.parquet").schema == SCHEMA
     file = found.document["files"]["slices"]
     assert file["sha256"] == f"sha256:{digest}"
     assert file["size"] == len(found.slices_bytes)
@@ -291,7 +286,8 @@ def test_slice_ids_do_not_depend_on_the_order_of_columns(found, tmp_path, adult_
 def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capfd):
     """It says so, replaces nothing, and publishes over the other when it is told to go on."""
     output, work = tmp_path / "out", tmp_path / "work"
-    publish_set(_made(output), Written("earlier"))
+    output.mkdir()
+    publish_set(output, Written("earlier"))
     command = ["search", f"--data={adult_path}", f"--output={output}", "--label=income"]
     command += ["--prediction=prediction", "--features=sex", f"--work-dir={work}", "--quiet"]
 
@@ -315,11 +311,6 @@ def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capf
     assert document["provenance"]["command"] == "search"
     replaced = {one["name"].partition(".")[0] for one in document["replaced_files"]}
     assert replaced == {"slices", "mixture"}
-
-
-def _made(folder):
-    folder.mkdir()
-    return folder
 
 
 ADULT = {

@@ -52,8 +52,7 @@ def test_an_earlier_document_tells_the_old_matrix(frame, tmp_path):
     scale = (shares / before.sum(axis=1))[:, None]
     np.testing.assert_allclose(told["old_matrix"], before * scale, rtol=1e-9)
     assert any("--old-matrix" in line for line in told["warnings"])
-    errors = np.array(earlier["shift"]["new_errors"])[:2] * scale
-    together = np.hypot(errors, told["new_errors"])
+    together = np.hypot(np.array(earlier["shift"]["new_errors"])[:2] * scale, told["new_errors"])
     moved = np.array(told["shift"])
     np.testing.assert_allclose(told["shift_lo"], np.maximum(moved - Z * together, -shares[:, None]))
     np.testing.assert_allclose(told["shift_hi"], np.minimum(moved + Z * together, shares[:, None]))
@@ -80,8 +79,7 @@ def test_answers_that_were_none_stay_in_the_old_matrix(frame, tmp_path):
 
 
 def test_a_target_error_stops_early_or_warns(tmp_path):
-    data = saved(made(3000, churn=0.03), tmp_path)
-    flags = ["--data", data, *REPLAYED, "--target-error", "0.03"]
+    flags = ["--data", saved(made(3000, churn=0.03), tmp_path), *REPLAYED, "--target-error", "0.03"]
     reached = shift(tmp_path / "one", *flags)["shift"]
     assert reached["stopped"] == "target_error"
     assert 100 <= reached["cost"]["calls"] < 3000
@@ -118,12 +116,10 @@ def test_a_file_describes_a_shift(pool, tmp_path, monkeypatch):
     file = described(tmp_path, **options, budget=150, output="${WHERE}/{date}", quiet=True)
     assert run(["run", file, "--date", "2026-03-01"]) == 0
     found = tmp_path / "there" / "2026-03-01"
-    flags = ["--data", pool, *REPLAYED, "--budget", 150]
-    shift(tmp_path / "flags", *flags)
+    shift(tmp_path / "flags", "--data", pool, *REPLAYED, "--budget", 150)
     assert timeless(found) == timeless(tmp_path / "flags")
     again = tmp_path / "again"
-    repeated = ["run", str(found / "changelist.json"), "--output", str(again), "--quiet"]
-    assert run(repeated) == 0
+    assert run(["run", str(found / "changelist.json"), "--output", str(again), "--quiet"]) == 0
     assert timeless(again) == timeless(found)
 
 
@@ -150,8 +146,7 @@ def test_the_document_of_a_shift_is_refused_where_slices_are_wanted(pool, tmp_pa
 
 @pytest.mark.slow
 def test_fail_on_worse(frame, tmp_path):
-    pool = saved(frame, tmp_path)
-    flags = ["--data", pool, *ROLES, "--budget", 300, "--fail-on", "worse"]
+    flags = ["--data", saved(frame, tmp_path), *ROLES, "--budget", 300, "--fail-on", "worse"]
     shift(tmp_path / "worse", *flags, "--replay-prediction", "new", code=1)
     document = json.loads((tmp_path / "worse" / "changelist.json").read_text())
     assert document["gate"]["exit_code"] == 1
@@ -162,9 +157,7 @@ def test_fail_on_worse(frame, tmp_path):
     # Worse on one slice, better by far elsewhere.
     bad = frame["part"] == "a"
     mixed = frame.assign(old=frame["label"].where(bad, (frame["label"] + 1) % 3))
-    mixed = mixed.assign(
-        new=frame["label"].mask(bad & (frame.index % 3 == 0), (frame["label"] + 1) % 3)
-    )
+    mixed["new"] = frame["label"].mask(bad & (frame.index % 3 == 0), (frame["label"] + 1) % 3)
     data = saved(mixed, tmp_path, "mixed.parquet")
     arguments = ["--data", data, *flags[2:], "--replay-prediction", "new"]
     found = shift(tmp_path / "mixed", *arguments, "--by", "part", code=1)

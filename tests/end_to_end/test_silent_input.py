@@ -11,6 +11,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.value_counts import ValueCounts
+from tests.refusals import refuses
 from tests.running import read, refused, search
 
 ROWS = 600
@@ -55,20 +56,16 @@ def test_repeated_ids_are_noted(tmp_path, ids, test):
 
 
 def test_distinct_ids_and_groups_are_not(tmp_path):
-    frame = examples().assign(id=np.arange(ROWS), user=np.arange(ROWS) // 5)
-    data = saved(tmp_path, frame)
+    data = saved(tmp_path, examples().assign(id=np.arange(ROWS), user=np.arange(ROWS) // 5))
     for number, options in enumerate(({"example_id": "id"}, {"group": "user", "replicates": 10})):
         found = search(tmp_path / f"{number}", data=data, **ROLES, **options)
         assert not any("more than once" in one for one in warnings(found))
 
 
-def counted(values):
-    unique, counts = np.unique(np.array(values), return_counts=True)
-    return ValueCounts(pa.array(unique.tolist()), counts, 0, len(values))
-
-
 def learned(values, *, named=False):
-    return learn_domain("x", counted(values), bins=10, top_values=100, named=named)
+    unique, counts = np.unique(np.array(values), return_counts=True)
+    counted = ValueCounts(pa.array(unique.tolist()), counts, 0, len(values))
+    return learn_domain("x", counted, bins=10, top_values=100, named=named)
 
 
 def test_ids_of_pairs_are_left_out():
@@ -90,8 +87,7 @@ def test_ids_of_pairs_are_left_out():
 def test_measurements_that_repeat_as_seldom_stay():
     rng = np.random.default_rng(3)
     for most in (500, 1000, 2000, 10_000, 10**6):
-        values = rng.integers(0, most, 2000).tolist()
-        assert isinstance(learned(values), FeatureDomain), most
+        assert isinstance(learned(rng.integers(0, most, 2000).tolist()), FeatureDomain), most
     # Some names are frequent, though most occur about twice.
     names = [f"name {one}" for one in np.repeat(np.arange(900), 2)] + ["Miller"] * 200
     assert isinstance(learned(names), FeatureDomain)
@@ -133,8 +129,7 @@ def test_bad_input_leaves_nothing_behind(tmp_path, capsys, wrong, work):
     data = saved(tmp_path / "data", examples().assign(zero=0))
     arguments = ["search", f"--data={data}", "--prediction=pred", *WRONG[wrong], "--quiet"]
     arguments += [f"--work-dir={tmp_path}/{work}"] if work else []
-    said = refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
-    assert wrong in said
+    assert wrong in refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
     # What was there before stays.
     (tmp_path / "out").mkdir()
@@ -183,16 +178,14 @@ def test_an_index_with_a_name_is_a_column():
     assert slices_of(indexed, features=["side"]) == ["side = left", "side = right"]
     two = pd.MultiIndex.from_arrays([side, np.arange(ROWS)], names=["side", None])
     assert {"side = left", "place = a"} <= set(slices_of(frame.set_axis(two, axis=0)))
-    shuffled = frame.sample(frac=1, random_state=1)
-    assert slices_of(shuffled) == slices_of(frame)
+    assert slices_of(frame.sample(frac=1, random_state=1)) == slices_of(frame)
     assert "side" not in indexed.columns
 
 
 def test_an_index_named_as_a_column_is_refused():
     frame = examples()
     frame.index.name = "place"
-    with pytest.raises(InputError, match="the index is named 'place', as a column is"):
-        slices_of(frame)
+    refuses(InputError, "the index is named 'place', as a column is", slices_of, frame)
 
 
 @pytest.mark.parametrize(("metric", "side"), [("recall", "--score"), ("auc,f1_macro", "--baseline-score")])  # fmt: skip

@@ -4,6 +4,7 @@ import base64
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -89,7 +90,7 @@ def test_a_document_has_the_name_and_a_run_the_value(data, tmp_path, monkeypatch
 
 def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):
     option = "workers=${SLICEBEAM_NO_SUCH}"
-    arguments = ["search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"]
+    arguments = ["search", f"--data={data}", "--label=income", f"--output={tmp_path}/o"]
     said = refused([*arguments, f"--runner-option={option}"], capsys, folder=tmp_path)
     assert f"--runner-option {option}" in said
     assert "the environment variable SLICEBEAM_NO_SUCH is not set" in said
@@ -180,8 +181,7 @@ def test_the_name_of_a_job_is_no_hash_of_a_secret(tmp_path, monkeypatch):
         with Engine(runner_config("spark", options)) as engine:
             engine.log_to(tmp_path / "workers.log")
             names.append(engine.job_name("count"))
-    assert names[0] == names[1]
-    assert names[2] == names[3]
+    assert (names[0], names[2]) == (names[1], names[3])
     assert names[0] != names[2]
 
 
@@ -229,7 +229,7 @@ def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path
 
 
 def test_a_document_with_a_hidden_secret_is_not_run_with_stars(data, tmp_path, capsys):
-    given = ["search", f"--data={data}", "--label=income", f"--output={tmp_path / 'o'}"]
+    given = ["search", f"--data={data}", "--label=income", f"--output={tmp_path}/o"]
     given += ["--runner-config=spark", "--runner-option=beam_options.s3_secret_access_key=***"]
     said = refused(given, capsys, folder=tmp_path)
     assert "give it again, preferably as ${NAME} of an environment variable" in said
@@ -249,10 +249,7 @@ def test_errors_of_options_do_not_show_values(monkeypatch, tmp_path):
 
 
 def test_python_has_errors_without_values(monkeypatch, tmp_path, data):
-    def fail(*_):
-        raise RuntimeError(f"no such key: {SECRET}")
-
-    monkeypatch.setattr(InProcess, "run", fail)
+    monkeypatch.setattr(InProcess, "run", Mock(side_effect=RuntimeError(f"no such key: {SECRET}")))
     monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
     options = {"runner_option": ["smallest_job_seconds=1000000", BY_NAME]}
     roles = {"label": "income", "prediction": "prediction"}
@@ -290,8 +287,7 @@ def test_a_path_with_a_secret_is_refused(tmp_path, data, capsys):
 def test_a_document_reads_no_variable(data, tmp_path, capsys):
     """A path with a secret in it, asked for in somebody's bucket, would tell them the secret."""
     assert run(["run", run_file(tmp_path, data), "--quiet"]) == 0
-    document = tmp_path / "out" / "changelist.json"
-    content = json.loads(document.read_text())
+    content = json.loads((tmp_path / "out" / "changelist.json").read_text())
     config = content["provenance"]["config"]
     capsys.readouterr()
     for option in ("data", "since", "work_dir", "runner_option"):
@@ -312,10 +308,8 @@ def test_a_document_reads_no_variable(data, tmp_path, capsys):
 def test_the_trace_of_a_fault_is_the_users_own_and_has_no_value(
     data, tmp_path, monkeypatch, capsys
 ):
-    def fail(*_, **__):
-        raise KeyError(SECRET)
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
+    fault = Mock(side_effect=KeyError(SECRET))
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     engine = ["--runner-config=prism", f"--runner-option={BY_NAME}"]

@@ -16,6 +16,8 @@ from tests.object_stores import ROOT
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
+# Programs that live for minutes: what the second compiler saves later, they do not live to see.
+JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class Cluster:
@@ -72,9 +74,10 @@ class FlinkCluster(Cluster):
         shipped = yaml.safe_load((flink_home() / "conf" / "config.yaml").read_text("utf-8"))
         manager = {"bind-host": HOST, "memory": {"process": {"size": "1024m"}}}
         node = {"bind-host": HOST, "host": HOST, "memory": {"process": {"size": "1500m"}}}
+        # What newer Javas keep closed to Flink, as Flink ships it.
+        opened = shipped["env"]["java"]["opts"]["all"]
         settings = {
-            # What newer Javas keep closed to Flink, as Flink ships it.
-            "env": shipped["env"],
+            "env": {"java": {"opts": {"all": " ".join([opened, *JAVA])}}},
             "jobmanager": manager | {"rpc": {"address": HOST, "port": free_port()}},
             # Else all of a small job goes to one of the task managers.
             "taskmanager": node | {"numberOfTaskSlots": 1, "load-balance": {"mode": "SLOTS"}},
@@ -103,8 +106,7 @@ class FlinkCluster(Cluster):
         variables = {"FLINK_HOME": str(flink_home())}
         for key, part in {"CONF": "conf", "LOG": "log", "PID": "tmp"}.items():
             variables[f"FLINK_{key}_DIR"] = str(self.folder / part)
-        script = str(flink_home() / "bin" / f"{kind}.sh")
-        self.start(name, [script, "start-foreground"], variables)
+        self.start(name, [str(flink_home() / "bin" / f"{kind}.sh"), "start-foreground"], variables)
 
     def ready_nodes(self):
         try:
@@ -121,8 +123,7 @@ class SparkCluster(Cluster):
 
     def start_node(self, name):
         limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / name)]
-        ports = ["--port", "0", "--webui-port", "0"]
-        self._class("Worker", name, *ports, *limits, self.address)
+        self._class("Worker", name, "--port", "0", "--webui-port", "0", *limits, self.address)
 
     def _class(self, kind, name, *arguments):
         variables = {
@@ -130,6 +131,7 @@ class SparkCluster(Cluster):
             "SPARK_LOCAL_IP": HOST,
             "SPARK_PUBLIC_DNS": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": " ".join(JAVA),
             "SPARK_CONF_DIR": str(self.folder / "conf"),
             "SPARK_LOCAL_DIRS": str(self.folder / "tmp"),
             # Every executor gets a copy of the job server's jar, a quarter of a gigabyte: those of

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from functools import cached_property
 
 from tests.engines import programs
-from tests.engines.clusters import FlinkCluster, SparkCluster
+from tests.engines.clusters import JAVA, FlinkCluster, SparkCluster
 
 # Everything really runs on the engine, small as it is.
 _ALL = "smallest_job_seconds=0"
@@ -31,11 +31,13 @@ class Engines:
             options.append(f"binary={programs.prism()}")
         else:
             jar = getattr(programs, f"{engine}_job_server")()
-            options.append(f"job_server_jar={jar}")
+            options += [f"job_server_jar={jar}", f"java_options={['-Xmx1g', *JAVA]}"]
         if kind == "cluster":
             options.append(f"master={getattr(self, engine).address}")
         if kind == "cluster" and engine == "spark":
             options += [f"version={programs.SPARK}", f"web_ui={self.spark.pages}"]
+            conf = {"spark.executor.extraJavaOptions": " ".join(JAVA)}
+            options.append(f"spark_conf={conf}")
         return {"runner_config": engine, "runner_option": tuple(options)}
 
     def arguments(self, name, *more):

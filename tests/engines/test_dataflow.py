@@ -32,6 +32,7 @@ from tests.dataflow_runs import (  # noqa: F401  (fixtures)
 )
 from tests.dataflow_service import Fault
 from tests.object_stores import ROOT, free_port
+from tests.refusals import refuses
 from tests.running import refused
 
 
@@ -52,8 +53,7 @@ def test_search_is_the_same(bucket, service, adult_path, expected):
         assert where == ("tests-project", "europe-west1", "JOB_STATE_DONE")
         told = job.told["environment"]
         pool = told["workerPools"][0]
-        assert pool["machineType"] == "n2-standard-2"
-        assert pool["numWorkers"] == 2
+        assert (pool["machineType"], pool["numWorkers"]) == ("n2-standard-2", 2)
         images = pool["sdkHarnessContainerImages"]
         assert [one["containerImage"] for one in images] == ["example.org/slicebeam:1"]
         assert {"use_a", "use_b"} <= set(told["experiments"])
@@ -77,8 +77,7 @@ def test_a_service_that_is_overloaded_is_asked_again(bucket, service, adult_path
     assert all(job.state == "JOB_STATE_DONE" for job in service.jobs)
     assert len({job.name for job in service.jobs}) == len(service.jobs)
     # The two that the faults struck: the third was not sent, since its job was there already.
-    sent = [one for one in service.requests if one.startswith("POST")]
-    assert len(sent) == len(service.jobs) + 2
+    assert len([one for one in service.requests if one.startswith("POST")]) == len(service.jobs) + 2
 
 
 @pytest.mark.slow
@@ -114,8 +113,7 @@ def test_a_killed_driver_finds_its_job_again(
         service.held = ""
         while job.state == "JOB_STATE_RUNNING":
             time.sleep(0.05)
-    seen = len(service.requests)
-    codes = []
+    seen, codes = len(service.requests), []
     again = threading.Thread(target=lambda: codes.append(run([*arguments, "--resume"])))
     again.start()
     while meanwhile == "running" and again.is_alive():
@@ -129,8 +127,7 @@ def test_a_killed_driver_finds_its_job_again(
     assert codes == [0]
     assert bucket.read("out/slices.parquet") == expected
     same = [one for one in service.named(stage) if "resampled" not in one.name]
-    names = [job.name, *[f"{job.name}-2"] * (meanwhile == "failed")]
-    assert [one.name for one in same] == names
+    assert [one.name for one in same] == [job.name, *[f"{job.name}-2"] * (meanwhile == "failed")]
     assert same[-1].state == "JOB_STATE_DONE"
 
 
@@ -207,8 +204,7 @@ def _nothing(pipeline):
 def test_a_job_that_takes_too_long_is_cancelled(engine, service):
     service.held = "slow"
     message = r"not finished after 1 seconds and was cancelled.*console"
-    with pytest.raises(EngineError, match=message):
-        engine.run(_nothing, "slow")
+    refuses(EngineError, message, engine.run, _nothing, "slow")
     assert [job.state for job in service.jobs] == ["JOB_STATE_CANCELLED"]
 
 
@@ -244,8 +240,7 @@ def test_a_job_that_ends_badly_is_named(engine, service, what):
 ])  # fmt: skip
 def test_a_service_that_refuses(engine, service, status, message):
     service.add(Fault("GET", "/jobs", status, 1000))
-    with pytest.raises(EngineError, match=message):
-        engine.run(_nothing, "refused")
+    refuses(EngineError, message, engine.run, _nothing, "refused")
     assert not service.jobs
 
 
@@ -274,8 +269,7 @@ def test_nobody_listens():
     ({"beam_options": {"template_location": "gs://x/y"}}, r"options of the engine set it"),
 ])  # fmt: skip
 def test_what_could_not_work_is_refused_before_anything_is_sent(changes, message):
-    with pytest.raises(InputError, match=message):
-        Dataflow(DataflowOptions(**{**PLACE, **IMAGE, **changes})).check()
+    refuses(InputError, message, Dataflow(DataflowOptions(**{**PLACE, **IMAGE, **changes})).check)
 
 
 def test_without_the_client_libraries(monkeypatch):

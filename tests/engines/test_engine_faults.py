@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import apache_beam as beam
@@ -16,11 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.discovery import fitting
+from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search import slice_counter
 from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
 from slicebeam.transforms.count.plans import work_items
+from tests.discovered import COLUMNS, discovery, planted_file
 from tests.pipelines.search.test_same_result import OPTIONS, WAYS
 from tests.running import refused, search
 from tests.waiting_jobs import command, search_at_work
@@ -37,7 +41,6 @@ def data(tmp_path_factory, adult_path):
 
 @pytest.fixture
 def no_folder_left(tmp_path, monkeypatch):
-    """The temporary folders of engines' programs are gone afterwards."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -59,7 +62,7 @@ def test_what_a_worker_finds_wrong_is_told_in_its_words(
     at = table.schema.get_field_index("row_id")
     wrong = tmp_path / "x.parquet"
     pq.write_table(table.set_column(at, "row_id", pa.array(ids)), wrong)
-    given = ["search", f"--data={wrong}", f"--output={tmp_path / 'out'}", "--label=income"]
+    given = ["search", f"--data={wrong}", f"--output={tmp_path}/out", "--label=income"]
     given += ["--prediction=prediction", "--quiet", "--features=sex"]
     given += ["--example-id=row_id", "--test=paper", *engines.arguments(engine)]
     # A cluster that is loaded and started for this tells of it.
@@ -154,7 +157,8 @@ def test_a_worker_pool_that_dies_ends_the_waiting(tmp_path, engines, monkeypatch
             with pytest.raises(EngineError, match=r"worker pool 127.0.0.1:\d+ does not answer"):
                 engine.run(lambda pipeline: _kill_and_wait(pipeline, pool.pid), "test")
     finally:
-        _kill_group(pool.pid)
+        with suppress(ProcessLookupError):
+            os.killpg(pool.pid, signal.SIGKILL)
         pool.wait()
 
 
@@ -174,13 +178,6 @@ def _kill_and_wait(pipeline, pid):
         time.sleep(1000)
 
     return pipeline | beam.Create([pid]) | beam.Map(work)
-
-
-def _kill_group(pid):
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def test_a_task_manager_that_dies_changes_nothing(tmp_path, data, engines, no_folder_left):
@@ -292,3 +289,19 @@ def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
     assert cost.shuffled_bytes == 8000
     assert cost.wall_seconds > 0.5
     assert cost.cpu_seconds > 0.0
+
+
+def test_the_same_discovery(tmp_path, engines, monkeypatch):
+    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
+    # Each is a job, which takes seconds to begin.
+    monkeypatch.setattr(fitting, "MOST_ITERATIONS", 2)
+    data = planted_file(tmp_path / "data.parquet", rows=1200, row_groups=3)
+    options = {**COLUMNS, "components": (6,), "dimensions": 6, "chunk_rows": 300, "data": (data,)}
+    alone = discovery(tmp_path / "alone", **options)
+    found = discovery(tmp_path / "found", **options, **engines.options("prism"))
+    assert found.slices_bytes == alone.slices_bytes
+    for name in ("discovery", "slices", "testing", "global"):
+        assert found.document[name] == alone.document[name]
+    assert found.document["testing"]["significant"] >= 2
+    assert found.document["discovery"]["resolutions"][0]["iterations"] == 2

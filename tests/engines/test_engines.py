@@ -13,6 +13,7 @@ import zipfile
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -29,6 +30,7 @@ from slicebeam.runner_configs.options import PrismOptions
 from slicebeam.runner_configs.portable import free_port
 from slicebeam.runner_configs.reported_errors import for_user
 from tests.conftest import slow
+from tests.refusals import refuses
 
 ENDED = 20.0
 
@@ -184,11 +186,9 @@ def test_a_job_server_that_is_not_there(tmp_path, flink_jar):
     assert "no job server for flink 1.19" in message
     assert "job_server_jar=download" in message
     assert "no job server for spark: " in failure("spark")
-    assert f"{tmp_path / 'x.jar'}: no such file" in failure(
-        "flink", f"job_server_jar={tmp_path / 'x.jar'}"
-    )
+    assert f"{tmp_path}/x.jar: no such file" in failure("flink", f"job_server_jar={tmp_path}/x.jar")
     (tmp_path / "broken.jar").write_text("no zip")
-    assert "is not a readable jar" in failure("flink", f"job_server_jar={tmp_path / 'broken.jar'}")
+    assert "is not a readable jar" in failure("flink", f"job_server_jar={tmp_path}/broken.jar")
     other = failure("flink", f"job_server_jar={flink_jar}", "version=1.20")
     assert "is a job server for flink 1.19, and the option version is 1.20" in other
     assert "'jva' is missing" in failure("flink", f"job_server_jar={flink_jar}", "java=jva")
@@ -215,7 +215,7 @@ def test_a_prism_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "go install github.com/apache/beam" in failure("prism")
     (tmp_path / "p").touch(mode=0o644)
-    assert "cannot be run" in failure("prism", f"binary={tmp_path / 'p'}")
+    assert "cannot be run" in failure("prism", f"binary={tmp_path}/p")
 
 
 def program(path, text):
@@ -239,21 +239,18 @@ def test_a_program_that_never_answers_is_given_up(tmp_path):
     binary = program(tmp_path / "p", "exec sleep 1000")
     with Engine(runner_config("prism", [f"binary={binary}", "start_timeout=0.5"])) as engine:
         engine.log_to(tmp_path / "log")
-        with pytest.raises(EngineError, match=r"did not answer within 0.5 seconds"):
-            engine.run(nothing, "test")
+        refuses(EngineError, r"did not answer within 0.5 seconds", engine.run, nothing, "test")
     assert not list(tmp_path.glob("slicebeam-engine-*"))
 
 
 def test_small_work_stays_in_this_process(tmp_path):
     binary = program(tmp_path / "p", "exit 3")
-    config = runner_config("prism", [f"binary={binary}", "smallest_job_seconds=5"])
-    with Engine(config) as engine:
+    with Engine(runner_config("prism", [f"binary={binary}", "smallest_job_seconds=5"])) as engine:
         engine.log_to(tmp_path / "log")
         engine.run(nothing, "small", 4.9)
         assert engine.name == "prism, 2 threads"
         for seconds in (5.0, None):
-            with pytest.raises(EngineError, match="ended with code 3"):
-                engine.run(nothing, "large", seconds)
+            refuses(EngineError, "ended with code 3", engine.run, nothing, "large", seconds)
 
 
 def test_jobs_are_called_after_run_and_stage(tmp_path):
@@ -308,8 +305,7 @@ def test_beam_options_are_checked():
         ("no_auth", False): "Beam does not take this value",
         ("job_name", "x"): "the options of the engine set it",
     }.items():
-        with pytest.raises(InputError, match=message):
-            check_beam_options(dict([options]), own=["job_name"])
+        refuses(InputError, message, check_beam_options, dict([options]), own=["job_name"])
     given = {"a": True, "b": None, "c": [1, 2], "d": {"x": 1}, "e": "f"}
     assert flags(given) == ["--a", "--c=1", "--c=2", '--d={"x": 1}', "--e=f"]
 
@@ -365,11 +361,8 @@ def test_waiting_for_a_job_ends(tmp_path):
     with pytest.raises(EngineError, match=r"abandoned after 0.1 seconds; raise job_timeout"):
         run_aside(lambda: time.sleep(30), lambda: None, 0.1)
 
-    def lost():
-        raise EngineError("a worker is gone")
-
-    with pytest.raises(EngineError, match="a worker is gone"):
-        run_aside(lambda: time.sleep(30), lost)
+    lost = Mock(side_effect=EngineError("a worker is gone"))
+    refuses(EngineError, "a worker is gone", run_aside, lambda: time.sleep(30), lost)
     assert time.monotonic() - begun < 20
     assert run_aside(lambda: 7, lost) == 7
 
@@ -419,8 +412,7 @@ def test_a_guarded_program_ends_with_its_children_and_its_folder(tmp_path):
     assert _gone(process.pid, child)
     assert not folder.exists()
     assert process_stat.cpu_seconds(child) == 0.0
-    with pytest.raises(EngineError, match="sh ended"):
-        process.check()
+    refuses(EngineError, "sh ended", process.check)
 
 
 def test_a_program_that_cannot_be_started(tmp_path):

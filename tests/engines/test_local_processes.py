@@ -16,6 +16,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.conftest import slow
 from tests.object_stores import ROOT
+from tests.refusals import refuses
 from tests.running import search
 from tests.waiting_jobs import command, search_at_work
 
@@ -64,7 +65,6 @@ class WriteOfBundles(Write):
 
 
 def written(folder):
-    """How many elements each process did; each is done once."""
     names = [path.name.partition("-") for path in folder.iterdir()]
     assert sorted(int(number) for number, _, _ in names) == list(range(8))
     return Counter(int(pid) for _, _, pid in names)
@@ -138,8 +138,7 @@ class RefuseOfBundles(Refuse):
 # Processes are started again each time.
 @pytest.mark.parametrize("function", [Refuse, slow(RefuseOfBundles)])
 def test_an_error_arrives_in_its_words(engine, function):
-    with pytest.raises(InputError, match=r"^the data has a 5$"):
-        engine.run(numbers(beam.ParDo(function())), "a")
+    refuses(InputError, r"^the data has a 5$", engine.run, numbers(beam.ParDo(function())), "a")
 
 
 @pytest.mark.slow
@@ -157,8 +156,7 @@ def test_one_that_is_killed_is_an_error():
     with Engine(runner_config("direct_multi", ())) as engine:
         (forking,) = children() - before
         forking.kill()
-        with pytest.raises(EngineError, match="a worker process ended"):
-            engine.run(numbers(beam.Map(str)), "a")
+        refuses(EngineError, "a worker process ended", engine.run, numbers(beam.Map(str)), "a")
 
 
 def test_nothing_heavy_is_loaded_before_they_start():

@@ -26,6 +26,7 @@ from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.runner_configs.private_sockets import socket_folder
 from tests.open_sockets import at_work, attacked, listening, needs_root
+from tests.refusals import refuses
 
 is_private_possible = pytest.mark.skipif(
     bool(private_network.refusal()), reason="this system allows no private network"
@@ -65,8 +66,7 @@ def test_the_attack_succeeds_where_sockets_are_open(tmp_path):
     server = worker_handlers.GrpcServer(state, provision, manager)
     known, safe = LoopbackPool(secret="guessed"), LoopbackPool()
     try:
-        sockets = listening() - before
-        told = attacked(sockets, tmp_path)
+        told = attacked(listening() - before, tmp_path)
     finally:
         server.close()
         known.stop()
@@ -94,8 +94,7 @@ def test_a_pool_starts_nothing_without_its_secret(params):
         service = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
         for secret in (params, {"secret": other.secret}):
             request = beam_fn_api_pb2.StartWorkerRequest(worker_id="w", params=secret)
-            with pytest.raises(grpc.RpcError, match="the worker pool of another run"):
-                service.StartWorker(request)
+            refuses(grpc.RpcError, "the worker pool of another run", service.StartWorker, request)
     assert not [thread for thread in threading.enumerate() if thread.name == "worker w"]
     pool.stop()
     other.stop()
@@ -113,10 +112,9 @@ def test_the_folder_of_sockets_has_a_short_path(temporary, monkeypatch):
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
     monkeypatch.setattr(private_sockets, "_LAST", str(long))
-    with pytest.raises(
-        EngineError, match=r"too long for sockets, or contains .*; set TMPDIR to another"
-    ):
-        socket_folder()
+    refuses(
+        EngineError, r"too long for sockets, or contains .*; set TMPDIR to another", socket_folder
+    )
     long.rmdir()
 
 
@@ -239,8 +237,7 @@ def test_sockets_lead_into_a_private_network_and_out_of_it(echo):
     assert outside.recv(100) == b"from inside"
     outside.close()
     pool.close()
-    with pytest.raises(OSError, match=r".*"):
-        socket.create_connection(("127.0.0.1", private_network.JOBS), 1).close()
+    refuses(OSError, r".*", socket.create_connection, ("127.0.0.1", private_network.JOBS), 1)
 
 
 def connected_to(address):
@@ -306,7 +303,5 @@ def test_what_leads_into_the_network_ends_with_the_program(echo):
     os.kill(process._guardian.pid, signal.SIGKILL)
     psutil.wait_procs([program], timeout=10)
     assert not program.is_running()
-    with pytest.raises(EngineError, match="ended with code -9"):
-        process.check()
-    with pytest.raises(OSError, match=r".*"):
-        private_network.private_address(sockets, "localhost:1")
+    refuses(EngineError, "ended with code -9", process.check)
+    refuses(OSError, r".*", private_network.private_address, sockets, "localhost:1")

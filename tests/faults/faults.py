@@ -47,7 +47,6 @@ WAYS = {
 
 
 def quick(way):
-    """The numbers of the tries of the short tests: one way stands for all."""
     return (1,) if way == "batch" else ()
 
 
@@ -68,7 +67,6 @@ class Command:
         os.kill(self.pid, number)
 
     def runs(self):
-        """Whether it has not ended yet."""
         try:
             state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except FileNotFoundError:
@@ -122,7 +120,6 @@ class Commands:
         shutil.rmtree(self._folder)
 
     def await_ready(self):
-        """Wait until everything is imported."""
         if not self._is_ready:
             assert self._process.stdout.readline() == "ready\n"
             self._is_ready = True
@@ -189,7 +186,6 @@ class Bench:
         return ["search", f"--data={data}", f"--output={output}", *COMMON, *flags]
 
     def undisturbed(self, *flags, data=ADULT):
-        """Return what a search finds when nothing happens to it."""
         return self._reference(flags, data)[0]
 
     def seconds(self, *flags):
@@ -207,13 +203,11 @@ class Bench:
         return self._undisturbed[key]
 
     def moment(self, *flags):
-        """Return a random moment of a search, as seconds after its start."""
         return float(self.random.uniform(0.0, self.seconds(*flags)))
 
 
 @contextmanager
 def bench(commands):
-    """Yield a bench with nothing on it."""
     with tempfile.TemporaryDirectory(prefix="slicebeam-faults-") as folder:
         Path(folder).chmod(0o777)
         with ExitStack() as stack:
@@ -237,7 +231,6 @@ def verdict(ended, output, undisturbed, *, codes=(2, 3)):
 
 
 def same(output, undisturbed):
-    """Return `EQUAL`, or how what was published differs."""
     try:
         found = read(output)
     except (OSError, ValueError) as error:
@@ -292,7 +285,6 @@ def half_published(output):
 
 
 def published(output):
-    """Return what is published, by name; what is beside the work folder."""
     if not output.is_dir():
         return {}
     return {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
@@ -334,5 +326,4 @@ class Tally:
         self.found[[*bad, *better, EQUAL][0]] += 1
 
     def other(self, may):
-        """Return what must not come."""
         return {name: count for name, count in self.found.items() if name not in may}

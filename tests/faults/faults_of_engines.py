@@ -52,8 +52,7 @@ def struck(engines, name, kill, bench, number):
     flags = WAYS["batch"]
     output = bench.place() / "out"
     command = bench.search(output, *flags)
-    given = [*command, *engines.arguments(name)]
-    running = bench.commands.start(given)
+    running = bench.commands.start([*command, *engines.arguments(name)])
     pattern = _MOMENTS[number % len(_MOMENTS)]
     while running.runs() and not any((output / "_work" / "stages").glob(pattern)):
         time.sleep(0.02)

@@ -45,7 +45,6 @@ class Place:
         }
 
     def published(self, bench):
-        """Return a folder with what is in the bucket."""
         folder = bench.place()
         every = self.bucket.keys()
         for key in every:
@@ -56,7 +55,6 @@ class Place:
         return verdict(ended, self.published(bench), bench.undisturbed(), codes=(3,))
 
     def resumed(self, bench, command):
-        """Return what came of resuming a run."""
         ended = bench.commands.run([*command, "--resume"], environment=self.environment)
         if ended.code == 2 and "holds no run to resume" in ended.said:
             ended = bench.commands.run(command, environment=self.environment)
@@ -74,7 +72,6 @@ class Place:
 
 @contextmanager
 def opened(store):
-    """Make a bucket, and a proxy before it."""
     with faulty(store.endpoint) as proxy:
         yield Place(store.new_bucket(), proxy)
 
@@ -91,8 +88,7 @@ def passing(store, fault, bench, number):
 def lasting(store, fault, bench, number):
     with opened(store) as place:
         command = bench.search(f"{place.bucket.uri}/out", data=ADULT)  # type: ignore[arg-type]
-        skip = int(bench.random.integers(0, 60))
-        place.proxy.add(storage_faults.Fault(**fault, skip=skip))
+        place.proxy.add(storage_faults.Fault(**fault, skip=int(bench.random.integers(0, 60))))
         impatient = {**place.environment, "SLICEBEAM_STORAGE_TIMEOUT": "2"}
         ended = bench.commands.run(command, environment=impatient)
         yield place.verdict(bench, ended)

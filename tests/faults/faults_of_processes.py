@@ -63,7 +63,6 @@ def done_again(before, work):
 
 
 def nothing_half(output, bench, *flags):
-    """Return whether a killed run published nothing, or all."""
     if (output / "changelist.json").exists():
         return whole(output, bench.undisturbed(*flags))
     return half_published(output)
@@ -92,7 +91,6 @@ def killed(way, bench, number):
 
 
 def told_to_end(number_of_signal, bench, number):
-    """End a search as a terminal or a scheduler does."""
     flags = WAYS[list(WAYS)[number % len(WAYS)]]
     output = bench.place() / "out"
     command = bench.search(output, *flags)

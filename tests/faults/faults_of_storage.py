@@ -32,7 +32,6 @@ OLD = b'{"old": "document"}'
 
 
 def flip(path, random):
-    """Turn over one bit."""
     content = bytearray(path.read_bytes())
     content[int(random.integers(len(content)))] ^= 1 << int(random.integers(8))
     path.write_bytes(content)
@@ -54,7 +53,6 @@ def vanish(path, random):
 
 
 def forbid(path, random):
-    """Let nobody read the file."""
     path.chmod(0)
 
 
@@ -77,7 +75,6 @@ PLACES = (
 
 
 def user():
-    """Return a user without rights, where this one has all."""
     return NOBODY if os.geteuid() == 0 else 0
 
 
@@ -92,7 +89,6 @@ def data_of(bench, way):
 
 
 def struck(bench, command, moment, strike):
-    """Stop a command when a file appears, strike, and let it go on."""
     running = bench.commands.start(command, user=user())
     stopped = running.stopped_when(moment.exists)
     if stopped:
@@ -173,7 +169,6 @@ def unreadable(path):
 
 
 def half(path):
-    """Replace a file by its first half."""
     content = path.read_bytes()
     path.unlink()
     path.write_bytes(content[: len(content) // 2])
@@ -273,8 +268,7 @@ def _blocks(path):
 
 
 def disk_full(bench, number):
-    way = list(WAYS)[number % len(WAYS)]
-    flags = WAYS[way]
+    flags = WAYS[list(WAYS)[number % len(WAYS)]]
     size = max(4, int(float(bench.random.uniform(0, 1)) * most_used(bench, *flags)))
     with small_disk(bench, size) as disk:
         output = disk / "out"
@@ -294,8 +288,7 @@ def disk_full(bench, number):
 
 def file_too_large(bench, number):
     """Let the system refuse files above a size, as quotas do."""
-    way = list(WAYS)[number % len(WAYS)]
-    flags = WAYS[way]
+    flags = WAYS[list(WAYS)[number % len(WAYS)]]
     output = bench.place() / "out"
     output.mkdir()
     (output / "changelist.json").write_bytes(OLD)
@@ -311,8 +304,7 @@ def file_too_large(bench, number):
 
 def folder_struck(which, bench, number):
     """Delete a folder under a running search, or forbid to write into it."""
-    way = ("iterative", "batch", "priority", "bootstrap-rows")[number % 4]
-    flags = WAYS[way]
+    flags = WAYS[("iterative", "batch", "priority", "bootstrap-rows")[number % 4]]
     place = bench.place()
     output, work = place / "out", place / "work"
     for folder in (output, work):

@@ -69,7 +69,6 @@ def everything_twice():
 
 
 def twice(way, bench, number):
-    """Search with an engine that does everything again."""
     flags = WAYS[way]
     output = bench.place() / "out"
     hook = f"{__name__}:{everything_twice.__name__}"
@@ -102,7 +101,6 @@ def two_runs(bench, number):
 
 
 def aloud(command):
-    """Return a command that writes to its streams."""
     return [part for part in command if part != "--quiet"]
 
 
@@ -229,8 +227,7 @@ def with_clock(library, outer):
 
 def clock_jumps(library, outer, number):
     """Set the clock while a run goes on, and between a run and its resumption."""
-    way = list(WAYS)[number % len(WAYS)]
-    flags = WAYS[way]
+    flags = WAYS[list(WAYS)[number % len(WAYS)]]
     inner, clock = with_clock(library, outer)
     # Documents of a check name the earlier run, which each bench has its own of.
     undisturbed = inner.undisturbed(*flags)
@@ -247,8 +244,7 @@ def clock_jumps(library, outer, number):
         yield EQUAL if named and other.code == 3 else f"a second run: {other}"
         clock.write_text(JUMPS[(number + 1) % len(JUMPS)])
         running.send(signal.SIGCONT)
-    ended = running.ended()
-    yield verdict(ended, output, undisturbed, codes=())
+    yield verdict(running.ended(), output, undisturbed, codes=())
     yield no_negative_seconds(output)
     # And between a run that is killed and the one that resumes it.
     output = inner.place() / "out"

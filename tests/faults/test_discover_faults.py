@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -49,7 +50,6 @@ def arguments(data, output, *more):
 
 
 def assert_same(output, wanted):
-    """Check that a run published the same as another, and left nothing else."""
     found = read_discovery(output)
     assert found.timeless() == wanted.timeless()
     own, other = published(output), published(wanted.folder)
@@ -132,9 +132,8 @@ def test_iterations_go_on_where_they_were_saved(data, undisturbed, tmp_path, mon
 @pytest.mark.slow
 def test_the_seed_decides_and_nothing_else(data, undisturbed, tmp_path):
     seeded = discover(tmp_path / "seeded", data=(data,), **OPTIONS, seed=1)
-    assert not np.array_equal(
-        seeded.mixture["cluster@4/means"], undisturbed.mixture["cluster@4/means"]
-    )
+    means = [found.mixture["cluster@4/means"] for found in (seeded, undisturbed)]
+    assert not np.array_equal(*means)
     assert seeded.document["provenance"]["seed"] == 1
     own = published(undisturbed.folder)["membership.parquet"]
     assert published(seeded.folder)["membership.parquet"] != own
@@ -219,8 +218,7 @@ class Place:
     def run(self, name, command, engine, *more):
         folder = self.folder / f"{name} {command} {engine}"
         folder.mkdir(exist_ok=True)
-        given = [*self.arguments(command, engine), *more]
-        return folder, self.commands.run(given, folder=folder)
+        return folder, self.commands.run([*self.arguments(command, engine), *more], folder=folder)
 
 
 def published_by(output):
@@ -266,7 +264,6 @@ def test_killed_and_resumed(place, kill):
 
 @pytest.fixture(scope="module")
 def seconds(commands, data, tmp_path_factory):
-    """How long a run takes."""
     commands.await_ready()
     begun = time.monotonic()
     ended = commands.run(arguments(data, tmp_path_factory.mktemp("timed") / "out"))
@@ -278,8 +275,7 @@ def seconds(commands, data, tmp_path_factory):
 @pytest.mark.parametrize("moment", range(10))
 def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed, tmp_path, moment):
     wait = (moment + np.random.default_rng(moment).random()) / 10 * seconds
-    output = tmp_path / "out"
-    killed_and_resumed(commands, data, output, undisturbed, lambda _: time.sleep(wait))
+    killed_and_resumed(commands, data, tmp_path / "out", undisturbed, lambda _: time.sleep(wait))
 
 
 @pytest.mark.parametrize(
@@ -289,10 +285,7 @@ def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed
 def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatch, other, says):
     output = tmp_path / "out"
 
-    def interrupted(_):
-        raise Interruption
-
-    monkeypatch.setattr(fitting, "updated", interrupted)
+    monkeypatch.setattr(fitting, "updated", Mock(side_effect=Interruption))
     with pytest.raises(Interruption):
         discover(output, data=(data,), **OPTIONS)
     before = {path.name for path in output.rglob("*")}
@@ -308,8 +301,7 @@ def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatc
 @pytest.mark.slow
 def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
     output = tmp_path / "out"
-    other = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1})
-    document = other.document
+    document = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1}).document
     discover(output, data=(data,), **OPTIONS)
     assert_same(output, undisturbed)
     # Another seed, another result.
@@ -326,11 +318,8 @@ def test_other_data_between_kill_and_resume_is_told(
     shutil.copy(data, own)
     output = tmp_path / "out"
 
-    def interrupted(_):
-        raise Interruption
-
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "updated", interrupted)
+        patch.setattr(fitting, "updated", Mock(side_effect=Interruption))
         with pytest.raises(Interruption):
             discover(output, data=(str(own),), **OPTIONS)
     os.utime(own, ns=(1, 1))
@@ -347,24 +336,12 @@ def _another_mixture(path):
     np.savez_compressed(path, **arrays)
 
 
-def _cut(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
 def _damaged(path):
     content = bytearray(path.read_bytes())
     # Single bytes may be of a time, which nobody asks for.
     for at in range(len(content) // 2, len(content) // 2 + 64):
         content[at] ^= 0xFF
     path.write_bytes(content)
-
-
-def _emptied(path):
-    path.write_bytes(b"")
-
-
-def _not_a_mixture(path):
-    np.savez_compressed(path, numbers=np.arange(3))
 
 
 def checked(output, data, folder):
@@ -374,9 +351,9 @@ def checked(output, data, folder):
 
 @pytest.mark.parametrize(("harm", "says"), [
     (_damaged, "is damaged"),
-    (_cut, "is damaged"),
-    (_emptied, "is damaged"),
-    (_not_a_mixture, "is damaged"),
+    (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is damaged"),
+    (lambda path: path.write_bytes(b""), "is damaged"),
+    (lambda path: np.savez_compressed(path, numbers=np.arange(3)), "is damaged"),
     (_another_mixture, "belongs to another run"),
     (lambda path: path.unlink(), "no such file"),
 ], ids=["bytes", "cut", "empty", "no mixture", "another", "missing"])  # fmt: skip

@@ -21,6 +21,7 @@ from tests.faults import (
 )
 from tests.faults.faults import CLEAR, EQUAL, Ended, bench, published, same, verdict, whole
 from tests.object_stores import ROOT
+from tests.refusals import refuses
 from tests.running import own_file
 from tests.storage_faults import Fault, faulty, within
 
@@ -48,15 +49,13 @@ def named(fault):
     ids=named,
 )
 def test_fault(place, fault):
-    tally = fault.tried(place, fault.quick)
-    assert tally.other(fault.may) == {}
+    assert fault.tried(place, fault.quick).other(fault.may) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS, ids=named)
 def test_fault_at_many_moments(place, fault):
-    tally = fault.tried(place, range(min(fault.times, MOST_TRIES)))
-    assert tally.other(fault.may) == {}
+    assert fault.tried(place, range(min(fault.times, MOST_TRIES))).other(fault.may) == {}
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +71,7 @@ def stores():
 )
 def test_fault_of_object_storage(place, stores, scheme, what):
     fault = stores[f"{scheme} {what}"]
-    numbers = range(min(fault.times, MOST_TRIES))
-    assert fault.tried(place, numbers).other(fault.may) == {}
+    assert fault.tried(place, range(min(fault.times, MOST_TRIES))).other(fault.may) == {}
 
 
 @pytest.fixture
@@ -114,9 +112,7 @@ def test_what_is_wrong_is_told_from_what_is_right(place):
     assert whole(output, right) == "left behind: ['mine']"
     own_file(output, "slices.parquet").write_bytes(b"")
     assert whole(output, right).startswith("other slices.")
-    table = output / "slices.parquet"
-    other = place.undisturbed("--max-cross-size=2").slices_bytes
-    table.write_bytes(other)
+    (output / "slices.parquet").write_bytes(place.undisturbed("--max-cross-size=2").slices_bytes)
     assert verdict(done, output, right) == "other slices.parquet"
     line = "slicebeam: cannot read x: no such file"
     assert verdict(Ended(2, f"{line}\n"), output, right) == CLEAR
@@ -223,8 +219,7 @@ def test_down_and_up_again(between):
     proxy, bucket = between
     endpoint = proxy.endpoint
     proxy.down()
-    with pytest.raises(requests.ConnectionError, match="refused"):
-        read(proxy, bucket)
+    refuses(requests.ConnectionError, "refused", read, proxy, bucket)
     proxy.up()
     assert proxy.endpoint == endpoint
     assert read(proxy, bucket).content == b"0123456789"

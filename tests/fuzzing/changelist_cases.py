@@ -113,8 +113,7 @@ def base(*, odd_types):
         try:
             Path("data.parquet").write_bytes(stream.getvalue())
             arguments = ["search", "--data", "data.parquet", "--output", "out", "--quiet"]
-            code = run([*arguments, *strategies.FLAGS, "--bins", "4", "--min-slice-size", "1"])
-            assert code == 0
+            assert run([*arguments, *strategies.FLAGS, "--bins", "4", "--min-slice-size", "1"]) == 0
             return stream.getvalue(), Path("out/changelist.json").read_text("utf-8")
         finally:
             os.chdir(before)
@@ -243,7 +242,6 @@ def _check_domains(found, published):
 
 
 def _plain(condition):
-    """Return a condition without notes, and without the value null, which says as much as none."""
     kept = {
         key: condition[key] for key in ("field", "op", "value") if condition.get(key) is not None
     }

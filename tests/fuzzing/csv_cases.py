@@ -60,7 +60,6 @@ EDITS = (
 
 
 def text(value):
-    """Return a value as a CSV file holds it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else "|".join(value) if isinstance(value, list) else str(value)

@@ -47,9 +47,7 @@ _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"(?!")([^,\r\n]*)|(?!")([^,\r\n]*))(,|\r
 
 def _fields(text):
     """Return for each row that is not empty its fields, and whether they begin with a quote."""
-    found = []
-    row = []
-    at = 0
+    found, row, at = [], [], 0
     while at < len(text) or row:
         field = _FIELD.match(text, at)
         if field is None:
@@ -65,13 +63,11 @@ def _fields(text):
 
 
 def rows(data, *, names=None, skip_rows=0):
-    """Return the names and rows of a CSV file; an unquoted empty field is None."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError(str(error)) from error
-    lines = io.StringIO(text, newline="").readlines()
-    text = "".join(lines[skip_rows:])
+    text = "".join(io.StringIO(text, newline="").readlines()[skip_rows:])
     before = csv.field_size_limit(1 << 30)
     try:
         # The reader of Python 3.10 refuses a NUL.
@@ -95,7 +91,6 @@ def rows(data, *, names=None, skip_rows=0):
 
 
 def read(data, *, names=None, skip_rows=0):
-    """Return the examples of a CSV file in the types of its columns."""
     header, found = rows(data, names=names, skip_rows=skip_rows)
     columns, types = {}, {}
     for place, name in enumerate(header):

@@ -16,7 +16,6 @@ def without_doubles(pairs):
 
 
 def objects(data):
-    """Return the object of each line that is not blank."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -69,10 +68,8 @@ def _scalars(name, values):
 
 
 def read(data):
-    """Return the examples of a JSON Lines file; a key that an object lacks is None."""
     rows = objects(data)
-    columns = {}
-    types = {}
+    columns, types = {}, {}
     for name in dict.fromkeys(key for row in rows for key in row):
         values = [row.get(name) for row in rows]
         if any(isinstance(value, list) for value in values):

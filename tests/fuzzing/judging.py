@@ -54,7 +54,6 @@ def stored(case, folder):
 
 
 def read_directly(case, folder):
-    """Read a file with the reading layer alone, and return whether it could be read."""
     if case.direct is None:
         return False
     try:
@@ -111,7 +110,6 @@ def _is_published(output):
 
 
 def check_message(code, out, error, *, storage_may_fail):
-    """Assert that a failure is a line or two for a user."""
     if found := _LOG.search(error):
         with suppress(OSError):
             error += Path(found[1]).read_text("utf-8", "replace")[-3000:]
@@ -169,8 +167,7 @@ def right(frame, label, prediction):
 
 def misread(document, table, reading):
     """Assert that a run says what the reading of its input does."""
-    frame = reading.frame
-    n = document["dataset"]["n"]
+    frame, n = reading.frame, document["dataset"]["n"]
     assert n == len(frame), f"{n} examples, but {len(frame)} in the file"
     domains = {domain["name"]: domain for domain in document["dataset"]["domains"]}
     config = document["provenance"]["config"]
@@ -227,7 +224,4 @@ def _check_slices(table, frame, is_right):
 
 
 def comparable(columns):
-    """Return columns with NaN as a text that equals itself."""
-    return {
-        name: ["NaN" if one != one else one for one in values] for name, values in columns.items()
-    }
+    return {name: ["NaN" if x != x else x for x in values] for name, values in columns.items()}

@@ -112,14 +112,11 @@ def written(draw, data, checksums=False):
 
 
 def read(path):
-    """Return the examples of a Parquet file as pyarrow reads it, checksums verified."""
     content = path.read_bytes()
-    columns = {}
-    unreadable = set()
+    columns, unreadable = {}, set()
     try:
         with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as opened:
-            names = opened.schema_arrow.names
-            rows = opened.metadata.num_rows
+            names, rows = opened.schema_arrow.names, opened.metadata.num_rows
             if len(set(names)) < len(names):
                 raise UnreadableError("two columns of one name")
             for name in names:
@@ -168,7 +165,6 @@ def _reshaped(draw, data):
 
 @st.composite
 def _broken(draw, content, other):
-    """The bytes of a file after damage to its footer, its pages or anywhere."""
     footer = max(4, len(content) - 8 - struct.unpack("<I", content[-8:-4])[0])
     fate = draw(st.integers(0, 99))
     if fate < 40:

@@ -61,7 +61,6 @@ def tables(draw, least=2, most=120):
 
 @st.composite
 def edited(draw, items, edits, times=(0, 0, 0, 1, 1, 2)):
-    """The list after some of the edits."""
     items = copy.deepcopy(items)
     for _ in range(draw(st.sampled_from(times))):
         draw(st.sampled_from(edits))(draw, items)
@@ -163,7 +162,6 @@ def damaged_at_times(data, others=()):
 
 @st.composite
 def packed(draw, data):
-    """The bytes as gzip: whole, in members, or damaged."""
     cut = draw(st.integers(0, len(data)))
     members = [data] if draw(chance(60)) else [data[:cut], data[cut:]]
     gz = b"".join(gzip.compress(one, draw(pick(0, 1, 9)), mtime=0) for one in members)

@@ -57,6 +57,7 @@ from tests.fuzzing import (
     yaml_cases,
 )
 from tests.fuzzing.case import Case, Reading, UnreadableError
+from tests.refusals import refuses
 from tests.running import refused, search
 from tests.tfrecord_files import masked_crc
 
@@ -88,8 +89,7 @@ def attempt(tmp_path, monkeypatch, capfd):
     for name, value in {**ENVIRONMENT, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[0])
-    taken = pages * resource.getpagesize()
+    taken = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, before[1]))
     yield partial(judging.attempt, folder=tmp_path / "data", capture=capfd)
@@ -145,11 +145,6 @@ def test_the_reading_layer_alone(tmp_path, kind, count):
 # ------------------------------------------------------------------------------------ the judge
 
 
-def endless(_):
-    while True:
-        time.sleep(0.1)
-
-
 def unforeseen(_):
     cli._say(cli.Invocation(), cli._unforeseen(KeyError("x")), 3)
     return 3
@@ -166,7 +161,7 @@ def coloured(_):
 
 
 COMMANDS = {
-    "hangs": (endless, "the command hangs"),
+    "hangs": (lambda _: time.sleep(1000), "the command hangs"),
     "says nothing": (lambda _: 2, "0 lines"),
     "unforeseen": (unforeseen, "KeyError: 'x'"),
     "long": (long, "4[0-9]{3} characters"),
@@ -179,13 +174,11 @@ COMMANDS = {
 def test_the_judge_sees_what_a_command_does(attempt, name):
     run, message = COMMANDS[name]
     case = Case(["search"], {}, lambda _: Reading(pd.DataFrame()))
-    with pytest.raises(AssertionError, match=message):
-        attempt(case, run=run, hang_seconds=0.5)
+    refuses(AssertionError, message, attempt, case, run=run, hang_seconds=0.5)
 
 
 def frame():
-    rng = random.Random(1)
-    rows = 60
+    rng, rows = random.Random(1), 60
     label = [rng.choice(["no", "yes"]) for _ in range(rows)]
     return pd.DataFrame(
         {
@@ -258,9 +251,7 @@ ROLES = {"label": "label", "prediction": "pred"}
 
 
 def test_json_lines_that_only_look_odd(tmp_path):
-    path = tmp_path / "x.jsonl"
-    brackets = "[{" * 100
-    deep = "[" * 63 + "]" * 63
+    path, brackets, deep = tmp_path / "x.jsonl", "[{" * 100, "[" * 63 + "]" * 63
     path.write_bytes(
         f'{{"a": "{brackets}", "b": {deep}}}\r\n\n \t\r\n  {{"a": "}}null"}}  \n'.encode()
     )
@@ -299,8 +290,7 @@ def parquet(path, **columns):
 
 def test_parquet_without_columns(tmp_path):
     path = str(parquet(tmp_path / "x.parquet"))
-    with pytest.raises(InputError, match="there are no columns in it"):
-        open_parquet([StoredFile(path, path)])
+    refuses(InputError, "there are no columns in it", open_parquet, [StoredFile(path, path)])
 
 
 def test_damage_that_only_checksums_tell(tmp_path):
@@ -328,8 +318,7 @@ def earlier(folder):
     data["hours"] = [float(n % 10) for n in range(len(data))]
     data.to_parquet(folder / "data.parquet")
     options = {**ROLES, "max_cross_size": 1, "min_slice_size": 1, "bins": 4}
-    found = search(folder / "out", data=folder / "data.parquet", **options)
-    return found.document
+    return search(folder / "out", data=folder / "data.parquet", **options).document
 
 
 def test_a_gap_after_the_first_bin_holds_nobody(tmp_path):
@@ -376,8 +365,7 @@ def test_changelists(tmp_path):
     assert read_changelist(str(path), "--domains").dataset.n == 60
     for change, message in DOCUMENTS.values():
         path.write_text(change(text))
-        with pytest.raises(InputError, match=re.escape(message)):
-            read_changelist(str(path), "--domains")
+        refuses(InputError, re.escape(message), read_changelist, str(path), "--domains")
 
 
 def test_options_that_no_machine_has(tmp_path):
@@ -386,8 +374,7 @@ def test_options_that_no_machine_has(tmp_path):
         "~nobody-of-that-name/x": "no user with that name",
         "a\0b": "a file name cannot contain a null character",
     }.items():
-        with pytest.raises(InputError, match=message):
-            storage_path(path, "--data")
+        refuses(InputError, message, storage_path, path, "--data")
 
 
 def test_what_a_message_quotes_does_not_rule_the_terminal(tmp_path, capsys):
@@ -455,8 +442,7 @@ def test_no_document_holds_what_is_no_number(data, odd, tmp_path):
     part[key] = odd
     path = tmp_path / "changelist.json"
     path.write_text(json.dumps(changed))
-    with pytest.raises(InputError, match="is not a number in JSON"):
-        read_changelist(str(path), "--changelist")
+    refuses(InputError, "is not a number in JSON", read_changelist, str(path), "--changelist")
     try:
         made = SearchChangeList.model_validate(changed)
     except ValidationError:

@@ -47,7 +47,6 @@ def _new_column(draw, rows):
 
 
 def _framed(record, told):
-    """Return a frame that states another length, with its right checksum or without."""
     length = struct.pack("<Q", told[0])
     return length + struct.pack("<I", masked_crc(length) if told[1] else 7) + record[12:]
 

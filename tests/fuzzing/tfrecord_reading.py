@@ -16,9 +16,7 @@ KINDS = {1: "bytes", 2: "float", 3: "int64"}
 
 
 def records(data):
-    """Return the records of a file, every checksum verified."""
-    found = []
-    at = 0
+    found, at = [], 0
     while at < len(data):
         if len(data) < at + 12:
             raise UnreadableError("cut off in a length")
@@ -56,8 +54,7 @@ def _varint(data, at):
 
 def _fields(data):
     """Yield number, wire type and value of the fields of a message; groups are passed over."""
-    at = 0
-    open_groups = []
+    at, open_groups = 0, []
     while at < len(data):
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
@@ -124,8 +121,7 @@ def _values(kind, wire, part):
         return [_signed(part)]
     if wire != 2:
         return []
-    found = []
-    at = 0
+    found, at = [], 0
     while at < len(part):
         number, at = _varint(part, at)
         found.append(_signed(number))
@@ -137,9 +133,7 @@ def _signed(number):
 
 
 def example(record):
-    """Return the features of a tf.Example."""
-    found = {}
-    present = False
+    found, present = {}, False
     for number, wire, value in _fields(record):
         if number == 2 and wire == 2 and value:
             raise UnreadableError("a SequenceExample")
@@ -165,10 +159,8 @@ def example(record):
 
 
 def read(data):
-    """Return the examples of a TFRecord file; a feature without values is None."""
     examples = [example(record) for record in records(data)]
-    columns = {}
-    types = {}
+    columns, types = {}, {}
     for name in sorted({name for one in examples for name in one}):
         features = [one.get(name, Feature()) for one in examples]
         kinds = {feature.kind for feature in features} - {None}

@@ -194,7 +194,6 @@ def _check_run(folder, published, _):
 
 
 def _as_json(condition):
-    """Return a condition as JSON would have it, where dates are texts."""
     value = condition.get("value")
     infinite = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
     listed = value if isinstance(value, list) else [value]
@@ -225,7 +224,6 @@ def independent(folder):
 
 
 def mapping(folder):
-    """Return what a YAML file says that holds a mapping."""
     content = independent(folder)
     if not isinstance(content, dict):
         raise UnreadableError("no mapping")
@@ -249,7 +247,6 @@ def _refuse_doubles(node, depth, seen):
 
 
 def _workers(content):
-    """Return how many processes a file asks for, None unless it is the engine in this process."""
     try:
         told = yaml.safe_load(content.decode())
         if told["runner"] == "direct" and set(told) <= {"runner", "options"}:

@@ -49,10 +49,12 @@ def test_metrics_with_a_parameter():
     assert metric("fbeta:2.0").name == "fbeta:2"
 
 
-@pytest.mark.parametrize("beta", ["0", "-1", "inf", "nan", "two", ""])
-def test_a_wrong_beta_is_refused(beta):
-    with pytest.raises(InputError, match=f"fbeta:{beta}: beta must be a number above 0"):
-        metric(f"fbeta:{beta}")
+@pytest.mark.parametrize("number", ["0", "-1", "inf", "nan", "two", ""])
+def test_a_wrong_number_is_refused(number):
+    with pytest.raises(InputError, match=f"fbeta:{number}: beta must be a number above 0"):
+        metric(f"fbeta:{number}")
+    with pytest.raises(InputError, match=f"pinball:{number}: the quantile must be between 0 and 1"):
+        metric(f"pinball:{number}")
 
 
 def test_a_mean_without_a_column_is_unknown():

@@ -61,7 +61,6 @@ def log_joint(mixture, z, losses=(), loss_weight=0.0):
 
 
 def m_step(r, z, losses, *, zero_one):
-    """Return the mixture of responsibilities [n, K]."""
     N = r.sum(axis=0) + 10 * EPS
     means = r.T @ z / N[:, None]
     variances = np.stack([r[:, j] @ (z - means[j]) ** 2 for j in range(len(N))]) / N[:, None]
@@ -110,7 +109,6 @@ def coordinates(z, arrays):
 
 
 def log_odds(joint):
-    """Return log(r/(1 − r)) of each component [n, K]."""
     others = [special.logsumexp(np.delete(joint, j, axis=1), axis=1) for j in range(joint.shape[1])]
     return joint - np.stack(others, axis=1)
 
@@ -136,10 +134,8 @@ def changes(D, of=0.0):
 
 
 def p_accuracy(new_wrong, old_wrong, held):
-    """Return the two-sided mid-p of McNemar's test."""
     b = int((new_wrong & ~old_wrong & held).sum())
-    c = int((old_wrong & ~new_wrong & held).sum())
-    return mcnemar_mid_p(b, c, "both")
+    return mcnemar_mid_p(b, int((old_wrong & ~new_wrong & held).sum()), "both")
 
 
 def p_error(wrong, held):
@@ -160,8 +156,7 @@ def p_paired(D, held):
     joined = ((n - 1) * own.var(ddof=1) + added * spread) / (n - 1 + added)
     variance = max(own.var(ddof=1), joined)
     t, G = own.mean() / np.sqrt(variance / n), skewness / np.sqrt(n)
-    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
-    return float(2 * stats.t.sf(abs(T), n - 1))
+    return float(2 * stats.t.sf(abs(t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6), n - 1))
 
 
 def benjamini_hochberg(p, tests, factor=1.0):
@@ -174,6 +169,5 @@ def benjamini_hochberg(p, tests, factor=1.0):
 
 
 def held_by(frame, predicate):
-    """Return which examples satisfy a predicate: bool [n]."""
     told = json.loads(predicate) if isinstance(predicate, str) else predicate
     return predicates.mask(frame, told)

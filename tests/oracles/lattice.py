@@ -63,8 +63,6 @@ def all_slices(masks, max_cross_size, min_size):
 
 
 def counter(masks):
-    """Return a function that counts the examples of one slice."""
-
     def evaluate(conjunction):
         return int(np.count_nonzero(np.logical_and.reduce([masks[name] for name in conjunction])))
 
@@ -80,7 +78,6 @@ def children(parent, ids):
 
 
 def is_subset_of_any(candidate, slices):
-    """Tell whether a candidate is one of the slices, or a subset of one."""
     return any(
         frozenset(part) in slices
         for size in range(1, len(candidate) + 1)
@@ -170,7 +167,6 @@ def algorithm_2(
 
 
 def topmost(slices):
-    """Keep the slices that are not subsets of another one among them."""
     return {one for one in slices if not any(other < one for other in slices)}
 
 

@@ -33,7 +33,6 @@ class State:
 
 
 def of(mixture):
-    """The oracle's state of a mixture of the package."""
     heads = [
         Head(table=head.shares)
         if hasattr(head, "shares")
@@ -44,7 +43,6 @@ def of(mixture):
 
 
 def e_step(state, z, losses):
-    """Responsibilities [n, K] and ln [n]."""
     n, K = len(z), len(state.weights)
     joint = np.empty((n, K))
     for j in range(K):

@@ -27,7 +27,6 @@ def mask(frame, predicate):
 
 
 def _condition(frame, condition):
-    """Apply one ``{"field", "op", "value"}``."""
     if not {"field", "op"} <= set(condition) <= {"field", "op", "value"}:
         raise ValueError(f"a condition has field, op and value, not {condition!r}")
     field, op, value = condition["field"], condition["op"], condition.get("value")
@@ -55,7 +54,6 @@ class _Tested(dict[tuple[type, Any], bool]):
 
 
 def _each(elements, test):
-    """Apply a test to each value of a column."""
     # 1, 1.0 and True are one key of a dict, and not the same value.
     tested = _Tested(test)
     try:
@@ -98,7 +96,6 @@ def _contains(elements, constant):
 
 
 def plain(element):
-    """Turn a value of any dtype into a Python value; timestamps become `pandas.Timestamp`."""
     if isinstance(element, (list, tuple, set, frozenset, np.ndarray)):
         return [plain(part) for part in element]
     if isinstance(element, (np.datetime64, dt.datetime)):
@@ -109,7 +106,6 @@ def plain(element):
 
 
 def is_missing(element):
-    """Tell whether a value is null or NaN; an empty list, an empty text and infinity are not."""
     if isinstance(element, list):
         return False
     if element is None or element is pd.NA or element is pd.NaT:

@@ -53,7 +53,6 @@ class Pool:
         )
 
     def random_items(self):
-        """The items by random identities."""
         identity = np.random.default_rng(0).integers(0, 2**64, len(self.items), dtype=np.uint64)
         return Items(identity, np.array(self.new), np.array(self.old))
 
@@ -91,7 +90,6 @@ def random_asked(rng, pool, *, least=2):
 
 
 def all_samples(pool, sizes):
-    """Every way to ask so many of the items of each stratum."""
     of_each = [
         itertools.combinations([i for i in pool.items if pool.stratum[i] == s], n)
         for s, n in enumerate(sizes)

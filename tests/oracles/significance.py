@@ -94,8 +94,7 @@ def q_values(p, m, correction, levels):
 def _step_up(p, m, factor=1):
     """Return min over ranks j >= i of p_(j) * m * factor / j, at most 1, for the i-th smallest p."""
     ascending = sorted(p.items(), key=lambda item: item[1])
-    q = {}
-    lowest = 1.0
+    q, lowest = {}, 1.0
     for rank in range(len(ascending), 0, -1):
         key, value = ascending[rank - 1]
         lowest = min(lowest, value * m * factor / rank)

@@ -135,8 +135,7 @@ def tables(draw):
         values = draw(st.lists(st.integers(0, 2), min_size=N, max_size=N))
         masks |= {(feature, value): np.array(values) == value for value in range(3)}
     everything = sorted(lattice.all_slices(masks, 3, 0), key=by_name)
-    chosen = draw(st.lists(st.sampled_from(everything), max_size=8))
-    return N, masks, set(chosen)
+    return N, masks, set(draw(st.lists(st.sampled_from(everything), max_size=8)))
 
 
 @settings(deadline=None, max_examples=60)

@@ -27,6 +27,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.python.memory_tables import arrow_table
 from slicebeam.pipelines.search.search import run_search
 from tests.publications import Written, publish_set
+from tests.refusals import refuses
 from tests.shift_runs import made
 
 OPTIONS = {"label": "income", "prediction": "prediction", "features": ["age", "education", "sex"]}
@@ -107,7 +108,7 @@ def test_a_check_of_a_table(adult, adult_path, tmp_path):
     name = earlier.changelist.slices[0].name
     found = check(adult, changelist=earlier.path, explain=name)
     flags = [f"--data={adult_path}", f"--changelist={earlier.path}", "--quiet"]
-    assert run(["check", *flags, f"--output={tmp_path / 'flags'}"]) == 0
+    assert run(["check", *flags, f"--output={tmp_path}/flags"]) == 0
     assert found.slices.equals(pq.read_table(tmp_path / "flags" / "slices.parquet"))
     assert any(name in line for line in found.explanation)
 
@@ -155,15 +156,13 @@ def test_it_is_shown_as_the_command_does(adult, adult_path, tmp_path, capsys):
     paths = [tmp_path / name for name in ("changelist.json", "slices.parquet")]
     assert printed[-1] == f"Ids and all numbers: {paths[0]}; all slices: {paths[1]}"
     assert shown[-1] == "Ids and all numbers: .findings, .changelist; all slices: .slices"
-    ranked = search(adult, **OPTIONS, score="score", metric="auc", max_cross_size=1)
-    ranked.show()
+    search(adult, **OPTIONS, score="score", metric="auc", max_cross_size=1).show()
     printed_text = capsys.readouterr().out
     assert "value_error in .slices" in printed_text
     assert "slices.parquet" not in printed_text
     search(adult, **OPTIONS, progress=True)
     assert "iteration 1" in capsys.readouterr().err
-    pool = made()
-    shift(pool, **SHIFT, budget=100).show()
+    shift(made(), **SHIFT, budget=100).show()
     assert "of 600 items were queried" in capsys.readouterr().out
 
 
@@ -220,17 +219,14 @@ def test_in_a_notebook(adult, monkeypatch):
     ({"resume": True}, OptionError, "give it as output="),
 ])  # fmt: skip
 def test_wrong_options(adult, options, kind, message):
-    with pytest.raises(kind, match=re.escape(message)):
-        search(adult, **{**OPTIONS, **options})
+    refuses(kind, re.escape(message), search, adult, **{**OPTIONS, **options})
 
 
 def test_wrong_data(folder):
     for data in (3, {"a": 1}, [1, "x"], None):
-        with pytest.raises(InputError, match="cannot be read as data"):
-            search(data, **OPTIONS)
+        refuses(InputError, "cannot be read as data", search, data, **OPTIONS)
     for path in ("nowhere.parquet", Path("nowhere.parquet")):
-        with pytest.raises(InputError, match="no such file"):
-            search(path, **OPTIONS)
+        refuses(InputError, "no such file", search, path, **OPTIONS)
     assert list(folder.iterdir()) == []
 
 
@@ -260,8 +256,7 @@ def test_a_table_of_any_library_with_arrow_capsules(adult_path):
 
 
 def test_a_table_of_polars(adult_path):
-    polars = pytest.importorskip("polars")
-    found = search(polars.read_parquet(adult_path), **OPTIONS)
+    found = search(pytest.importorskip("polars").read_parquet(adult_path), **OPTIONS)
     assert found.slices.equals(search(adult_path, **OPTIONS).slices)
 
 
@@ -282,10 +277,8 @@ def test_views_in_lists_and_dictionaries():
 
 
 def test_errors_are_caught_by_kind(adult, tmp_path):
-    with pytest.raises(FileError, match="no such file"):
-        search(tmp_path / "nowhere.parquet", **OPTIONS)
-    with pytest.raises(FileError, match="no such file"):
-        check(adult, changelist=tmp_path / "nowhere.json")
+    refuses(FileError, "no such file", search, tmp_path / "nowhere.parquet", **OPTIONS)
+    refuses(FileError, "no such file", check, adult, changelist=tmp_path / "nowhere.json")
     (tmp_path / "file").touch()
     with pytest.raises((StorageError, FileError)):
         search(adult, **OPTIONS, output=tmp_path / "file" / "out")
@@ -307,7 +300,5 @@ def test_documents_are_edited(adult_path, tmp_path):
     assert [one.op for one in edit.log(tmp_path)] == ["add_slice", "rename", "undo"]
     with pytest.raises(OptionError, match="unknown option 'nam'; did you mean 'name'"):
         edit.rename(tmp_path, slice="young women", nam="girls")
-    with pytest.raises(OptionError, match="--name is missing"):
-        edit.rename(tmp_path, slice="young women")
-    with pytest.raises(OptionError, match="a slice needs exactly one of"):
-        define(tmp_path, name="x")
+    refuses(OptionError, "--name is missing", edit.rename, tmp_path, slice="young women")
+    refuses(OptionError, "a slice needs exactly one of", define, tmp_path, name="x")

@@ -74,8 +74,7 @@ def _named(reference):
 
 
 def test_commands_are_grouped(capsys):
-    text = shown(capsys)
-    groups = re.findall(r"^(\w+):\n((?:  .+\n)+)", text, re.MULTILINE)
+    groups = re.findall(r"^(\w+):\n((?:  .+\n)+)", shown(capsys), re.MULTILINE)
     found = {title: re.findall(r"^  (\w+)", rows, re.MULTILINE) for title, rows in groups}
     assert {title: found[title] for title in ("Find", "Describe", "Test", "APIs", "Run")} == {
         "Find": ["search", "discover", "check"],
@@ -156,8 +155,7 @@ def test_functions_have_the_signatures_of_their_commands():
     assert next(iter(found.parameters)) == "data"
     assert found.parameters["bins"].default == 10
     assert found.parameters["label"].annotation == "str"
-    of_config = set(flagged(CONFIGS["search"]))
-    assert of_config - {"data"} <= set(found.parameters)
+    assert set(flagged(CONFIGS["search"])) - {"data"} <= set(found.parameters)
     assert "fail_on" not in found.parameters
     assert list(inspect.signature(api.edit.rename).parameters) == [
         *("changelist", "slice", "name", "progress")

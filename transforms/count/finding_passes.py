@@ -9,8 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
 from slicebeam.metrics.counting.membership import Membership
-from slicebeam.metrics.findings.inside import InsideCounter, patterns_of
-from slicebeam.metrics.findings.part_tables import PatternParts, merged
+from slicebeam.metrics.findings.inside import InsideCounter, InsideCounts, merged, patterns_of
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import BINS, bin_sums
 
@@ -46,24 +45,20 @@ class CountInside:
     earlier: Keys
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
-        """Return `PatternParts` as arrays of one dimension."""
+        """Return `InsideCounts` as arrays of one dimension."""
         parts = self.counter.count(_blocks(shards, self.scaling), self.finding, self.earlier)
         return {name: np.ravel(values) for name, values in parts._asdict().items()}
 
-    def read(self, found: Sequence[Found]) -> PatternParts:
+    def read(self, parts: Sequence[Found]) -> InsideCounts:
         """Return the sum over all shards."""
         space = self.counter.space
-        parts = [
-            PatternParts(
-                one["masks"],
-                one["sums"].reshape(-1, space.raw_columns),
-                one["pattern"],
-                one["candidate"],
-                one["sizes"].reshape(-1, 2 if space.weighted else 1),
-            )
-            for one in found
-        ]
-        return merged(parts)
+        widths = {"sums": space.raw_columns, "sizes": 2 if space.weighted else 1}
+
+        def column(part: Found, name: str) -> NDArray[np.int64]:
+            return part[name].reshape(-1, widths[name]) if name in widths else part[name]
+
+        names = InsideCounts._fields
+        return merged([InsideCounts(*(column(part, name) for name in names)) for part in parts])
 
 
 @dataclass(frozen=True)

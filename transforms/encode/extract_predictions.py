@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.measures.base import Needs
+from slicebeam.metrics.measures.number_losses import number_loss
 from slicebeam.metrics.registry import averaged_column, metric
 from slicebeam.transforms.encode.column import ChunkColumn, plain_type
 from slicebeam.transforms.encode.predicates import shortened
@@ -150,7 +151,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             positive = _is_positive(label, outcome)
             found.indicators["positive", False] = positive
     truth = None
-    of_errors = "--metric " + ", ".join(v for v in needs.values if v in ("mse", "mae", "bias"))
+    of_errors = "--metric " + ", ".join(v for v in needs.values if number_loss(v) is not None)
     if outcome.label is not None and needs.predicted_numbers:
         truth = ChunkColumn.of(chunk, outcome.label).numbers(of_errors, _LARGEST)
     for side in _SIDES:
@@ -172,10 +173,11 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
                 _add_losses(found, positive, old, needs, name, chunk)
         if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
-        if truth is not None:
+        if truth is not None and outcome.label is not None:
             name = predictor.column or predictor.score or model_column(side, "number")
             predicted = ChunkColumn.of(chunk, name).numbers(of_errors, _LARGEST)
-            _add_errors(found, predicted - truth, old, needs)
+            columns = ChunkColumn.of(chunk, outcome.label), ChunkColumn.of(chunk, name)
+            _add_errors(found, truth, predicted, old, needs, columns)
     if needs.two_models:
         found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
@@ -186,10 +188,28 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     return found
 
 
-def _add_errors(found: Predicted, error: FloatArray, old: bool, needs: Needs) -> None:
-    for value, of_error in (("bias", error), ("mae", np.abs(error)), ("mse", error**2)):
-        if value in needs.values:
-            found.values[value, old] = of_error
+def _add_errors(
+    found: Predicted,
+    truth: FloatArray,
+    predicted: FloatArray,
+    old: bool,
+    needs: Needs,
+    columns: tuple[ChunkColumn, ChunkColumn],
+) -> None:
+    for name in needs.values:
+        loss = number_loss(name)
+        if loss is None:
+            continue
+        why = f" of --metric {name}, {loss.why}"
+        refused = (loss.wrong_labels, loss.wrong_predictions)
+        for wrong, values, column in zip(refused, (truth, predicted), columns, strict=True):
+            if wrong is not None:
+                column.refuse(wrong(values), values, why)
+        with np.errstate(over="ignore"):
+            found.values[name, old] = values = loss.of(truth, predicted)
+        why = f", of which --metric {name} is too large to be summed; drop such examples"
+        if loss.why:
+            columns[0].refuse(~(np.abs(values) <= _LARGEST), truth, why)
 
 
 def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:

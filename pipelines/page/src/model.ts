@@ -62,6 +62,8 @@ export interface Finding {
   n: number;
   value: number;
   expected: number;
+  // Without what selecting the slice adds.
+  corrected: { difference: number; low: number | null; high: number | null };
   difference: number;
   interval: [number | null, number | null];
   held_share?: number;

@@ -126,10 +126,10 @@ function List({ content, model }: { content: Content; model: FindingModel }) {
       <p class="legend">
         The upright line is what is expected, the bar reaches to the value, and the whisker is the 95%{" "}
         <Term word="interval">
-          Of intervals computed in this way, 95% contain the true difference. It does not allow for the choice
-          of this slice among many.
+          Of intervals computed in this way, 95% contain the true difference. It allows for the selection of
+          this slice, which makes the observed difference too large.
         </Term>{" "}
-        of the difference.
+        of the difference, corrected for selecting the slice.
       </p>
       <Bars rows={rows.slice(0, FIRST)} metric={metric} isChange={isChange} />
       {rows.length > FIRST && (
@@ -199,8 +199,8 @@ function findingRow(content: Content, one: Finding): Row {
     slice: sliceOf(content, one.slice_id),
     value: one.value,
     expected: one.expected,
-    lo: one.interval[0] == null ? null : one.expected + one.interval[0],
-    hi: one.interval[1] == null ? null : one.expected + one.interval[1],
+    lo: one.corrected.low == null ? null : one.expected + one.corrected.low,
+    hi: one.corrected.high == null ? null : one.expected + one.corrected.high,
     isWorse: one.direction === "worse",
     text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${counted(metric, one.n)}${held(content, metric, one)}`,
   };

@@ -10,7 +10,7 @@ import { Short } from "./short";
 import { Findings } from "./shared_examples";
 import { SliceSince } from "./since";
 import type { Columns, Detail, Store } from "./store";
-import { movement, primary } from "./verdict";
+import { gap, movement, primary } from "./verdict";
 import { Delta, Impact, Interval, P, Q, Refines } from "./words";
 import type { ComponentChildren } from "preact";
 
@@ -152,8 +152,7 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
         )}
         {finding && (
           <Fact name="Finding">
-            number {finding.rank}: {format.difference(metric, finding.difference)} (
-            {format.differences(metric, finding.interval[0], finding.interval[1])}) from what is expected
+            number {finding.rank}: {gap(metric, finding)}, from what is expected
           </Fact>
         )}
       </dl>

@@ -108,10 +108,11 @@ export function valueInterval(overview: Overview, one: Finding): string {
     : `(${format.interval(metric, change?.after.lo, change?.after.hi)})`;
 }
 
-/** How far a finding's value is from what is expected, with the interval. */
+/** How far a finding's value is from what is expected: corrected, with the interval, and as observed. */
 export function gap(metric: Metric, one: Finding): string {
-  const [lo, hi] = one.interval;
-  return `difference ${format.difference(metric, one.difference)} (${format.differences(metric, lo, hi)})`;
+  const { difference, low, high } = one.corrected;
+  const interval = format.differences(metric, low, high);
+  return `difference ${format.difference(metric, difference)} (${interval}), observed ${format.difference(metric, one.difference)}`;
 }
 
 /** The examples of a finding, which of some metrics are not all of the slice. */

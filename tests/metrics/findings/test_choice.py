@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from slicebeam.metrics.findings import choice
 from slicebeam.metrics.findings.conditional import rate_p_value
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.part_tables import PartTables
+from slicebeam.metrics.findings.parts import PartTables
 from slicebeam.metrics.findings.target_sums import Patterns, TargetSums
 from tests.encoded_table import EncodedTable
 
@@ -385,7 +385,8 @@ def test_counts_that_contradict_the_candidates_are_refused(errors):
         counted = errors.counting()
 
         def lie(chosen, positions):
-            return change(counted(chosen, positions))
+            counts = counted(chosen, positions)
+            return counts._replace(**change(counts))
 
         return choice.Choice(
             candidates=errors.candidates(),
@@ -396,15 +397,16 @@ def test_counts_that_contradict_the_candidates_are_refused(errors):
             tests_per_level=errors.tests,
         ).run()
 
-    def of_all(found, **changed):
-        return found._replace(of_all=found.of_all._replace(**changed))
-
-    with pytest.raises(ValueError, match="but counting inside it found"):
-        run(lambda found: of_all(found, sums=found.of_all.sums + 1.0))
-    with pytest.raises(ValueError, match="of pattern 9, which has none"):
-        run(lambda found: of_all(found, masks=found.of_all.masks + 9))
-    with pytest.raises(ValueError, match="fewer examples of pattern 0 than the finding takes"):
-        run(lambda found: found._replace(sizes=found.sizes * 1e6))
+    for change, words in (
+        (lambda found: {"sums": found.sums + 1.0}, "but counting inside it found"),
+        (lambda found: {"masks": found.masks + 9}, "of pattern 9, which has none"),
+        (
+            lambda found: {"sizes": found.sizes * 1e6},
+            "fewer examples of pattern 0 than the finding",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run(change)
 
 
 @pytest.mark.parametrize("scale", [1.0, -3e7, 5e-324, 1e-300, 1e308])

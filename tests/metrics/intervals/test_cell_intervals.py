@@ -124,6 +124,10 @@ def test_swapping_the_labels_keeps_balanced_accuracy_and_mcc():
     np.testing.assert_allclose(
         ends, cell_intervals.balanced_accuracy(tn, tn + fp, tp, tp + fn, 0.9)
     )
+    # The same as of two classes, and beside a class that is no label.
+    classes = [tp, tn, 0 * tp], [tp + fn, tn + fp, 0 * tp]
+    np.testing.assert_allclose(ends, cell_intervals.mean_recall(*classes, 0.9))
+    assert np.transpose(cell_intervals.mean_recall([[0]], [[0]], 0.9)).tolist() == [[0, 1]]
 
 
 def test_by_delta_method():

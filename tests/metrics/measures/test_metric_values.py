@@ -11,13 +11,14 @@ from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.base import Metric, Needs
 from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.measures.number_losses import number_loss
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
 from tests.deviations import with_deviations
 
-NAMES = (*metrics(), "fbeta:2", "fbeta:0.5", "mean:x")
-MACRO = ("precision_macro", "recall_macro", "f1_macro")
+NAMES = (*metrics(), "fbeta:2", "fbeta:0.5", "mean:x", "pinball:0.9")
+MACRO = tuple(name for name in NAMES if metric(name).needs.classes)
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,9 @@ class Examples:
             return (self.score[old] - positive) ** 2
         if averaged_column(name):
             return self.column
-        losses = {"bias": error, "mae": np.abs(error), "mse": error**2, "loss": error**2 / 2}
-        return losses[name]
+        loss = number_loss(name)
+        guess = np.maximum(self.guess[old], 0.1) if name == "poisson_deviance" else self.guess[old]
+        return error**2 / 2 if loss is None else loss.of(self.truth, guess)
 
     def code(self, axis, *, old):
         """Where each example stands on an axis of the cells."""
@@ -198,6 +200,8 @@ def by_sklearn(name, some, *, old=False):
     label, predicted, weight = some.label, some.predicted[old], some.weight
     positive, marked, score = label == 1, predicted == 1, some.score[old]
     negative, unmarked = ~positive, ~marked
+    numbers = some.truth, some.guess[old]
+    error = np.abs(np.subtract(*numbers))
     with_weight = {"sample_weight": weight}
     binary = {
         "accuracy": lambda: sk.accuracy_score(label, predicted, **with_weight),
@@ -207,6 +211,12 @@ def by_sklearn(name, some, *, old=False):
         "fnr": lambda: 1 - sk.recall_score(positive, marked, **with_weight),
         "fpr": lambda: 1 - sk.recall_score(negative, unmarked, **with_weight),
         "specificity": lambda: sk.recall_score(negative, unmarked, **with_weight),
+        "npv": lambda: sk.precision_score(negative, unmarked, **with_weight),
+        "balanced_accuracy_multiclass": lambda: sk.recall_score(
+            label, predicted, labels=np.unique(label), average="macro", **with_weight
+        ),
+        "mcc_multiclass": lambda: sk.matthews_corrcoef(label, predicted, **with_weight),
+        "kappa": lambda: sk.cohen_kappa_score(label, predicted, **with_weight),
         "prediction_rate": lambda: np.average(marked, weights=weight),
         "label_rate": lambda: np.average(positive, weights=weight),
         "disagreement": lambda: sk.zero_one_loss(*some.predicted, **with_weight),
@@ -218,6 +228,13 @@ def by_sklearn(name, some, *, old=False):
         "brier": lambda: sk.brier_score_loss(positive, score, **with_weight),
         "mse": lambda: sk.mean_squared_error(some.truth, some.guess[old], **with_weight),
         "mae": lambda: sk.mean_absolute_error(some.truth, some.guess[old], **with_weight),
+        "rmse": lambda: sk.root_mean_squared_error(some.truth, some.guess[old], **with_weight),
+        "mape": lambda: sk.mean_absolute_percentage_error(*numbers, **with_weight),
+        "smape": lambda: np.average(2 * error / np.abs(numbers).sum(axis=0), weights=weight),
+        "pinball:0.9": lambda: sk.mean_pinball_loss(*numbers, alpha=0.9, **with_weight),
+        "poisson_deviance": lambda: sk.mean_poisson_deviance(
+            some.truth, np.maximum(numbers[1], 0.1), **with_weight
+        ),
         "loss": lambda: sk.mean_squared_error(some.truth, some.guess[old], **with_weight) / 2,
         "bias": lambda: np.average(some.guess[old] - some.truth, weights=weight),
         "mean:x": lambda: np.average(some.column, weights=weight),

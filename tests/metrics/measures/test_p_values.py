@@ -10,11 +10,13 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.kinds import ALTERNATIVES
+from slicebeam.metrics.measures.cell_metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import outcome_codes, refinement
+from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.testing.slice_test import SliceTest
 from tests.metrics.measures.test_metric_values import CASES, Examples, by_sklearn, random_members
+from tests.metrics.significance.test_few_cells import enumerated
 from tests.random_subsets import saddle_point, subset_tails
 
 # One of each kind.
@@ -162,47 +164,71 @@ def test_equal_weights_are_none(name, weight, comparison):
     assert found[0] == found[1]
 
 
-def test_a_class_that_one_model_never_predicts_here():
-    """The printed formula: the gradients at the counts, and with half an example more."""
-    rng = np.random.default_rng(41)
-    label = rng.integers(0, 3, 600)
-    new, old = (np.where(rng.random(600) < 0.3, rng.integers(0, 3, 600), label) for _ in range(2))
-    inside = np.arange(600) < 60
-    new = np.where(inside & (new == 2), 1, new)
-    # The old model has the class right, the new one never predicts it: its precision is 0.
-    old = np.where(inside, label, old)
-    examples = replace(Examples.random(41, 600), label=label, predicted=(new, old))
-    space = examples.space(["precision_macro"], "baseline")
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["precision", "f1", "fbeta:2", "balanced_accuracy", "mcc"])
+def test_two_models_by_halls_t_of_contributions(name, *, weighted):
+    """The printed formula, with scikit-learn's metric, of which cells of examples are made heavier."""
+    examples, inside = Examples.random(41, 900, weighted=weighted), np.arange(900) < 90
+    space, own = examples.space([name], "baseline"), metric(name)
     sums, totals = examples.reduced(space, inside[None, :])
-    own = metric("precision_macro")
-    inputs = own.inputs(sums[0], totals, space)
-    cells = {
-        name.removeprefix("all count: "): count
-        for name, count in inputs.items()
-        if name.startswith("all count: ") and count
+    weight = np.ones(900) if examples.weight is None else examples.weight
+    y, new, old = (some == 1 for some in (examples.label, *examples.predicted))
+    cells = [(y == a) & (new == b) & (old == c) for a, b, c in itertools.product([0, 1], repeat=3)]
+    denominators = {
+        "precision": [(new, old)],
+        "f1": [(y | new, y | old)],
+        "balanced_accuracy": [(y, y), (~y, ~y)],
     }
-    counts = np.array([inputs[f"slice count: {name}"] for name in cells])
-    codes = np.array([[int(part.split()[-1]) for part in name.split(", ")] for name in cells])
-    actual = codes[:, 0]
+    denominators |= {"fbeta:2": denominators["f1"], "mcc": [(y | True, y | True)]}
 
-    def slopes(k, predicted):
-        """∂ macro precision/∂k: (1 if right else 0, minus the class' precision)/predicted/3."""
-        below = np.array([k[predicted == c].sum() for c in range(3)])
-        right = np.array([k[(predicted == c) & (actual == c)].sum() for c in range(3)])
-        share = right / np.where(below > 0, below, 1)
-        each = ((actual == predicted) - share[predicted]) / np.where(below > 0, below, 1)[predicted]
-        return np.where(below[predicted] > 0, each, 0) / 3
+    def contributions(held):
+        """What an example of each cell adds to the change, for one of weight 1."""
+        found, step = [], 1e-5
+        for cell in cells:
+            moved = [
+                replace(examples, weight=weight * (1 + sign * step * cell)).take(held)
+                for sign in (1, -1)
+            ]
+            ends = [by_sklearn(name, some) - by_sklearn(name, some, old=True) for some in moved]
+            found.append((ends[0] - ends[1]) / (2 * step) / (weight[cell & held].sum() or 1))
+        return np.array(found)
 
-    k, expected = counts + 0.5, []
-    delta = abs(own.delta(sums, totals, space)[0])
-    for at in (counts, k):
-        d = slopes(at, codes[:, 1]) - slopes(at, codes[:, 2])
-        V = (k * d**2).sum()
-        expected.append(2 * stats.t.sf(delta / V**0.5, 2 * V**2 / (k * d**4).sum()))
-    p = own.test(sums, totals, space, "both").p[0]
-    assert p == pytest.approx(max(expected), rel=1e-9)
-    # By the gradients at the counts alone it would be smaller.
-    assert expected[0] < expected[1]
+    def sums_of(held, power):
+        return np.array([(weight[cell & held] ** power).sum() for cell in cells])
+
+    def kish(held):
+        return weight[held].sum() ** 2 / (weight[held] ** 2).sum()
+
+    every, squares = np.ones(900, bool), sums_of(y | True, 2)
+    d, D = contributions(inside), contributions(every)
+    counts, first = sums_of(every, 0), sums_of(every, 1)
+    cubes = squares**2 / first * (2 - first**2 / (counts * squares))
+    V, spread, n, N = (sums_of(inside, 2) * d**2).sum(), squares * D**2, kish(inside), kish(every)
+    kappa = (cubes**2 / squares * D**4).sum() / spread.sum() ** 2 * N
+    pooled = 0
+    for pair in denominators[name]:
+        either = pair[0] | pair[1]
+        part = sum(
+            value for cell, value in zip(cells, spread, strict=True) if (cell & either).any()
+        )
+        pooled += part * kish(either) / kish(either & inside)
+    V += kappa / (kappa + n) * max(pooled - V, 0)
+    G = (cubes * D**3).sum() / spread.sum() ** 1.5 * (N / n) ** 0.5
+    smallest = [side for pair in denominators[name] for side in pair]
+    smallest += (
+        [side for pair in ((y, new), (y, old)) for a in pair for side in (a, ~a)]
+        if name == "mcc"
+        else []
+    )
+    fewest = min((side & inside).sum() for side in smallest) * n / inside.sum()
+    changed = [by_sklearn(name, examples.take(inside), old=side) for side in (False, True)]
+    t = (changed[0] - changed[1]) / V**0.5
+    T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
+    law = stats.t(min(2 * fewest, n) - 1)
+    for alternative, expected in (("worse", law.cdf(T)), ("better", law.sf(T))):
+        tested = own.test(sums, totals, space, alternative)
+        assert tested.methods.tolist() == [outcome_codes.HALL_PAIRED]
+        assert tested.p[0] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -234,6 +260,35 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted):
         np.testing.assert_allclose(p, expected, rtol=1e-9)
 
 
+def test_rmse_is_the_root_of_mse():
+    """Tests are those of the mean; intervals its roots, or of the width of a jackknife's."""
+    examples, members = Examples.random(21, 900), random_members(22, 6, 900)[1:]
+    of = {}
+    for comparison in ("overall", "baseline"):
+        for name in ("mse", "rmse"):
+            space = examples.space([name], comparison)
+            given = *examples.reduced(space, members), space
+            of[name] = [
+                getattr(metric(name), end)(*given, 0.95)
+                for end in ("value_interval", "delta_interval")
+            ]
+            of[name].append(metric(name).test(*given, "both").p)
+        np.testing.assert_array_equal(of["rmse"][2], of["mse"][2])
+        np.testing.assert_allclose(np.square(of["rmse"][0]), of["mse"][0], rtol=1e-12)
+        if comparison == "overall":
+            whole = np.mean((examples.guess[0] - examples.truth) ** 2)
+            of_all = np.square(np.add(of["rmse"][1], np.sqrt(whole))) - whole
+            np.testing.assert_allclose(of_all, of["mse"][1], rtol=1e-9)
+    squares = [(guess - examples.truth) ** 2 for guess in examples.guess]
+    for held, low, high in zip(members, *of["rmse"][1], strict=True):
+        n = held.sum()
+        without = [np.sqrt((one[held].sum() - one[held]) / (n - 1)) for one in squares]
+        error = np.sqrt((n - 1) * np.var(without[0] - without[1]))
+        delta = np.diff([np.sqrt(one[held].mean()) for one in squares[::-1]])[0]
+        assert high - low == pytest.approx(2 * 1.96 * error, rel=0.08)
+        assert (low + high) / 2 == pytest.approx(delta, abs=error / 4)
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted):
     """The gradient by each example's weight is taken numerically."""
@@ -257,11 +312,11 @@ def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted)
     own, above = slopes(child), slopes(parent)
     space, f1 = examples.space(["f1"], "baseline"), metric("f1")
     sums, totals = examples.reduced(space, np.stack([child, parent]))
-    freedom = f1.effective_n(sums[:1], space)[0] - 1
+    freedom = f1.effective_n(Slices(sums[:1], space))[0] - 1
     # The interval of the difference of the models, by the same gradient; Wilson's where that is wider.
     every = np.ones(300, bool)
     sums_of_all, _ = examples.reduced(space, every[None])
-    size, z2 = f1.effective_n(sums_of_all, space)[0], stats.norm.ppf(0.975) ** 2
+    size, z2 = f1.effective_n(Slices(sums_of_all, space))[0], stats.norm.ppf(0.975) ** 2
     arm = stats.t.ppf(0.975, size - 1) * np.linalg.norm(slopes(every) * weight)
     assert arm > 2 * z2 / (size + z2)
     ends = np.ravel(f1.delta_interval(sums_of_all, totals, space, 0.95))
@@ -304,13 +359,16 @@ def test_shares_against_the_parent_are_random_subsets_of_it():
         for some in (parent & within, parent & marked, child & within, child & marked)
     )
     for name, comparison, expected in (
-        ("accuracy", "baseline", refinement.p_refine_paired(*counts)[0]),
-        ("precision", "overall", mid_p(stats.hypergeom(N, K, n), x, "precision", "worse")),
+        ("accuracy", "baseline", pytest.approx(enumerated(*counts), rel=0.02)),
+        (
+            "precision",
+            "overall",
+            pytest.approx(mid_p(stats.hypergeom(N, K, n), x, "precision", "worse"), rel=1e-9),
+        ),
     ):
         space, own = examples.space([name], comparison), metric(name)
         sums, totals = examples.reduced(space, np.stack([child, parent]))
-        p = own.p_refine(sums[:1], sums[1:], totals, space, worse=True)
-        assert p == pytest.approx(expected, rel=1e-9)
+        assert own.p_refine(sums[:1], sums[1:], totals, space, worse=True)[0] == expected
     space = examples.space(["accuracy"], "baseline")
     sums, _ = examples.reduced(space, np.stack([child, parent]))
     change = new.astype(float) - old
@@ -318,15 +376,25 @@ def test_shares_against_the_parent_are_random_subsets_of_it():
     np.testing.assert_allclose(metric("accuracy").change_variance(sums, space), varied)
 
 
-def test_only_means_that_change_by_a_constant_are_flipped():
-    """F1 moves from 0 to 1 and has no variance there; it is no mean whose signs could be flipped."""
-    examples, inside = Examples.random(3, 60, weighted=True), np.arange(60) < 20
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_change_that_nothing_varies_with(*, weighted):
+    """The new model is right everywhere, the old nowhere: p is that of 2ⁿ flips, and no t is below it."""
+    examples, inside = Examples.random(3, 60, weighted=weighted), np.arange(60) < 20
     label = np.where(inside, 1, examples.label)
-    examples = replace(examples, label=label, predicted=(label, np.where(inside, 0, label)))
-    for name, reason in (("f1", outcome_codes.UNVARYING), ("accuracy", 0)):
-        space = examples.space([name], "baseline")
-        sums, totals = examples.reduced(space, inside[None])
-        assert metric(name).test(sums, totals, space, "both").reasons.tolist() == [reason]
+    everywhere = replace(examples, label=label, predicted=(label, 1 - label))
+    here = replace(examples, label=label, predicted=(label, np.where(inside, 0, label)))
+    weight = np.ones(20) if examples.weight is None else examples.weight[:20]
+    flipped = 2.0 ** -(weight.sum() ** 2 / (weight**2).sum())
+    for name in ("f1", "fbeta:2") + (("accuracy",) if weighted else ()):
+        for some, method in (
+            (everywhere, outcome_codes.SIGN_FLIP),
+            (here, outcome_codes.HALL_PAIRED),
+        ):
+            space = some.space([name], "baseline")
+            sums, totals = some.reduced(space, inside[None])
+            tested = metric(name).test(sums, totals, space, "better")
+            assert tested.methods.tolist() == [method], name
+            assert tested.p[0] == pytest.approx(flipped, rel=1e-9)
 
 
 def changed(change, weight=None):

@@ -6,22 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slicebeam.metrics.shift import halves as module
-from slicebeam.metrics.shift.allocation import static_order, static_weights
-from slicebeam.metrics.shift.estimates import estimate, reliance
-from slicebeam.metrics.shift.halves import (
+from slicebeam.metrics.shift import allocation as module
+from slicebeam.metrics.shift.allocation import (
     adapted_order,
     adapted_weights,
-    counts_of,
     first_look,
     half_limits,
-    half_sizes,
     next_look,
     static_halves,
+    static_order,
+    static_weights,
 )
-from slicebeam.metrics.shift.quality import qualities
-from slicebeam.metrics.shift.simulation import item_order, simulate
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import estimate, reliance
+from slicebeam.metrics.shift.simulation import item_order, qualities, simulate
+from slicebeam.metrics.shift.strata import Sample, Strata, counts_of, half_sizes
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

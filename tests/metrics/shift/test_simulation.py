@@ -17,11 +17,17 @@ from slicebeam.metrics.shift.allocation import (
     static_order,
     static_weights,
 )
-from slicebeam.metrics.shift.churn import churned
-from slicebeam.metrics.shift.estimates import estimate, starved_variance, summarise
-from slicebeam.metrics.shift.quality import Quality, calls_for_target, qualities, true_matrices
-from slicebeam.metrics.shift.simulation import Items, item_order, simulate
-from slicebeam.metrics.shift.stopping import error_bound
+from slicebeam.metrics.shift.estimates import error_bound, estimate, starved_variance, summarise
+from slicebeam.metrics.shift.simulation import (
+    Items,
+    Quality,
+    calls_for_target,
+    churned,
+    item_order,
+    qualities,
+    simulate,
+    true_matrices,
+)
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -8,19 +8,23 @@ import pandas as pd
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.shift.allocation import masa_order, optimal_calls, static_weights
+from slicebeam.metrics.shift.allocation import (
+    adapted_weights,
+    masa_order,
+    optimal_calls,
+    static_weights,
+)
 from slicebeam.metrics.shift.estimates import (
     MatrixEstimate,
+    error_bound,
     estimate,
+    first_check,
     starved_variance,
     stratum_variances,
     summarise,
     weighted_sum_errors,
 )
-from slicebeam.metrics.shift.halves import adapted_weights
-from slicebeam.metrics.shift.quality import qualities, true_matrices
-from slicebeam.metrics.shift.simulation import simulate
-from slicebeam.metrics.shift.stopping import error_bound, first_check
+from slicebeam.metrics.shift.simulation import qualities, simulate, true_matrices
 from slicebeam.metrics.shift.strata import Sample
 from tests.metrics.shift.test_halves import sampled
 from tests.oracles import shift_oracle as oracle

@@ -208,7 +208,7 @@ def test_coverage_of_the_value(true_auc, prevalence, n, ratio):
     assert (low >= 0).all()
     assert (high <= 1).all()
     assert ((low <= own.auc) & (own.auc <= high)).all()
-    assert 0.93 <= ((low <= truth) & (truth <= high)).mean() <= 0.99
+    assert 0.93 <= ((low <= truth) & (truth <= high)).mean() <= 0.995
 
 
 @pytest.mark.parametrize(("share", "slice_auc"), [(0.05, 0.7), (0.4, 0.85), (0.8, 0.75)])
@@ -229,47 +229,6 @@ def test_coverage_of_the_delta(share, slice_auc):
     observed = own.auc - whole.auc
     assert ((low <= observed) & (observed <= high)).all()
     assert 0.93 <= ((low <= delta) & (delta <= high)).mean() <= 0.98
-
-
-@pytest.mark.parametrize(("size", "prevalence"), [(30, 0.15), (60, 0.05), (100, 0.15), (100, 0.5)])
-def test_coverage_of_the_gain_of_two_models(size, prevalence):
-    """Few positives tell little of how gains vary: by their variance alone .64 to .94 were held."""
-    rng = np.random.default_rng(3)
-    positive = rng.random(40_000) < prevalence
-    shared = rng.normal(size=40_000)
-    new = 1.2 * positive + shared + 0.5 * rng.normal(size=40_000)
-    old = positive + shared + 0.6 * rng.normal(size=40_000)
-
-    def change(chosen):
-        before, after = (roc_auc_score(positive[chosen], each[chosen]) for each in (old, new))
-        return after - before
-
-    def placed(score):
-        among = [np.sort(score[positive == other]) for other in (False, True)]
-        below, above = (np.searchsorted(each, score) / each.size for each in among)
-        return np.where(positive, below, above - 1)
-
-    # A variance is the same for either sign.
-    gain = placed(new) - placed(old)
-    everything = np.arange(40_000)
-    truth = change(everything)
-    chosen = rng.permuted(np.tile(everything[:4000], (300, 1)), axis=1)[:, :size]
-    chosen += rng.integers(0, 10, (300, 1)) * 4000
-    both = positive[chosen].any(axis=1) & ~positive[chosen].all(axis=1)
-    chosen = chosen[both]
-    delta = np.array([change(rows) for rows in chosen])
-    own = tuple(
-        np.array([gain[rows][positive[rows] == of].var() for rows in chosen])
-        for of in (True, False)
-    )
-    reference = tuple(np.array([gain[positive == of].var()]) for of in (True, False))
-    n1 = positive[chosen].sum(axis=1)
-    low, high = auc_intervals.gain_interval(delta, own, reference, n1, size - n1, 0.95)
-    held = ((low <= truth) & (truth <= high)).mean()
-    assert 0.93 <= held <= 0.999
-    nothing = tuple(np.zeros(1) for _ in range(2))
-    low, high = auc_intervals.gain_interval(np.array([np.nan]), nothing, nothing, [0], [5], 0.95)
-    np.testing.assert_array_equal([low, high], [[-1.0], [1.0]])
 
 
 def test_degenerate_slices():

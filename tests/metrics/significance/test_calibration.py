@@ -7,9 +7,10 @@ The draws are fewer and the tolerances wider by about four standard errors. The 
 import numpy as np
 import pytest
 
-from benchmarks import calibration
+from benchmarks import calibration, calibration_auc
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
+from slicebeam.metrics.intervals import auc_intervals
 from slicebeam.metrics.significance import count_tests
 from slicebeam.pipelines.search.strategies import Priority
 
@@ -63,6 +64,21 @@ def test_mean_losses():
 def test_ranking():
     assert designs.ranking(draws=2000, step=3, slack=0.006).passed
     assert not designs.ranking(draws=2000, step=3, slack=0.006, conditional=False).passed
+
+
+def test_intervals_of_auc(monkeypatch):
+    nothing = tuple(np.zeros(2) for _ in range(2))
+    ends = auc_intervals.gain_interval(np.array([np.nan, 0.0]), nothing, nothing, [0, 2], 5, 0.95)
+    np.testing.assert_array_equal(ends, np.nan)
+    assert calibration_auc.intervals(slices=300, step=4, slack=0.03).passed
+    raised = auc_intervals._raised
+    for wrong in (
+        lambda spread, *_: spread + 1e-12,
+        # As far below the slice's own variance as above it.
+        lambda *of: np.minimum(raised(*of), (of[0] * of[1] + 20 * of[2]) / (of[1] + 19)),
+    ):
+        monkeypatch.setattr(auc_intervals, "_raised", wrong)
+        assert not calibration_auc.intervals(slices=100, step=4, slack=0.06).passed
 
 
 @pytest.mark.slow

@@ -24,7 +24,6 @@ class Completions:
     ending: threading.Event = field(default_factory=threading.Event)
 
     def text(self, key):
-        """What it answers to a call."""
         if self.answer is not None:
             return self.answer
         return f'The place {hashlib.sha256(key.encode()).hexdigest()[:12]} was bad."\nAnd more'
@@ -32,7 +31,6 @@ class Completions:
 
 @contextmanager
 def completions_server():
-    """Run a server in threads of this process."""
     told = Completions()
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
     server.daemon_threads = True

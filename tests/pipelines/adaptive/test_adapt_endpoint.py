@@ -29,8 +29,7 @@ def frame_of(number=60):
     """Return tests of which some have the same input, and some compare inputs."""
     rows = []
     for one in range(number):
-        text = f"text {one % (2 * number // 3)}"
-        test = {"topic": f"/T{one % 4}", "input": text}
+        test = {"topic": f"/T{one % 4}", "input": f"text {one % (2 * number // 3)}"}
         if one % 5 == 4:
             test |= {"topic": "/T1/Same", "expectation": SAME}
             test["value"] = json.dumps([f"other {one}", f"text {one // 2}"])
@@ -43,7 +42,6 @@ def frame_of(number=60):
 
 
 def texts_of(frame):
-    """Return all texts that a model is asked for tests, each once, those of a test together."""
     values = [json.loads(one) if one else [] for one in frame["value"]]
     pairs = zip(frame.input, values, strict=True)
     return list(dict.fromkeys(text for one, others in pairs for text in (one, *others)))
@@ -66,7 +64,6 @@ class Bench(PaidBench):
         return ["adapt", "run", tree, model, out, *flags]
 
     def bought(self, *flags, output="out", **changes):
-        """Run the command to its end, and return the part of the document about the tests."""
         self.file(**changes)
         assert run(self.arguments("--quiet", *flags, output=output)) == 0
         return self.document(output)
@@ -94,13 +91,11 @@ class Bench(PaidBench):
                 assert topics[str(topic)][name] == row[name], (topic, name)
         table = pq.read_table(self.folder / output / "tests.parquet").to_pandas().set_index("id")
         assert (table.passed == ~known.new.reindex(table.index)).all()
-        assert set(table.index) == set(known.index)
-        assert found["tests"] == len(known)
+        assert (set(table.index), found["tests"]) == (set(known.index), len(known))
         assert sum(found["unscored"].values()) == len(frame) - len(known)
         return known
 
     def names(self, output="out"):
-        """Return what lies in the output, published files by their short names."""
         found = (path.name for path in (self.folder / output).iterdir())
         return {re.sub(r"\.[0-9a-f]{12}\.", ".", name) for name in found}
 
@@ -164,8 +159,7 @@ def test_a_budget_that_does_not_suffice(bench, capsys):
     assert first.get("untested", {}) == untested
     # With money, and again: the calls of earlier runs count.
     second = found.bought("--budget=10.9 USD")
-    assert len(found.api.charged) == 21
-    assert second["paid"][0]["spent"] == 10.5
+    assert (len(found.api.charged), second["paid"][0]["spent"]) == (21, 10.5)
     assert run(found.arguments("--budget=5")) == 0
     printed = capsys.readouterr()
     assert "not bought, because the budget does not suffice" in " ".join(printed.out.split())
@@ -207,8 +201,7 @@ def test_two_endpoints_share_a_budget(bench, capsys):
     old = found.file("old", price=0.25)
     document = found.bought(f"--baseline-model={old}", "--budget=15.30 USD")
     # An input that only one of them has answered would say nothing.
-    count = Counter(one.partition(" ")[0] for one in found.api.charged)
-    assert count == {"new": 20, "old": 20}
+    assert Counter(one.partition(" ")[0] for one in found.api.charged) == {"new": 20, "old": 20}
     assert [one["spent"] for one in document["paid"]] == [10.0, 5.0]
     found.check(document, without=texts[20:])
     whole = found.bought(f"--baseline-model={old}")
@@ -264,8 +257,7 @@ def test_an_output_may_be_a_long_text(bench):
     assert (document["tests"], document["topics"][0]["failures"]) == (2, 1)
     tests = pq.read_table(found.folder / "out" / "tests.parquet").to_pandas()
     assert tests.output.tolist() == [long, "short"]
-    again = found.bought()
-    assert again["topics"] == document["topics"]
+    assert found.bought()["topics"] == document["topics"]
     assert len(found.api.charged) == 2
 
 
@@ -321,8 +313,7 @@ def test_the_key_is_shown_nowhere(bench, capfd, monkeypatch, fault, code, said):
     found = bench(frame_of(30), faults={} if fault in NO_PLAN else {fault: 1.0})
     if fault == "crash":
         monkeypatch.setattr("slicebeam.pipelines.adaptive.paid_outputs.AnsweredModel", fail)
-    url = f"{found.struck(fault, monkeypatch)}/answer?key=${{API_KEY}}"
-    found.file(url=url, retries=2)
+    found.file(url=f"{found.struck(fault, monkeypatch)}/answer?key=${{API_KEY}}", retries=2)
     assert run(found.arguments("--json")) == code
     printed = capfd.readouterr()
     assert said in printed.err

@@ -37,8 +37,7 @@ def mixed(value):
 
 def table(folder):
     """Write 1,200 texts, some of them hostile or twice; the new model fails often in two places."""
-    rng = np.random.default_rng(11)
-    n = 1_200
+    rng, n = np.random.default_rng(11), 1_200
     place = rng.choice(PLACES, n)
     place[100:200], place[300:400] = PLACES[0], PLACES[1]
     label = rng.choice(["good", "bad", "[no output]"], n, p=[0.45, 0.45, 0.1])
@@ -102,8 +101,7 @@ def by_hand(frame, document, most, ranks, seed=0):
     """Rows that tests are made of, by slice: rank by rank at random, those of earlier slices last."""
     slices = {one["slice_id"]: one for one in document["slices"]}
     order = sorted(frame.index, key=lambda row: mixed(row ^ (seed << 32)))
-    taken = set()
-    found = {}
+    taken, found = set(), {}
     for slice_id in dict.fromkeys(one["slice_id"] for one in document["findings"]):
         member = inside(frame, slices[slice_id]) & frame["text"].notna()
         rows = []
@@ -235,8 +233,7 @@ def test_of_an_update_the_broken_ones_come_first_and_appending_makes_no_doubles(
 
 def test_pairs_and_a_slice_by_its_name(found, tmp_path):
     frame = pd.read_parquet(found / "data.parquet")
-    document = json.loads((found / "one" / "changelist.json").read_text())
-    one = document["slices"][-1]
+    one = json.loads((found / "one" / "changelist.json").read_text())["slices"][-1]
     tree = tmp_path / "tree.csv"
     pair = ("--text", "text", "--text", "second")
     assert adapt(found / "one", tree, *pair, "--slice", one["name"], "--quiet") == 0

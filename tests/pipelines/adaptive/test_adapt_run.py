@@ -111,8 +111,7 @@ def test_a_tree_of_adatest_by_two_models(tmp_path, capsys, monkeypatch):
     document = check_topics(out, topics_of(frame.astype({"new": bool, "old": bool})))
     assert document["adaptive"]["models"] == [short, words]
     assert {one["prediction_field"] for one in document["models"]} == {"passed", "baseline_passed"}
-    text = capsys.readouterr().out
-    assert "190 tests in 7 topics" in text
+    assert "190 tests in 7 topics" in capsys.readouterr().out
     tests = pq.read_table(out / "tests.parquet").to_pandas().set_index("id")
     assert ((tests.failure > 0.5) == frame.new.reindex(tests.index)).all()
     read = read_changelist(str(out / "changelist.json"), "--changelist")
@@ -147,8 +146,7 @@ def test_gates_and_since(tmp_path, capsys):
     assert adapt(tree, first, "--model", "own_models:same", *worse[:2], "--fail-on", "failing") == 0
     assert adapt(tree, second, *short, *worse, "--since", str(first / "changelist.json")) == 1
     assert "error_rate is significantly worse on 1 slice" in capsys.readouterr().err
-    document = read_changelist(str(second / "changelist.json"), "--changelist")
-    assert document.since is not None
+    assert read_changelist(str(second / "changelist.json"), "--changelist").since is not None
 
 
 def test_models_of_other_kinds(tmp_path):
@@ -459,8 +457,7 @@ GATES = {
 def test_a_topic_that_fails_or_cannot_be_judged(tmp_path, capsys, name):
     rows, code, said = GATES[name]
     assert judge(tmp_path, [*FINE, *rows], "--fail-on=failing") == code
-    printed = capsys.readouterr().err
-    assert said in printed
+    assert said in capsys.readouterr().err
     if code == 2 and "judged" in said:
         assert (tmp_path / "out" / "changelist.json").exists()
 
@@ -498,8 +495,7 @@ def test_without_an_old_model_worse_is_worse_than_all(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_gates_say_what_scipy_says(tmp_path, seed):
-    random = np.random.default_rng(seed)
-    rows = []
+    random, rows = np.random.default_rng(seed), []
     for topic in ("/A", "/A/B", "/A/B/C", "/D", "/D/E%2FF", "/G"):
         number = random.integers(1, 60)
         kinds = random.multinomial(number, random.dirichlet((8, 1 + 2 * (seed % 2), 1, 1)))
@@ -542,8 +538,7 @@ def test_the_older_form_is_scored_as_the_newer_one(tmp_path):
     for name, frame in (("older", older), ("newer", newer.fillna(""))):
         frame.to_csv(tmp_path / f"{name}.csv")
         command = ["adapt", "run", str(tmp_path / f"{name}.csv"), "--model=gate_models:shares"]
-        assert run([*command, f"--output={tmp_path / 'out'}", "--quiet"]) == 0
+        assert run([*command, f"--output={tmp_path}/out", "--quiet"]) == 0
         topics = topics_in(tmp_path)
         found.append({topic: (one["tests"], one["failures"]) for topic, one in topics.items()})
-    assert found[0] == found[1]
-    assert found[0]["/Compared"][0] == 4
+    assert (found[0], found[0]["/Compared"][0]) == (found[1], 4)

@@ -27,6 +27,7 @@ from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.adaptive.test_adapt_from import search
+from tests.refusals import refuses
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adaptive"
 HOTELS = EXAMPLES / "hotel_tree.csv"
@@ -199,8 +200,7 @@ def test_which_names_are_refused_and_which_are_counted(
     vocabulary = Vocabulary.of("--model m:f", known.split(), dict(enumerate(said)))
     names, mentions = ClassNames.of(classes.split()), mentioned(naming(values, name))
     if expected == REFUSED:
-        with pytest.raises(InputError, match=r"--classes .*="):
-            check_classes(names, mentions, vocabulary)
+        refuses(InputError, r"--classes .*=", check_classes, names, mentions, vocabulary)
     else:
         assert dict(check_classes(names, mentions, vocabulary)) == expected
 
@@ -230,8 +230,7 @@ def test_classes_in_parentheses_are_names_too(tmp_path, capsys):
     assert "tests name the classes 'neg', 'pos', but" in capsys.readouterr().err
     assert adapt(tree, tmp_path / "out", *model, "--classes", "pos=positive,neg=negative") == 0
     first = [one["failures"] for one in adaptive(tmp_path / "out")["topics"]]
-    renamed = written(tmp_path, *tests("positive", "negative"))
-    assert adapt(renamed, tmp_path / "other", *model) == 0
+    assert adapt(written(tmp_path, *tests("positive", "negative")), tmp_path / "other", *model) == 0
     assert [one["failures"] for one in adaptive(tmp_path / "other")["topics"]] == first
 
 

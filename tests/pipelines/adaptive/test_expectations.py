@@ -32,6 +32,7 @@ from slicebeam.pipelines.adaptive.scoring import Models, Scored, scorable_tests,
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
 from slicebeam.pipelines.adaptive.text_models import TextModel, _FunctionModel
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
+from tests.refusals import refusal, refuses
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=5), st.data())
@@ -56,8 +57,7 @@ def test_a_change_fails_just_beyond_the_tolerance(changes, tolerance):
     # Of a change that differs by a rounding error from the tolerance either is right.
     clear = np.abs(beyond) > 1e-12
     assert (fails(score) == (beyond > 0))[clear].all()
-    order = np.argsort(changes, kind="stable")
-    assert (np.diff(score[order]) >= -1e-15).all()
+    assert (np.diff(score[np.argsort(changes, kind="stable")]) >= -1e-15).all()
 
 
 def test_a_change_without_a_number_has_no_score():
@@ -198,9 +198,7 @@ def test_what_expects_nothing_is_counted():
     ("should have the same output as (tolerance=-1)", "tolerance '-1' is no number"),
 ])  # fmt: skip
 def test_wrong_expectations(text, message):
-    with pytest.raises(InputError) as caught:
-        parse_expectation(text)
-    assert message in str(caught.value)
+    assert message in refusal(InputError, parse_expectation, text)
 
 
 def test_further_inputs_are_one_text_or_a_list():
@@ -244,8 +242,7 @@ class _TensorOfAGraph:
     ([[{"generated_text": "one"}]] * 3, ["one"] * 3),
 ])  # fmt: skip
 def test_what_models_may_return(raw, texts):
-    is_pipeline = isinstance(raw, list) and isinstance(raw[0], dict | list)
-    classes = None if is_pipeline else CLASSES
+    classes = None if isinstance(raw, list) and isinstance(raw[0], dict | list) else CLASSES
     assert as_outputs(raw, 3, "m", classes).texts.tolist() == texts
 
 
@@ -266,9 +263,7 @@ _SCORES = [{"label": one, "score": 0.5 - at / 5} for at, one in enumerate(CLASSE
     ([{"label": "x", "score": 1.0}] * 3, CLASSES, "the label 'x', which is none of its classes"),
 ])  # fmt: skip
 def test_what_models_may_not_return(raw, classes, message):
-    with pytest.raises(OptionError) as caught:
-        as_outputs(raw, 3, "m", classes)
-    assert message in str(caught.value)
+    assert message in refusal(OptionError, as_outputs, raw, 3, "m", classes)
 
 
 NAMES = ("input", "expectation", "value")
@@ -413,8 +408,7 @@ def test_own_templates(tmp_path):
 def test_wrong_templates(text, message, tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        read_templates(str(path))
+    refuses(InputError, message, read_templates, str(path))
 
 
 def test_mined_templates_exchange_words_for_words_of_their_kind():
@@ -504,8 +498,7 @@ def test_a_round_goes_on_with_what_fails_and_explores_a_tenth():
     assert sum(number for name, number in second.items() if name in failing) == 72
     assert max(second.values()) == second["b0"] == 10
     mined = [*families[:5], counting("c", "c0", failures=3)]
-    third = Counter(one.family.name for one in draw(context_of(), mined, 40))
-    assert third["c0"] == 5
+    assert Counter(one.family.name for one in draw(context_of(), mined, 40))["c0"] == 5
 
 
 def test_a_round_has_no_duplicates_and_ends_with_its_families():
@@ -520,8 +513,7 @@ def test_a_round_has_no_duplicates_and_ends_with_its_families():
     assert len(draw(context_of(known), [counting("b", "z", most=3)], 50)) == 2
     bought = draw(context_of(), [counting("a", "x")], 10, [counting("endpoint", "e", most=4)])
     assert [one.family.proposer for one in bought] == ["endpoint"] * 4 + ["a"] * 6
-    pairs = draw(context_of(has_pairs=True), [counting("b", "z", most=3)], 5)
-    assert pairs == []
+    assert draw(context_of(has_pairs=True), [counting("b", "z", most=3)], 5) == []
 
 
 def test_yields_count_only_what_is_known():

@@ -5,6 +5,7 @@ import shutil
 import sys
 from dataclasses import replace
 from datetime import date
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -181,8 +182,7 @@ def test_a_stop_between_the_files_leaves_no_lie(scored, tmp_path, monkeypatch):
     write_data(training_rows(), data)
     before = tree.read_bytes()
 
-    def stopped(*_):
-        raise KeyboardInterrupt
+    stopped = Mock(side_effect=KeyboardInterrupt)
 
     def exported():
         changelist = scored / "out"
@@ -235,8 +235,7 @@ def test_pairs(scored, tmp_path, capsys):
     options = ("--model", "export_models:pairs", "--classes", "1=1")
     assert adapt_run(tree, tmp_path / "out", *options) == 0
     data, to = tmp_path / "data.csv", tmp_path / "more.csv"
-    frame = training_rows().dropna().assign(other="x")
-    write_data(frame, data)
+    write_data(training_rows().dropna().assign(other="x"), data)
     assert export(tree, tmp_path, data, to) == 2
     assert "inputs of" in capsys.readouterr().err
     assert export(tree, tmp_path, data, to, "--text", "text,other") == 0
@@ -255,8 +254,7 @@ def test_three_labels_rule_out_less(scored, tmp_path, capsys):
     write_data(rows, data)
     assert export(tree, scored, data, to, "--topic", "/A/B") == 0
     assert "it rules one label out, and there are more than two" in capsys.readouterr().out
-    found = read_export(to)[["text", "label"]]
-    assert found.to_numpy().tolist() == [["good?", 0]]
+    assert read_export(to)[["text", "label"]].to_numpy().tolist() == [["good?", 0]]
 
 
 WRONG = {

@@ -29,6 +29,7 @@ from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.show.suggestions import show_suggestions
 from slicebeam.transforms.storage.storage import storage_path
+from tests.refusals import refuses
 
 TREE = Path(__file__).parents[3] / "examples" / "adaptive" / "hotel_tree.csv"
 CLASSES = ["neg", "pos"]
@@ -71,8 +72,7 @@ def test_suggestions_are_a_tree_with_the_failing_tests_first(tree):
     assert tree.read_bytes() == before
     scores = [one.score for one in found.tests]
     assert scores == sorted(scores, reverse=True)
-    written = read_tree(found.path)
-    tests = [test for test in written.rows() if test.label != "topic_marker"]
+    tests = [test for test in read_tree(found.path).rows() if test.label != "topic_marker"]
     assert [test.id for test in tests] == [one.test.id for one in found.tests]
     for test, one in zip(tests, found.tests, strict=True):
         assert float(test.other[f"{__name__}:likes_good score"]) == one.score
@@ -213,8 +213,7 @@ def test_wrong_options(options, message, tree, monkeypatch):
     Path("p.csv").write_text("text\na\n")
     Path("p.txt").write_text("a\n")
     Path("empty.txt").write_text("\n")
-    with pytest.raises(InputError, match=message):
-        run(Path("tree.csv"), **options)
+    refuses(InputError, message, run, Path("tree.csv"), **options)
 
 
 def test_the_help_names_all_proposers():
@@ -300,8 +299,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         return one.test.output != clear.get(one.test.input, one.test.output)
 
     pairs = zip(pool, target.answers(pool), strict=True)
-    wrong = [said != clear.get(text, said) for text, said in pairs]
-    random = 100 * float(np.mean(wrong))
+    random = 100 * float(np.mean([said != clear.get(text, said) for text, said in pairs]))
     found = np.zeros((SEEDS, ROUNDS))
     last = []
     for seed in range(SEEDS):
@@ -314,7 +312,15 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
             families = [family for one in proposers for family in one.families(context)]
             suggestions = scored(draw(context, families, PROPOSALS), target.score)
             assert len(suggestions) == PROPOSALS
-            accepted = [_judged(one, clear) for one in suggestions if fails(one)]
+            # As a person accepts them: of a guess with the answer that people gave.
+            judged = {"expectation": "should output", "labeler": ""}
+            accepted = [
+                replace(one.test, value=clear[one.test.input], **judged)
+                if one.family.is_guess
+                else one.test
+                for one in suggestions
+                if fails(one)
+            ]
             found[seed, number] = len(accepted)
             tree = tree.add(accepted)
             last += suggestions
@@ -322,15 +328,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         assert len({text.casefold() for text in inputs}) == len(inputs)
     assert random > 10
     assert found[:, -1].mean() >= 3 * random
-    proposed = {one.proposer for one in yields(last)}
-    assert proposed == set(offline_proposers()) - {"tree"}
-
-
-def _judged(one, clear):
-    """A test as a person accepts it: of a guess with the answer that people gave."""
-    if not one.family.is_guess:
-        return one.test
-    return replace(one.test, expectation="should output", value=clear[one.test.input], labeler="")
+    assert {one.proposer for one in yields(last)} == set(offline_proposers()) - {"tree"}
 
 
 TEXTS = (

@@ -17,13 +17,13 @@ from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
 from slicebeam.pipelines.paid_api.event_stream import whole_completion
 from slicebeam.transforms.http import calls
 from tests.pipelines.adaptive.completions_server import completions_server
+from tests.refusals import refuses
 
 KEY = "sk-secret-4711"
 FIRST = '"Noisy street."\n"The bed was hard."\n"'
 
 
 def always_pos(texts):
-    """A model that likes everything."""
     return ["pos"] * len(texts)
 
 
@@ -107,8 +107,7 @@ def test_nothing_is_paid_twice_and_duplicates_are_dropped(server, tree):
     first, _ = run(tree, server.url)
     again, notes = run(tree, server.url)
     assert [one.test for one in again.tests] == [one.test for one in first.tests]
-    assert len(server.requests) == 6
-    assert notes == []
+    assert (len(server.requests), notes) == (6, [])
     server.answer = '"  the BED was hard. "'
     with pytest.raises(InputError, match="nothing new can be proposed in /Rooms: all is in the"):
         run(tree, server.url, ledger=f"{tree}.other")
@@ -140,8 +139,7 @@ def test_faults_cost_what_they_must(server, tree, tmp_path):
 
 def test_a_call_that_hangs_is_given_up(server, tree, tmp_path):
     server.faults = ["hang"]
-    api = file_of(tmp_path, server.url, timeout=0.3)
-    found, notes = run(tree, api)
+    found, notes = run(tree, file_of(tmp_path, server.url, timeout=0.3))
     assert len(found.tests) == 5
     assert notes[-2] == "1 calls were paid perhaps and never answered"
 
@@ -152,8 +150,7 @@ def test_an_endpoint_that_refuses(server, tree, tmp_path):
         run(tree, server.url)
     assert KEY not in str(refused.value)
     server.faults = ["500"] * 20
-    with pytest.raises(EngineError, match="HTTP 500"):
-        run(tree, file_of(tmp_path, server.url, retries=1))
+    refuses(EngineError, "HTTP 500", run, tree, file_of(tmp_path, server.url, retries=1))
     assert server.charged == {}
 
 
@@ -211,8 +208,7 @@ def test_killed_ten_times_it_loses_nothing_and_pays_nothing_twice(server, tree):
         time.sleep(rng.uniform(0.0, 0.15))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    paid = len(server.charged)
-    assert 10 < paid < 90
+    assert 10 < len(server.charged) < 90
     found, notes = run(tree, server.url, proposals=90)
     assert max(server.charged.values()) == 1
     (lost,) = [int(note.split()[0]) for note in notes if "never answered" in note]

@@ -224,14 +224,10 @@ def _text(draw):
     return " ".join([*words, str(draw.randrange(60))]) + draw.choice(("", ".", "?\nYes", ' "x", y'))
 
 
-def _pair(draw):
-    return [_text(draw), _text(draw)]
-
-
 def _value(draw, phrase, kind, *, pairs):
     if "same" in phrase or "score" in phrase or "less" in phrase:
         if pairs:
-            return json.dumps([_pair(draw) for _ in range(draw.randrange(1, 4))])
+            return json.dumps([[_text(draw), _text(draw)] for _ in range(draw.randrange(1, 4))])
         if draw.random() < 0.6:
             return _text(draw)
         return json.dumps([_text(draw) for _ in range(draw.randrange(1, 4))])

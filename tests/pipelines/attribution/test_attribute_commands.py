@@ -22,6 +22,7 @@ from tests.attribute_runs import (
     published,
     truthful,
 )
+from tests.refusals import refuses
 
 POPULATION = "slicebeam.pipelines.define.document_data"
 
@@ -64,8 +65,7 @@ def test_items_labels_and_a_revision(commands):
     assert str(sheet) in said.splitlines()[2]
     assert "items to label" in said
     assert f"slicebeam attribute estimate --changelist {commands.folder} --slice 3f2" in said
-    again = commands("sample", "--budget", "100").output
-    assert "still to label" in again
+    assert "still to label" in commands("sample", "--budget", "100").output
     fill(sheet, truthful(commands.people))
     result = commands("estimate")
     lines = [line.strip() for line in result.output.splitlines()]
@@ -77,8 +77,7 @@ def test_items_labels_and_a_revision(commands):
     assert f"{told['precision']['lo']:.4f} … {told['precision']['hi']:.4f}" in precision
     assert f"({told['recall']['value']:.4f})" in recall
     assert "97.5% interval" in result.output
-    assert told["queries"] == ["a film"]
-    assert told["looks"] == 2
+    assert (told["queries"], told["looks"]) == (["a film"], 2)
     assert lines[-1] == str(commands.folder / "changelist.r1.json")
     assert "Label more: it is not yet known" in result.output
     assert "slicebeam attribute sample" in result.output
@@ -90,15 +89,12 @@ def test_items_labels_and_a_revision(commands):
 
 def test_a_run_with_recorded_labels(commands):
     options = ("--budget", "400", "--rounds", "2", "--labels", "truth", "--data", "a.parquet")
-    result = commands("run", *options)
-    assert result.exit_code == 0
+    assert commands("run", *options).exit_code == 0
     told = attribution_in(commands.folder / "changelist.r1.json")
-    assert told["state"] == "estimated"
-    assert told["looks"] == 2
+    assert (told["state"], told["looks"]) == ("estimated", 2)
     assert commands.data == [("a.parquet",)]
     assert "column truth" in json.dumps(told)
-    quiet = commands("run", *options, "--quiet")
-    assert quiet.output == ""
+    assert commands("run", *options, "--quiet").output == ""
 
 
 def test_a_run_that_proposes_another_slice(commands):
@@ -136,8 +132,7 @@ def test_another_folder_of_labels(commands, tmp_path):
     (("--labels", "truth", "--looks", "0"), "--looks 0"),
 ])  # fmt: skip
 def test_options_that_contradict(options, words, commands):
-    with pytest.raises(InputError, match=words):
-        commands("run", "--budget", "20", *options)
+    refuses(InputError, words, commands, "run", "--budget", "20", *options)
 
 
 def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):

@@ -14,6 +14,7 @@ from slicebeam.pipelines.attribution.asking import TerminalLabeler, terminal_lab
 from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 from slicebeam.pipelines.attribution.session import Finished, Stopped, run_rounds
 from tests.attribute_runs import TEXT, labels_file, labels_folder, opened, population
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.usefixtures("quick_calls")
 SECRET = "swordfish"
@@ -71,8 +72,7 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
     with opened(tmp_path / "doc", people) as session:
         session.draw(60)
         items = session.open_items
-    late = str(items[40])
-    api = served(people, always={late: "500"})
+    api = served(people, always={str(items[40]): "500"})
     path = file(api, retries=1, concurrency=2)
     with (
         pytest.raises(EngineError, match="HTTP 500 2 times for item"),
@@ -245,8 +245,7 @@ def test_signs_that_a_terminal_obeys_are_not_shown(tmp_path):
 
 
 def test_without_a_terminal_nobody_is_asked():
-    with pytest.raises(InputError, match="standard input is not a terminal; give one of the two"):
-        terminal_labeler()
+    refuses(InputError, "standard input is not a terminal; give one of the two", terminal_labeler)
 
 
 class Tty(io.StringIO):

@@ -1,4 +1,4 @@
-"""Labels in rounds: what is estimated holds, nothing is asked twice, and a stop loses nothing."""
+"""Labels in rounds, of a slice and of what they make of it: what is estimated holds, and a stop loses nothing."""
 
 import itertools
 import json
@@ -14,8 +14,17 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution import labels as labels_module
 from slicebeam.pipelines.attribution import session as session_module
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
-from slicebeam.pipelines.attribution.session import Finished, Stopped, estimate, run_rounds
+from slicebeam.pipelines.attribution.session import (
+    Finished,
+    LabelPaths,
+    Plan,
+    Stopped,
+    estimate,
+    run_rounds,
+    session,
+)
 from slicebeam.pipelines.attribution.sheets import sheet_of
+from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from tests.attribute_runs import (
     TEXT,
     asked_in,
@@ -28,6 +37,7 @@ from tests.attribute_runs import (
     published,
     truthful,
 )
+from tests.refusals import refuses
 
 TRUTH = RecordedLabels("truth", ())
 
@@ -48,7 +58,6 @@ class Counting:
 
 
 def refused(error, match, folder, people, **plan):
-    """Open a session that must fail."""
     with pytest.raises(error, match=match), opened(folder, people, **plan):
         pass
 
@@ -65,8 +74,7 @@ def check_coverage(tmp_path, runs, first, how, **plan):
     values = np.zeros(runs)
     for run in range(runs):
         with opened(tmp_path / str(run), people, seed=first + run, looks=1, **plan) as session:
-            drawn = session.sample(160)
-            fill(drawn.sheet, truthful(people))
+            fill(session.sample(160).sheet, truthful(people))
             found = estimate(session).assessed.attribution
         hits[run], values[run] = covered(people, found), found.precision.value
     assert (hits.mean(axis=0) >= 0.92).all(), hits.mean(axis=0)
@@ -173,8 +181,7 @@ def test_the_plan_of_the_first_round_is_kept(tmp_path):
 
 
 def test_other_examples_than_those_drawn_from_are_refused(tmp_path):
-    people = population()
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population()) as session:
         session.sample(40)
     other = population()
     other.member = np.roll(other.member, 1)
@@ -241,18 +248,15 @@ def test_a_census_is_exact(tmp_path):
         told = found.assessed.attribution
         assert told.recall.lo == told.recall.hi == pytest.approx(people.recall)
         assert told.precision.lo == told.precision.hi == people.precision
-        with pytest.raises(InputError, match="every example has been drawn"):
-            session.sample(10)
+        refuses(InputError, "every example has been drawn", session.sample, 10)
     assert found.assessed.decision == "update"
 
 
 def test_a_slice_of_all_examples_has_recall_1(tmp_path):
-    people = population(size=100, outside=0, precision=0.9, recall=1.0)
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population(size=100, outside=0, precision=0.9, recall=1.0)) as session:
         found = run_rounds(session, TRUTH, budget=100, rounds=1).assessed
     assert (found.attribution.recall.lo, found.attribution.missed.hi) == (1.0, 0.0)
-    assert found.decision == "accept"
-    assert found.attribution.state == "accepted"
+    assert (found.decision, found.attribution.state) == ("accept", "accepted")
 
 
 def test_an_empty_slice_is_refused(tmp_path):
@@ -266,8 +270,7 @@ def test_a_stopped_run_goes_on(tmp_path):
     people = population()
     labeler = Counting(after=30)
     with opened(tmp_path, people) as session:
-        stopped = run_rounds(session, labeler, budget=100, rounds=1)
-        assert isinstance(stopped, Stopped)
+        assert isinstance(run_rounds(session, labeler, budget=100, rounds=1), Stopped)
         assert not session.state.looked
     labeler.after, labeler.error = 20, EngineError("the API is down")
     with pytest.raises(EngineError), opened(tmp_path, people) as session:
@@ -342,8 +345,7 @@ def test_only_the_draws_before_a_missing_label_count(tmp_path):
     with opened(tmp_path, people) as session:
         drawn = session.sample(80).drawn
         first = drawn.asked[:30]
-        late = drawn.asked[-5:]
-        TRUTH.label((*first, *late), people, session.store)
+        TRUTH.label((*first, *drawn.asked[-5:]), people, session.store)
         found = session.evidence
         assert found.waiting == 5
         counted = {*first} & {*drawn.precision}
@@ -362,8 +364,7 @@ def test_a_damaged_record_is_told(tmp_path):
         TRUTH.label(session.open_items[:3], people, session.store)
     folder = labels_folder(tmp_path)
     path = labels_file(tmp_path)
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text(lines[0] + '{"item": 1\n')
+    path.write_text(path.read_text().splitlines(keepends=True)[0] + '{"item": 1\n')
     refused(EngineError, r"labels\.jsonl, line 2 is damaged", tmp_path, people)
     path.write_text("")
     (folder / "state.json").write_text("{}")
@@ -371,8 +372,7 @@ def test_a_damaged_record_is_told(tmp_path):
 
 
 def test_labels_are_kept_as_lines_of_json(tmp_path):
-    people = population(textual=True)
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population(textual=True)) as session:
         session.draw(20)
         items = session.open_items
         session.store.add({items[0]: UNSURE}, "me")
@@ -412,14 +412,12 @@ def test_the_beginning_of_a_line_that_a_crash_left_is_no_label(tmp_path):
 
 
 def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
-    people = population(precision=0.5)
-    with opened(tmp_path, people) as session:
+    with opened(tmp_path, population(precision=0.5)) as session:
         finished = run_rounds(session, TRUTH, budget=200, rounds=1)
     assert finished.document == tmp_path / "changelist.r1.json"
     told = json.loads(finished.document.read_text())
     attribution = told["slices"][0]["attribution"]
-    assert attribution["state"] == "rejected"
-    assert attribution["queries"] == [TEXT]
+    assert (attribution["state"], attribution["queries"]) == ("rejected", [TEXT])
     assert attribution["labels_uri"].startswith("attribution/words-")
     phases = [(one["phase"], one["round"], one["labeler"]) for one in attribution["rounds"]]
     assert phases == [("precision", 1, "column truth"), ("recall", 1, "column truth")]
@@ -435,8 +433,7 @@ def test_nothing_to_estimate_is_told(tmp_path):
     refused(InputError, start, tmp_path, people, begins=False)
     with opened(tmp_path, people) as session:
         session.sample(20)
-        with pytest.raises(InputError, match=r"there are no labels yet.*round-001\.csv"):
-            estimate(session)
+        refuses(InputError, r"there are no labels yet.*round-001\.csv", estimate, session)
         assert sheet_of(session.folder, 1).is_file()
 
 
@@ -453,3 +450,131 @@ def test_nothing_to_estimate_is_told(tmp_path):
 def test_wrong_numbers(plan, options, words, tmp_path):
     with pytest.raises(InputError, match=words), opened(tmp_path, population(), **plan) as session:
         run_rounds(session, TRUTH, **{"budget": 5, "rounds": 1, **options})
+
+
+def poor(seed=0):
+    """A slice of which half is true, and that misses half."""
+    return population(precision=0.5, recall=0.5, strength=4.0, seed=seed)
+
+
+def shares(people, member):
+    return people.truth[member].mean(), member[people.truth].mean()
+
+
+def test_an_update_finds_a_better_slice(tmp_path):
+    people = poor()
+    with opened(tmp_path, people) as opened_session:
+        finished = run_rounds(opened_session, TRUTH, budget=150, rounds=1, train=100)
+        labelled = set(opened_session.store.known)
+        [training] = [one for one in opened_session.state.rounds if one.train]
+        rounds = opened_session.state.rounds
+        estimated = {item for one in rounds for item in one.precision + one.recall}
+        with_all = opened_session.updated()
+        # Labels of estimates train nothing.
+        opened_session.store.add(dict.fromkeys(estimated, 0), "nobody")
+        assert opened_session.updated().definition == with_all.definition
+    assert isinstance(finished, Finished)
+    assert finished.assessed.decision == "update"
+    assert not set(training.train) & estimated
+    assert len(training.train) == 100
+    assert labelled == estimated | set(training.train)
+    told = json.loads(finished.document.read_text())
+    assert [edit["op"] for edit in told["edits"]] == ["attribute", "add_slice"]
+    new = told["slices"][1]
+    definition = ClassifierDefinition.model_validate(new["definition"])
+    assert new["slice_id"] == finished.proposed.slice_id == told["edits"][1]["target"]
+    # The definition alone, on raw embeddings, tells who is in it.
+    logit = people.raw.astype(float) @ np.array(definition.coefficients) + definition.intercept
+    member = logit >= 0
+    assert new["size"]["n"] == member.sum()
+    assert min(shares(people, member)) > 0.75 > max(shares(people, people.member))
+    phases = {one["phase"]: one["labelled"] for one in told["slices"][0]["attribution"]["rounds"]}
+    assert phases["train"] == 100
+
+
+def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path):
+    people = poor()
+    with opened(tmp_path, people) as old:
+        finished = run_rounds(old, TRUTH, budget=150, rounds=1, train=100)
+        before = dict(old.store.known)
+        drawn = old.state.rounds[0].precision
+        updated = old.updated()
+        document, old_state = old.document, old.state
+    people.member = updated.member
+    one = document.slices[1]
+    place = LabelPaths.of(str(finished.document), None)
+    with session(people, document, one, Plan(TEXT, looks=2), place, begins=True) as new:
+        first = new.draw(100)
+        # The old sample is none of the new slice: the order is another one.
+        both = [item for item in drawn if people.member[people.ids.index(item).as_py()]]
+        assert len(both) > 10
+        assert len(set(both) & set(first.precision)) < len(both)
+        assert first.precision[: len(both)] != tuple(both)
+        assert new.state.sampling_seed != old_state.sampling_seed
+        assert not set(first.asked) & set(before)
+        assert set(first.items) & set(before)
+        assert new.evidence.open == tuple(dict.fromkeys(x for x in first.items if x not in before))
+        TRUTH.label(new.open_items, people, new.store)
+        found = new.look().attribution
+    assert found.precision.lo <= shares(people, people.member)[0] <= found.precision.hi
+
+
+@pytest.mark.slow
+def test_the_intervals_of_the_new_slice_cover_too(tmp_path):
+    runs, hits, values = 150, np.zeros((150, 2), bool), np.zeros((150, 2))
+    for run in range(runs):
+        people = poor()
+        with opened(tmp_path / str(run), people, seed=run) as old:
+            finished = run_rounds(old, TRUTH, budget=120, rounds=1, train=60)
+            updated, document = old.updated(), old.document
+        people.member = updated.member
+        place = LabelPaths.of(str(finished.document), None)
+        plan = Plan(TEXT, seed=run)
+        with session(people, document, document.slices[1], plan, place, begins=True) as new:
+            found = run_rounds(new, TRUTH, budget=120, rounds=1).assessed.attribution
+        truths = shares(people, people.member)
+        for at, interval in enumerate((found.precision, found.recall)):
+            hits[run, at] = interval.lo <= truths[at] <= interval.hi
+        values[run] = found.precision.value, truths[0]
+    assert (hits.mean(axis=0) >= 0.92).all(), hits.mean(axis=0)
+    errors = values[:, 0] - values[:, 1]
+    assert abs(errors.mean()) < 4 * errors.std() / runs**0.5
+
+
+def test_a_train_round_by_sheets(tmp_path):
+    from slicebeam.pipelines.attribution.session import estimate
+
+    people = poor()
+    with opened(tmp_path, people) as one:
+        fill(one.sample(120).sheet, truthful(people))
+        assert estimate(one).proposed is None
+        training = one.sample(60, is_train=True)
+        assert set(training.drawn.train) == set(training.drawn.asked)
+        half = list(training.drawn.asked)[:30]
+        fill(training.sheet, lambda item: truthful(people)(item) if int(item) in half else "")
+        # Not before all of them are labelled.
+        assert estimate(one).proposed is None
+        fill(training.sheet, truthful(people))
+        assert estimate(one).proposed is not None
+        # Labels to train by are no look at those to estimate by.
+        assert len(one.state.looked) == 1
+        # Once is enough.
+        assert estimate(one).document is None
+
+
+def test_labels_that_make_no_slice_are_told(tmp_path):
+    people = poor()
+    with opened(tmp_path, people) as one:
+        one.draw(40, is_train=True)
+        assert one.updated() is None
+        one.store.add(dict.fromkeys(one.open_items, -1), "me")
+        refuses(InputError, "there is no yes or no label to train on", one.updated)
+        one.store.add(dict.fromkeys(one.state.rounds[0].asked, 0), "me")
+        people.scores = lambda *_: np.zeros(people.truth.size)
+        refuses(InputError, "none of the 4,000 examples would be in the slice", one.updated)
+
+
+def test_there_may_be_nothing_left_to_train_by(tmp_path):
+    with opened(tmp_path, population(size=5, outside=5, precision=1.0, recall=1.0)) as one:
+        run_rounds(one, TRUTH, budget=10, rounds=1)
+        refuses(InputError, "already has a label", one.draw, 4, is_train=True)

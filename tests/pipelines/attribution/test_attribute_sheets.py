@@ -13,6 +13,7 @@ from slicebeam.pipelines.attribution.session import LabelPaths, Plan, estimate, 
 from slicebeam.pipelines.attribution.sheets import read_sheet
 from tests.attribute_runs import TEXT, asked_in, document, fill, opened, population, truthful
 from tests.conftest import google_first
+from tests.refusals import refuses
 
 
 def drawn_in(folder, people, budget=40):
@@ -35,8 +36,7 @@ def test_words_for_labels(written, label):
 
 
 def test_what_is_written(tmp_path):
-    people = population()
-    sampled, _ = drawn_in(tmp_path, people)
+    sampled, _ = drawn_in(tmp_path, population())
     content = sampled.sheet.read_bytes()
     # Excel reads UTF-8 only where it is told so.
     header = b'"item","label","text","data.label"\r\n'
@@ -53,11 +53,6 @@ def _plain(rows):
     return rows
 
 
-def _short(rows):
-    """Trailing columns are dropped, and blank rows added."""
-    return [row[:3] for row in rows] + [["", "", ""], []]
-
-
 def _turned(rows):
     """Columns in another order, a column more, and rows sorted."""
     rows = [rows[0], *sorted(rows[1:], key=lambda row: row[2])]
@@ -72,7 +67,8 @@ def _turned(rows):
     (_plain, {"delimiter": "\t", "encoding": "utf-16"}),
     (_plain, {"delimiter": ";"}),
     (_plain, {"delimiter": ";", "lineterminator": "\r"}),
-    (_short, {}),
+    # Trailing columns are dropped, and blank rows added.
+    (lambda rows: [row[:3] for row in rows] + [["", "", ""], []], {}),
     (_turned, {}),
 ])  # fmt: skip
 @pytest.mark.parametrize("textual", [False, True])
@@ -91,8 +87,7 @@ def test_a_line_that_names_the_delimiter_and_floats_for_ids(tmp_path):
         return [rows[0], *([f"{row[0]}.0", *row[1:]] for row in rows[1:])]
 
     fill(sampled.sheet, truthful(people), floats, delimiter=";")
-    text = sampled.sheet.read_text("utf-8-sig")
-    sampled.sheet.write_text("sep=;\n" + text, "utf-8")
+    sampled.sheet.write_text("sep=;\n" + sampled.sheet.read_text("utf-8-sig"), "utf-8")
     assert read_sheet(folder, sampled.drawn) == the_truth(people, sampled.drawn)
 
 
@@ -119,8 +114,7 @@ def test_what_is_wrong_is_told_with_its_place(change, words, tmp_path):
     people = population()
     sampled, folder = drawn_in(tmp_path, people)
     fill(sampled.sheet, truthful(people), change)
-    with pytest.raises(InputError, match=rf"^round-001\.csv.*{words}"):
-        read_sheet(folder, sampled.drawn)
+    refuses(InputError, rf"^round-001\.csv.*{words}", read_sheet, folder, sampled.drawn)
 
 
 @pytest.mark.parametrize(("content", "words"), [
@@ -130,8 +124,7 @@ def test_what_is_wrong_is_told_with_its_place(change, words, tmp_path):
 def test_files_that_are_no_labels(content, words, tmp_path):
     sampled, folder = drawn_in(tmp_path, population())
     sampled.sheet.write_bytes(content)
-    with pytest.raises(InputError, match=words):
-        read_sheet(folder, sampled.drawn)
+    refuses(InputError, words, read_sheet, folder, sampled.drawn)
 
 
 def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path):

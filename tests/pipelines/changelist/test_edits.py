@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +32,7 @@ from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
 from tests.edited_documents import made, predicate, searched
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +47,6 @@ def document(path):
     return document
 
 
-def by_name(document):
-    return [one.name for one in document.slices]
-
-
 def journal(document, *edits):
     """The document of the last edit, with all in its journal, as it is read again."""
     told = (*document.edits, *(one.edit for one in edits))
@@ -60,7 +58,8 @@ def test_rename_describe_annotate(document):
     slice_id = document.slices[1].slice_id
     before = copy.deepcopy(document)
     renamed = ed.renamed(document, slice_id, "Young")
-    assert by_name(renamed.document) == ["topic = food", "Young", "age in [24, 31)"]
+    names = [one.name for one in renamed.document.slices]
+    assert names == ["topic = food", "Young", "age in [24, 31)"]
     assert (renamed.edit.op, renamed.edit.target) == ("rename", slice_id)
     assert (renamed.edit.before, renamed.edit.after) == ("age < 24", "Young")
     described = ed.described(renamed.document, slice_id, " below 24\nyears ")
@@ -75,8 +74,7 @@ def test_rename_describe_annotate(document):
     told = {"name": "age < 24", "notes": ()}
     slices = list(noted.document.slices)
     slices[1] = slices[1].model_copy(update=told)
-    assert tuple(slices) == before.slices
-    assert document == before
+    assert (tuple(slices), document) == (before.slices, before)
 
 
 def test_a_definition_is_added_once(document):
@@ -102,8 +100,7 @@ def test_findings_go_with_their_slice_and_come_back(document):
     assert now.finding_models[0].removed == (1,)
     check_findings("it", now, with_slices=True)
     assert now.edits[-1].before[0]["findings"][0]["finding"]["rank"] == 1
-    second = now.findings[0].slice_id
-    both = journal(now, ed.removed(now, second))
+    both = journal(now, ed.removed(now, now.findings[0].slice_id))
     assert both.finding_models[0].removed == (1, 2)
     for _ in range(2):
         both = journal(both, ed.undone(both))
@@ -114,15 +111,12 @@ def test_attribution_is_undone_too(document):
     some = Estimate(value=0.5, lo=0.25, hi=0.75, confidence=0.95)
     measured = {"precision": some, "recall": some, "missed": Estimate(value=0.0)}
     bars = {"least_precision": 0.8, "least_recall": 0.5, "looks": 2}
-    told = Attribution(
-        text="about food", state="estimated", labels_uri="labels", **measured, **bars
-    )
+    told = Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
     slice_id = document.slices[0].slice_id
     one = ed.attributed(document, slice_id, told)
     assert one.document.slices[0].attribution == told
     other = told.model_copy(update={"state": "accepted"})
-    two = ed.attributed(one.document, slice_id, other)
-    now = journal(document, one, two)
+    now = journal(document, one, ed.attributed(one.document, slice_id, other))
     assert now.slices[0].attribution == other
     now = journal(now, ed.undone(now))
     assert now.slices[0].attribution == told
@@ -230,14 +224,12 @@ def test_find_slice(document):
         (document, "d", r"--slice 'd' may be .*; give the full id"),
         (none, "a", "the document has no slices"),
     ):
-        with pytest.raises(InputError, match=message):
-            ed.find_slice(within, name)
+        refuses(InputError, message, ed.find_slice, within, name)
 
 
 @pytest.mark.parametrize("name", ["", "  ", " a", "a\nb", "a\x1b[2J", "\udcff", "age < 24"])
 def test_no_names(document, name):
-    with pytest.raises(InputError, match="--name"):
-        ed.renamed(document, document.slices[0].slice_id, name)
+    refuses(InputError, "--name", ed.renamed, document, document.slices[0].slice_id, name)
 
 
 def test_other_wrong_edits(document):
@@ -250,8 +242,7 @@ def test_other_wrong_edits(document):
         (ed.described, slice_id, "\udcff", "--text is not UTF-8"),
         (ed.removed, "none", None, "unknown slice 'none'"),
     ):
-        with pytest.raises(InputError, match=message):
-            edit(document, target, *[text] * (text is not None))
+        refuses(InputError, message, edit, document, target, *[text] * (text is not None))
 
 
 @pytest.mark.parametrize(
@@ -291,6 +282,7 @@ def shared(**changed):
     (lambda document: document["findings"].pop(0), "have the ranks 2"),
     (first(interval=[0.5, -0.5]), "findings[0].interval begins at 0.5, above its end at -0.5"),
     (first(difference=0.9), "findings[0].difference is 0.9, but value - expected is"),
+    (first(corrected={"difference": 0.1, "low": 0.2, "high": 0.3}), "findings[0].corrected is 0.1, outside its interval"),
     (first(p_value=1.5), "findings[0].p_value is 1.5, which is not a probability"),
     (first(held_share=-0.1), "findings[0].held_share is -0.1, which is not between 0 and 1"),
     (first(metric="auc"), "findings[0] is of 'auc', worse, which is not in finding_models"),
@@ -328,8 +320,7 @@ def test_numbers_that_json_has_not(original, tmp_path):
     content["findings"][0]["value"] = float("nan")
     path = tmp_path / "changelist.json"
     path.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="not readable as JSON"):
-        read_search(str(path), "--changelist")
+    refuses(InputError, "not readable as JSON", read_search, str(path), "--changelist")
 
 
 def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
@@ -341,9 +332,8 @@ def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "note: removing its slice also removed finding 1 of accuracy (worse);" in said
     revision = json.loads((tmp_path / "changelist.r1.json").read_text())
-    assert [one["rank"] for one in revision["findings"]] == [
-        one["rank"] for one in content["findings"][1:]
-    ]
+    ranks = [[one["rank"] for one in told["findings"]] for told in (content, revision)]
+    assert ranks[1] == ranks[0][1:]
     assert revision["finding_models"][0]["removed"] == [1]
     assert run(["edit", "undo", f"--changelist={tmp_path}"]) == 0
     again = json.loads((tmp_path / "changelist.r2.json").read_text())
@@ -389,8 +379,7 @@ def test_any_revision_may_be_the_base(copied, tmp_path):
     noted(copied, "one")
     noted(str(tmp_path / "changelist.r1.json"), "two")
     document, path = noted(str(tmp_path / "changelist.r1.json"), "another")
-    assert path.name == "changelist.r3.json"
-    assert document.parent.revision == 1
+    assert (path.name, document.parent.revision) == ("changelist.r3.json", 1)
     assert document.slices[0].notes == ("one", "another")
 
 
@@ -434,8 +423,7 @@ def test_revisions_of_another_document_are_passed_over(copied, tmp_path):
 
 
 def test_no_document(tmp_path):
-    with pytest.raises(InputError, match=r"there is no changelist.json in this folder"):
-        rev.base_of(str(tmp_path))
+    refuses(InputError, r"there is no changelist.json in this folder", rev.base_of, str(tmp_path))
 
 
 def test_base_that_was_replaced_meanwhile_is_refused(copied, tmp_path):
@@ -452,16 +440,15 @@ def test_an_edit_of_the_last_revision_is_refused_where_there_is_a_later_one(copi
     base = read_search(copied, "--changelist")
     changed, edit = annotated(base, base.slices[0].slice_id, "two")
     noted(copied, "one")
-    with pytest.raises(
-        rev.SupersededError, match=r"changelist\.r1\.json was written in the meantime"
-    ):
-        rev.publish_revision(copied, base, changed, (edit,), is_last=True)
+    edit_of = (copied, base, changed, (edit,))
+    said = r"changelist\.r1\.json was written in the meantime"
+    refuses(rev.SupersededError, said, rev.publish_revision, *edit_of, is_last=True)
     assert rev.revisions(tmp_path) == [1]
     # Neither another document's revision nor what can't be read is an edit of this one.
     told = json.loads((tmp_path / "changelist.r1.json").read_text())
     (tmp_path / "changelist.r1.json").write_text(json.dumps({**told, "changelist_id": "another"}))
     (tmp_path / "changelist.r2.json").write_text("{")
-    _, path = rev.publish_revision(copied, base, changed, (edit,), is_last=True)
+    _, path = rev.publish_revision(*edit_of, is_last=True)
     assert path.name == "changelist.r3.json"
 
 
@@ -489,9 +476,7 @@ def write_some(uri, own, start):
 def test_writers_at_the_same_time_get_numbers_of_their_own(copied, tmp_path):
     context = multiprocessing.get_context("fork")
     start = context.Barrier(WRITERS)
-    writers = [
-        context.Process(target=write_some, args=(copied, own, start)) for own in range(WRITERS)
-    ]
+    writers = [context.Process(target=write_some, args=(copied, n, start)) for n in range(WRITERS)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -545,10 +530,7 @@ def test_crash_leaves_no_revision(copied, tmp_path, monkeypatch, dies_at):
 
 
 def test_file_system_without_links(copied, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     # One that died between the two steps keeps a number without a revision.
     (tmp_path / "changelist.r1.json").touch()
     assert rev.latest(tmp_path) == Path(copied)
@@ -559,12 +541,9 @@ def test_file_system_without_links(copied, tmp_path, monkeypatch):
 
 
 def test_full_disk_is_told(copied, tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(storage.os, "fsync", full)
-    with pytest.raises(EngineError, match="No space left on device; free some space"):
-        noted(copied, "one")
+    fault = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(storage.os, "fsync", fault)
+    refuses(EngineError, "No space left on device; free some space", noted, copied, "one")
     assert [one.name for one in tmp_path.iterdir()] == ["changelist.json"]
 
 
@@ -581,8 +560,7 @@ def test_object_storage(bucket, original, monkeypatch):
     _, path = noted(uri, "two")
     monkeypatch.undo()
     assert str(path) == f"{bucket.uri}/out/changelist.r2.json"
-    copied = read_search(f"{bucket.uri}/out/changelist.r1.json", "--changelist")
-    assert copied == document
+    assert read_search(f"{bucket.uri}/out/changelist.r1.json", "--changelist") == document
     # A write whose answer got lost meets its own object, and that is success.
     content = document.to_json().encode()
     target = storage_path(f"{bucket.uri}/out/changelist.r9.json")

@@ -1,6 +1,7 @@
 """``slicebeam check``: numbers against pandas and scipy, and against a search of the same slices."""
 
 import json
+from unittest.mock import Mock
 
 import jsonschema
 import numpy as np
@@ -55,11 +56,6 @@ def searched(tmp_path_factory, adult_path):
     return search(tmp_path_factory.mktemp("search"), data=adult_path, **options)
 
 
-def mid_p(n, x, rows, errors):
-    law = stats.hypergeom(rows, errors, n)
-    return float(law.sf(x) + law.pmf(x) / 2)
-
-
 def test_numbers_against_pandas_and_scipy(slices, tmp_path, adult_path, adult):
     found = check(tmp_path / "out", data=adult_path, slices=slices, **OPTIONS)
     table = found.table
@@ -85,7 +81,8 @@ def test_numbers_against_pandas_and_scipy(slices, tmp_path, adult_path, adult):
         if row.n:
             assert row.value == pytest.approx(1 - wrong[mask].mean(), abs=1e-12)
             assert row.complement == pytest.approx(1 - wrong[~mask].mean(), abs=1e-12)
-        p.append(mid_p(row.n, int(wrong[mask].sum()), len(adult), int(wrong.sum())))
+        law, x = stats.hypergeom(len(adult), int(wrong.sum()), row.n), int(wrong[mask].sum())
+        p.append(float(law.sf(x) + law.pmf(x) / 2))
     p_values = table["p_value"][tested].tolist()
     assert p_values == pytest.approx(np.array(p)[tested].tolist(), rel=1e-4, abs=1e-290)
     q = stats.false_discovery_control(table["p_value"][tested])
@@ -171,8 +168,7 @@ def test_every_kind_of_test_agrees_with_a_search(more, tmp_path, adult_path):
 
 
 def test_lists_missing_values_and_types(tmp_path):
-    rng = np.random.default_rng(5)
-    rows = 3000
+    rng, rows = np.random.default_rng(5), 3000
     frame = pd.DataFrame(
         {
             "tags": [list(rng.choice(["a", "b", "c"], rng.integers(0, 3))) for _ in range(rows)],
@@ -244,11 +240,11 @@ def test_options_are_those_of_the_earlier_run_unless_given(searched, tmp_path, a
 
 
 def test_fail_on_worse(slices, tmp_path, adult_path, capsys):
-    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path / 'out'}"]
+    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path}/out"]
     arguments += ["--label=income", "--prediction=prediction"]
     assert run([*arguments, f"--slices={slices}", "--quiet", "--fail-on=worse"]) == 1
     (tmp_path / "good.yaml").write_text("- age < 25 & sex = Female\n")
-    good = f"--slices={tmp_path / 'good.yaml'}"
+    good = f"--slices={tmp_path}/good.yaml"
     assert run([*arguments, good, "--quiet", "--fail-on=worse"]) == 0
     capsys.readouterr()
     explained = ["--json", "--explain", "capital-gain >= 10000"]
@@ -264,20 +260,16 @@ def test_resume(slices, tmp_path, adult_path, monkeypatch):
     options = {"data": adult_path, "slices": slices, **OPTIONS}
     whole = check(tmp_path / "whole", **options)
 
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.search.search.build", stop)
+        fault = Mock(side_effect=KeyboardInterrupt)
+        patched.setattr("slicebeam.pipelines.search.search.build", fault)
         with pytest.raises(KeyboardInterrupt):
             check(tmp_path / "out", **options)
     assert (tmp_path / "out" / "_work" / "stages" / "shards.json").exists()
 
-    def again(*_, **__):
-        raise AssertionError("counted twice")
-
     with monkeypatch.context() as patched:
-        patched.setattr("slicebeam.transforms.search_graph.encode_chunk", again)
+        fault = Mock(side_effect=AssertionError("counted twice"))
+        patched.setattr("slicebeam.transforms.search_graph.encode_chunk", fault)
         found = check(tmp_path / "out", resume=True, **options)
     assert found.slices_bytes == whole.slices_bytes
 
@@ -310,7 +302,7 @@ def test_wrong_slices(case, tmp_path, adult_path, capsys):
     file = tmp_path / "s.yaml"
     text, message = WRONG_SLICES[case]
     file.write_text(text)
-    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path / 'out'}", "--label=income"]
+    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path}/out", "--label=income"]
     more = ["--prediction=prediction", f"--slices={file}"]
     said = refused([*arguments, *more], capsys, folder=tmp_path)
     assert message in said
@@ -330,8 +322,7 @@ def test_slices_with_few_or_no_examples_in_every_metric(more, tmp_path, adult_pa
     (tmp_path / "s.yaml").write_text("- age >= 200\n- row_id = 7\n- row_id < 5\n- sex = Male\n")
     roles = {"label": "income", "prediction": "prediction", "score": "score"}
     options = {"data": adult_path, "slices": tmp_path / "s.yaml", **roles, **more}
-    found = check(tmp_path / "out", **options)
-    for _, rows in found.table.groupby("metric"):
+    for _, rows in check(tmp_path / "out", **options).table.groupby("metric"):
         assert rows["n"].tolist()[:3] == [0, 1, 5]
         assert rows["p_value"].notna().all()
         assert rows["p_value"].tolist()[0] == 1.0

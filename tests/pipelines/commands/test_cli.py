@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -73,8 +74,7 @@ def test_help_is_quick():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert used <= 0.3
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.3
 
 
 def test_version_is_printed_without_the_libraries():
@@ -123,8 +123,7 @@ def test_the_summary_finds_metrics_by_their_names(data):
     path = data.parent / "out" / "changelist.json"
     document = read_search(str(path), "--changelist")
     # As a document is where somebody left a metric out of the tests, or ordered them anew.
-    tests = document.testing.metrics[:0:-1]
-    testing = document.testing.model_copy(update={"metrics": tests})
+    testing = document.testing.model_copy(update={"metrics": document.testing.metrics[:0:-1]})
     changed = document.model_copy(update={"testing": testing})
     found = summary_json(Published(changed, path, path.with_name("slices.parquet")))
     values = {one.metric: one.after.value for one in document.global_}
@@ -134,10 +133,8 @@ def test_the_summary_finds_metrics_by_their_names(data):
 
 def test_json_on_stdout_only(data, capsys):
     assert run(arguments(data, "--json")) == 0
-    printed = capsys.readouterr()
-    summary = json.loads(printed.out)
-    assert summary["worst"][0]["slice"] == "group = bad"
-    assert summary["examples"] == 400
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["worst"][0]["slice"], summary["examples"]) == ("group = bad", 400)
 
 
 def test_quiet_prints_nothing(data, capsys):
@@ -148,8 +145,7 @@ def test_quiet_prints_nothing(data, capsys):
 def test_fail_on_worse(data, capsys):
     assert run(arguments(data, "--fail-on", "worse", "--quiet")) == 1
     # A gate that can never fire is refused.
-    better = ("--alternative", "better", "--fail-on", "worse", "--quiet")
-    assert run(arguments(data, *better)) == 2
+    assert run(arguments(data, "--alternative", "better", "--fail-on", "worse", "--quiet")) == 2
     assert "with better, no slice is worse" in capsys.readouterr().err
 
 
@@ -181,10 +177,8 @@ def test_output_that_cannot_be_written(data, capsys, monkeypatch):
 
 
 def test_a_fault_of_ours_is_a_line_and_a_log(data, capsys, monkeypatch):
-    def fail(*_, **__):
-        raise KeyError("inside")
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
+    fault = Mock(side_effect=KeyError("inside"))
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     assert run(arguments(data)) == 3
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("slicebeam: unforeseen KeyError: 'inside'; please report it with ")
@@ -206,9 +200,7 @@ def test_flags_without_effect_are_refused(data, capsys, more, message):
 
 
 def test_interrupted(data, capsys, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", stop)
+    fault = Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     assert run(arguments(data)) == 130
     assert capsys.readouterr().err.splitlines()[-1].startswith("slicebeam: interrupted; a search")

@@ -15,6 +15,7 @@ import pytest
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines import cli
 from slicebeam.pipelines.run.engine import Engine, runner_config
+from tests.refusals import refuses
 
 BEGIN = """
 import os, signal, sys
@@ -133,8 +134,7 @@ def test_a_log_that_can_t_be_written_fails_no_job():
 @pytest.mark.parametrize("kind", [MemoryError, pa.ArrowMemoryError])
 def test_too_little_memory_of_a_worker_is_a_line(kind):
     message = "^a worker is out of memory; lower --memory-budget"
-    with pytest.raises(EngineError, match=message):
-        do(Failing(kind, ""))
+    refuses(EngineError, message, do, Failing(kind, ""))
 
 
 @pytest.mark.parametrize("error", [
@@ -171,5 +171,4 @@ def test_a_limit_of_memory_that_the_libraries_would_not_survive_is_a_line(tmp_pa
     (ValueError, "no such column: KeyboardInterrupt", EngineError),
 ])  # fmt: skip
 def test_an_interrupt_is_one_by_its_type_and_not_by_what_a_text_says(kind, text, raised):
-    with pytest.raises(raised, match=text):
-        do(Failing(kind, text))
+    refuses(raised, text, do, Failing(kind, text))

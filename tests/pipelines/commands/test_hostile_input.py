@@ -58,12 +58,6 @@ def search(data):
     return ["search", "--data", str(data), "--label", f"y{ESCAPES}", "--prediction", "p"]
 
 
-def _named_file(folder):
-    name = json.loads((folder / "changelist.json").read_text())["files"]["slices"]["name"]
-    assert re.fullmatch(r"slices\.[0-9a-f]{12}\.parquet", name)
-    return str(name)
-
-
 def test_names_and_values_of_a_data_set(found, data, tmp_path, capfd):
     slice_id = json.loads(found.read_text())["slices"][0]["slice_id"]
     output = ["--output", str(tmp_path / "next")]
@@ -75,15 +69,17 @@ def test_names_and_values_of_a_data_set(found, data, tmp_path, capfd):
         (["--features", f"nope{ESCAPES}"], 2),
     ):
         assert run([*search(data), *output, *more]) == code
-        said = capfd.readouterr()
-        assert_harmless(said)
+        assert_harmless(capfd.readouterr())
     # Nothing is written but where the user said.
+    told = [json.loads((tmp_path / one / "changelist.json").read_text()) for one in ("out", "next")]
+    names = [one["files"]["slices"]["name"] for one in told]
+    assert all(re.fullmatch(r"slices\.[0-9a-f]{12}\.parquet", name) for name in names)
     assert files_in(tmp_path) == {
         "in",
         f"in/{data.name}",
         *(name for one in ("out", "next") for name in (one, f"{one}/changelist.json")),
         *(f"{one}/slices.parquet" for one in ("out", "next")),
-        *(f"{one}/{_named_file(tmp_path / one)}" for one in ("out", "next")),
+        *map("/".join, zip(("out", "next"), names, strict=True)),
     }
     assert not (tmp_path.parent.parent / "above").exists()
 

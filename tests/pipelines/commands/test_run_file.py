@@ -1,4 +1,4 @@
-"""``slicebeam run FILE``: what a file may say, and what is wrong in it."""
+"""``slicebeam run FILE``, and files that options name: what is wrong in them is said before data is read."""
 
 import datetime as dt
 import json
@@ -10,6 +10,8 @@ import yaml
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
+from slicebeam.pipelines.run.engine import Engine
+from tests.discover_runs import examples
 from tests.running import read, refused
 
 ROOT = Path(__file__).parents[3]
@@ -22,10 +24,6 @@ def written(folder, content, name="run.yaml"):
     text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
     (folder / name).write_text(text)
     return str(folder / name)
-
-
-def described(folder, more, **environment):
-    return read_run(written(folder, {**GOOD, **more}), "2026-03-01", environment).options
 
 
 def test_a_file_runs_as_the_flags_do(tmp_path, monkeypatch):
@@ -47,8 +45,7 @@ def test_json_files_and_checks(tmp_path, monkeypatch):
     (tmp_path / "s.yaml").write_text("- sex = Male\n")
     content = {**GOOD, "command": "check", "slices": "{here}/s.yaml", "fail_on": "worse"}
     del content["features"]
-    file = written(tmp_path, json.dumps(content), "run.json")
-    assert run(["run", file, "--quiet"]) == 1
+    assert run(["run", written(tmp_path, json.dumps(content), "run.json"), "--quiet"]) == 1
     assert read(tmp_path / "out").document["check"]["uri"] == f"{tmp_path}/s.yaml"
 
 
@@ -85,10 +82,11 @@ def test_placeholders(tmp_path):
         "label": "{date}",
         "runner_option": {"workers": "${CORES}"},
     }
-    found = described(tmp_path, more, DATA="gs://bucket/a{b}", CORES="3", OTHER="")
+    environment = {"DATA": "gs://bucket/a{b}", "CORES": "3", "OTHER": ""}
+    file = written(tmp_path, {**GOOD, **more})
+    found = read_run(file, "2026-03-01", environment).options
     files = ("gs://bucket/a{b}/date=2026-03-01/*.parquet", "x/2026-02-28", "y/20260401/{a}")
-    assert found["data"] == files
-    assert found["output"] == "results/2026/2025-03-01"
+    assert (found["data"], found["output"]) == (files, "results/2026/2025-03-01")
     assert found["since_if_exists"] == "gs://bucket/a{b}/2026-02-28"
     assert found["work_dir"] == f"{tmp_path}/work"
     # Names of columns are taken as they stand.
@@ -162,8 +160,7 @@ def test_what_is_wrong_in_a_file(case, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_SUCH", raising=False)
     content, message = WRONG[case]
-    said = refused(["run", written(tmp_path, content)], capsys, folder=tmp_path)
-    assert message in said
+    assert message in refused(["run", written(tmp_path, content)], capsys, folder=tmp_path)
 
 
 @pytest.mark.parametrize(("given", "message"), [
@@ -180,3 +177,59 @@ def test_wrong_use(given, message, tmp_path, capsys, monkeypatch):
     written(tmp_path, GOOD)
     (tmp_path / "half.json").write_text('{"schema_version": "1.0", "provenance": {}}')
     assert message in refused(["run", *given], capsys, folder=tmp_path)
+
+
+MODELS = ["--label=label", "--prediction=new"]
+COMMANDS = {
+    "search": ["search", *MODELS, "--features=source"],
+    "check": ["check", *MODELS],
+    "discover": ["discover", *MODELS, "--baseline-prediction=old", "--text=source", "--example-id=id"],
+    "shift": ["shift", "--label=label", "--budget=10"],
+}  # fmt: skip
+OLD, REPLAY = "--old-prediction=old", "--replay-prediction=new"
+NOT_AN_API = "url: [not, an, api]\n"
+CASES = {
+    "--phrases, an API": ("discover", ["--phrases=DIR/wrong.yaml"]),
+    "--phrases, no prompt": ("discover", ["--phrases=DIR/no_prompt.yaml"]),
+    "--phrases, a list": ("discover", ["--phrases=DIR/empty.txt"]),
+    "--phrases": ("discover", ["--phrases=DIR/none.yaml"]),
+    "--domains": ("search", ["--domains=DIR/wrong.json"]),
+    "--domains, none": ("search", ["--domains=DIR/none.json"]),
+    "--since": ("search", ["--since=DIR/wrong.json"]),
+    "--eval-config": ("search", ["--eval-config=DIR/wrong.json"]),
+    "--slices": ("check", ["--slices=DIR/wrong.yaml"]),
+    "--changelist": ("check", ["--changelist=DIR/wrong.json"]),
+    "check --since": ("check", ["--slices=DIR/slices.yaml", "--since=DIR/wrong.json"]),
+    "--api": ("shift", ["--api=DIR/wrong.yaml", OLD]),
+    "--old-matrix": ("shift", ["--old-matrix=DIR/wrong.json", REPLAY]),
+    "shift --changelist": ("shift", ["--changelist=DIR/wrong.json", OLD, REPLAY]),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wrong")
+    examples(1, n=60).drop_columns(["z"]).to_pandas().to_csv(folder / "data.csv", index=False)
+    (folder / "wrong.yaml").write_text(NOT_AN_API)
+    (folder / "wrong.json").write_text('{"no": "document"}')
+    (folder / "empty.txt").write_text("\n")
+    (folder / "slices.yaml").write_text("- source = web\n")
+    (folder / "no_prompt.yaml").write_text(
+        "url: https://api.example.com\njson: {text: '{text}'}\nanswer: label\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_said_before_any_job(case, folder, tmp_path, monkeypatch, capsys):
+    def refuse(*_, **told):
+        pytest.fail("a job ran")
+
+    monkeypatch.setattr(Engine, "run", refuse)
+    command, flags = CASES[case]
+    flags = [one.replace("DIR", str(folder)) for one in flags]
+    data = [f"--data={folder}/data.csv", f"--output={tmp_path}/out"]
+    assert run([*COMMANDS[command], *data, *flags]) == 2
+    said = capsys.readouterr().err
+    assert next(one for one in reversed(flags) if str(folder) in one).partition("=")[2] in said
+    assert not (tmp_path / "out").exists()

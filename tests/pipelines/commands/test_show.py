@@ -82,8 +82,7 @@ def test_examples_are_ordered_by_their_cosine(found, capsys):
     np.testing.assert_allclose(shown, [near[one["id"]] for one in rows], atol=1e-6)
     # Without a text those that the model gets wrong come first.
     roles = [one["role"] for one in show(capsys, found.folder, "--slice", slice_id)]
-    assert roles == sorted(roles, reverse=True)
-    assert len(roles) == 20
+    assert (roles, len(roles)) == (sorted(roles, reverse=True), 20)
 
 
 def test_words_filter_names_and_phrases(found, capsys):
@@ -108,7 +107,6 @@ def test_wrong_options(found, capsys, arguments, message):
 
 
 def changed(found, folder, **discovery):
-    """Write the document with other entries on its discovery; None removes it."""
     shutil.copytree(found.folder, folder)
     path = folder / "changelist.json"
     document = json.loads(path.read_text())

@@ -16,6 +16,7 @@ from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.python_models import Trap
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,6 @@ def document(made, tmp_path):
 
 
 def forged(document, *without, **config):
-    """Return a copy of a document whose configuration a stranger changed."""
     content = json.loads(document.read_text())
     kept = {k: v for k, v in content["provenance"]["config"].items() if k not in without}
     content["provenance"]["config"] = kept | config
@@ -130,8 +130,7 @@ def test_what_is_harmless_needs_no_word():
 def test_a_document_that_is_run(document, name, value):
     named = {name: value}
     path = forged(document, **named)
-    with pytest.raises(InputError, match="if you trust it"):
-        read_run(path, None, {})
+    refuses(InputError, "if you trust it", read_run, path, None, {})
     assert read_run(path, None, {}, named).options.items() >= named.items()
     # A file of the user's own is the user's word.
     own = document.parent / "own.yaml"

@@ -103,7 +103,7 @@ def traps(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "theirs_module", raising=False)
     program = folder / "program"
-    program.write_text(f"#!/bin/sh\ntouch {marks / 'program'}\n")
+    program.write_text(f"#!/bin/sh\ntouch {marks}/program\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     (folder / "engine.yaml").write_text(f"runner: prism\noptions: {{binary: {program}}}\n")
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -193,8 +193,7 @@ def test_what_a_command_would_use_is_refused_and_the_rest_has_no_effect(
     said = capfd.readouterr().err
     assert "if you trust it" not in said
     # Where it goes on, it does so without what the document names.
-    ends = command == "edit undo" or command.startswith("attribute")
-    assert code == (2 if ends else 0), said
+    assert code == (2 if command == "edit undo" or command.startswith("attribute") else 0), said
     assert traps.sprung() == []
 
 
@@ -216,8 +215,7 @@ OF_SHIFTS = {"api": "--api", "model": "--model"}
 @pytest.mark.parametrize("name", OF_SHIFTS)
 def test_the_document_of_a_shift_that_is_run(name, made, traps, tmp_path, capfd):
     options = ["--data", str(made / "data.parquet"), "--label", "y", "--old-prediction", "p"]
-    output = ["--quiet", "--output", str(tmp_path / "out")]
-    assert run(["shift", *options, *REPLAYED, *output]) == 0
+    assert run(["shift", *options, *REPLAYED, "--quiet", "--output", str(tmp_path / "out")]) == 0
     document = tmp_path / "out" / "changelist.json"
     content = json.loads(document.read_text())
     del content["provenance"]["config"]["replay_prediction"]

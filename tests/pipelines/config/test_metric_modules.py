@@ -12,6 +12,7 @@ import pytest
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma.metric_specs import parse_metric
+from tests.refusals import refuses
 
 COMMAND = "subprocess.Popen(args='touch pwned', shell=True)"
 
@@ -74,8 +75,7 @@ def test_a_document_allows_itself_no_module(made, tmp_path, capfd, monkeypatch):
         capfd.readouterr().err
     )
     # The user's word is for their modules, and not for the document's.
-    given = ["--tfma-module", "mine"]
-    assert run(["run", "theirs.json", "--output", "next", *given]) == 2
+    assert run(["run", "theirs.json", "--output", "next", "--tfma-module", "mine"]) == 2
     assert "theirs_metrics is not a module of TFMA" in capfd.readouterr().err
     assert "theirs_metrics" not in sys.modules
 
@@ -84,8 +84,7 @@ def test_a_module_is_named_exactly():
     text = "tfma:my.metrics.Lift(power=2)"
     assert parse_metric(text, ["my.metrics"]).module == "my.metrics"
     for modules in ([], ["my"], ["my.metrics.more"], ["metrics"], [""], ["my.metrics.Lift"]):
-        with pytest.raises(OptionError, match=r"add --tfma-module my\.metrics"):
-            parse_metric(text, modules)
+        refuses(OptionError, r"add --tfma-module my\.metrics", parse_metric, text, modules)
     # A class of TFMA is found by its name in the list, and a module is not imported for it.
     for path in ("tensorflow_model_analysis.metrics", "tf_keras.metrics", "tensorflow.io.gfile"):
         assert parse_metric(f"tfma:{path}.GFile").module == ""

@@ -29,14 +29,12 @@ def here(tmp_path, monkeypatch):
 
 
 def table(*names, file="own.parquet"):
-    """Write a table of a feature and columns by these names."""
     of = {name: PROBABILITIES if "score" in name else CLASSES for name in names}
     pq.write_table(pa.table({"kind": WORDS, **of}), file)
     return file
 
 
 def searched(capsys, *words, output="slicebeam-out/own"):
-    """Return the document of a search and the first line it printed on stderr."""
     assert run(["search", *words, "--max-cross-size=1"]) == 0
     printed = capsys.readouterr()
     assert f"{output}/changelist.json" in printed.out.splitlines()[-1]
@@ -93,8 +91,7 @@ def test_files_are_joined_with_those_of_the_flag(capsys):
     # As a shell expands `--data part-*.parquet`.
     document, first = searched(capsys, "--data", *data, output="slicebeam-out/part-0")
     assert first.endswith("] guessed by the names of columns: --label y, --prediction pred")
-    assert document.dataset.n == 900
-    assert len(document.provenance.config["data"]) == 3
+    assert (document.dataset.n, len(document.provenance.config["data"])) == (900, 3)
 
 
 @pytest.mark.parametrize(("file", "text"), [

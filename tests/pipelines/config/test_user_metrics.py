@@ -13,6 +13,7 @@ from slicebeam.metrics import user_metrics
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import metric, statistic_space, user_named
 from slicebeam.pipelines.cli import run
+from tests.refusals import refuses
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
 MORE = """
@@ -54,8 +55,7 @@ def module(tmp_path, monkeypatch):
     ("their_metrics:Ranked", "its needs is"),
 ])  # fmt: skip
 def test_what_is_not_a_metric(name, said, module):
-    with pytest.raises(OptionError, match=re.escape(said)):
-        user_named(name)
+    refuses(OptionError, re.escape(said), user_named, name)
 
 
 @pytest.mark.parametrize(("name", "said"), [
@@ -66,8 +66,7 @@ def test_what_is_not_a_metric(name, said, module):
 def test_results_that_are_not_valid(name, said, module):
     full = user_named(f"their_metrics:{name}")
     space = statistic_space([full], "overall")
-    with pytest.raises(OptionError, match=re.escape(said)):
-        metric(full).value(np.full((2, space.columns), 5), space)
+    refuses(OptionError, re.escape(said), metric(full).value, np.full((2, space.columns), 5), space)
 
 
 def test_it_steers_a_search_and_a_document_imports_nothing(module, capfd):
@@ -80,8 +79,7 @@ def test_it_steers_a_search_and_a_document_imports_nothing(module, capfd):
     assert run(["search", *given, "--output", str(module / "out")]) == 0
     document = module / "out" / "changelist.json"
     content = json.loads(document.read_text())
-    table = module / "out" / "slices.parquet"
-    found = pd.read_parquet(table).set_index(["metric", "slice"])
+    found = pd.read_parquet(module / "out" / "slices.parquet").set_index(["metric", "slice"])
     first, own, built_in = names.split(",")
     numbers = ["value", "delta", "p_value", "q_value", "finding"]
     pd.testing.assert_frame_equal(found.loc[own][numbers], found.loc[built_in][numbers])
@@ -114,7 +112,6 @@ def test_an_installed_package_names_its_metrics(module):
         (folder / "entry_points.txt").write_text(f"[slicebeam.metrics]\nnet_benefit = {value}\n")
         if number == 0:
             assert metric(user_named("net_benefit")).title == "Net benefit"
-            with pytest.raises(InputError, match="did you mean 'net_benefit'"):
-                user_named("net_benefits")
+            refuses(InputError, "did you mean 'net_benefit'", user_named, "net_benefits")
     with pytest.raises(OptionError, match="several packages have it: their_metrics:ACCURACY and"):
         user_named("net_benefit")

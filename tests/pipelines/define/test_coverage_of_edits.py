@@ -120,8 +120,7 @@ def test_a_hand_made_slice_is_not_significant(edited, tmp_path, capsys):
     frame = pd.DataFrame({"f": feature, "y": label, "p": np.where(wrong, 1 - label, label)})
     frame["g"] = rng.choice(list("uv"), 3000)
     frame.to_parquet(tmp_path / "data.parquet")
-    out = tmp_path / "out"
-    data = f"--data={tmp_path}/data.parquet"
+    out, data = tmp_path / "out", f"--data={tmp_path}/data.parquet"
     search = ["search", data, "--label=y", "--prediction=p", "--features=f"]
     assert run([*search, f"--output={out}", "--quiet"]) == 0
     before = {one.slice_id for one in read_search(f"{out}/changelist.json", "--changelist").slices}
@@ -151,8 +150,7 @@ def test_a_hand_made_slice_is_not_significant(edited, tmp_path, capsys):
     checked = ["check", f"--changelist={latest(out)}", data]
     assert run([*checked, f"--output={tmp_path}/again", "--quiet"]) == 0
     again = read_search(f"{tmp_path}/again/changelist.json", "--changelist")
-    tested = {one.slice_id: one.changes[0] for one in again.slices}
-    assert tested[new[0].slice_id].significant
+    assert {one.slice_id: one.changes[0] for one in again.slices}[new[0].slice_id].significant
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ from tests.edited_documents import (
     searched,
     stand_in,
 )
+from tests.refusals import refuses
 
 FRAME = examples()
 
@@ -103,8 +104,7 @@ def test_where(out, measured, capsys):
 def test_columns_that_are_no_features_and_such_that_discovery_added(out):
     path = out / "changelist.json"
     told = json.loads(path.read_text())
-    domain = {**told["dataset"]["domains"][0], "name": "cluster@25"}
-    told["dataset"]["domains"].append(domain)
+    told["dataset"]["domains"].append({**told["dataset"]["domains"][0], "name": "cluster@25"})
     path.write_text(json.dumps(told))
     document = read_search(str(path), "--changelist")
     types = column_types(str(path), document, document.dataset.uri)
@@ -147,13 +147,11 @@ def test_text_filter(out, capsys):
     assert new.size.n == (cosines >= 0.7).sum()
     assert new.definition == TextQueryDefinition(query="food", threshold=0.7, encoder="e1")
     assert new.origin.method == "text_filter"
-    share = f"note: {new.size.n} of {ROWS} examples"
-    assert share in capsys.readouterr().err
+    assert f"note: {new.size.n} of {ROWS} examples" in capsys.readouterr().err
 
 
 def test_default_threshold():
-    random = np.random.default_rng(3)
-    values = random.normal(0.1, 0.05, 100_000).astype(np.float32)
+    values = np.random.default_rng(3).normal(0.1, 0.05, 100_000).astype(np.float32)
     assert default_threshold(values) == pytest.approx(0.2, abs=0.002)
     assert (values >= default_threshold(values)).mean() == pytest.approx(0.0228, abs=0.002)
     # Never more than a fifth, which is reached where all others are alike.
@@ -383,8 +381,7 @@ def test_edits_and_their_log(out, capsys):
     for _ in range(4):
         edit("undo", out)
     assert last(out).slices == read_search(str(out / "changelist.json"), "--changelist").slices
-    with pytest.raises(InputError, match="nothing to undo"):
-        edit("undo", out)
+    refuses(InputError, "nothing to undo", edit, "undo", out)
     capsys.readouterr()
     edit("log", out / "changelist.json")
     assert capsys.readouterr().out == "nothing was changed\n"

@@ -5,6 +5,7 @@ import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.define.llm_filter import llm_filter
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.usefixtures("quick_calls")
 PROMPT = 'Is it food? Yes or no.\n{"weather": no}\n{text} is'
@@ -60,14 +61,12 @@ def test_nothing_is_paid_twice(paid_server, tmp_path):
     api = plan(paid_server, tmp_path / "api")
     first = ask(tmp_path, api)[0]
     definition, _, said = ask(tmp_path, api)
-    assert definition == first
-    assert said == ["asking about 0 of 5 different texts"]
+    assert (definition, said) == (first, ["asking about 0 of 5 different texts"])
     assert len(api.charged) == 5
     # Other data with some of the texts.
     more, ids = pa.array(["soup", "cake", "rain"]), pa.array([3, 1, 2])
     definition, _, said = ask(tmp_path, api, texts=more, ids=ids, budget=6)
-    assert said == ["asking about 1 of 3 different texts"]
-    assert definition.ids == (3,)
+    assert (said, definition.ids) == (["asking about 1 of 3 different texts"], (3,))
     assert len(api.charged) == 6
     # Another question is one of its own.
     with pytest.raises(InputError, match="the model answers yes for no example"):
@@ -84,8 +83,7 @@ def test_budget_is_held_against_all_calls_before_any_is_made(paid_server, tmp_pa
     ask(tmp_path, api, budget=5)
     with pytest.raises(InputError, match="1 more calls are needed, 5 are paid; give --budget 6"):
         ask(tmp_path, api, texts=pa.array(["cake"]), ids=pa.array([1]), budget=5)
-    with pytest.raises(InputError, match="--budget 0: give at least 1"):
-        ask(tmp_path, api, budget=0)
+    refuses(InputError, "--budget 0: give at least 1", ask, tmp_path, api, budget=0)
 
 
 def test_lost_calls_that_count(paid_server, tmp_path):
@@ -97,8 +95,7 @@ def test_lost_calls_that_count(paid_server, tmp_path):
     # Nor is it asked again, or taken out of the budget twice.
     definition, _, said = ask(tmp_path, api, llm=file)
     assert definition.ids == ("n0", "n2")
-    assert said == ["asking about 0 of 5 different texts"]
-    assert len(api.charged) == 5
+    assert (said, len(api.charged)) == (["asking about 0 of 5 different texts"], 5)
 
 
 @pytest.mark.parametrize(("template", "reason"), [
@@ -107,14 +104,12 @@ def test_lost_calls_that_count(paid_server, tmp_path):
 ])  # fmt: skip
 def test_wrong_files(paid_server, tmp_path, template, reason):
     api = plan(paid_server, tmp_path / "api")
-    with pytest.raises(InputError, match=reason):
-        ask(tmp_path, api, llm=api.file(json=template))
+    refuses(InputError, reason, ask, tmp_path, api, llm=api.file(json=template))
     assert api.requests == []
 
 
 def test_wrong_prompt_and_missing_file(paid_server, tmp_path):
     api = plan(paid_server, tmp_path / "api")
-    with pytest.raises(InputError, match=r"the prompt has no {text}"):
-        ask(tmp_path, api, prompt="Is it food?")
+    refuses(InputError, r"the prompt has no {text}", ask, tmp_path, api, prompt="Is it food?")
     with pytest.raises(InputError, match=r"none\.yaml: no such file"):
         ask(tmp_path, api, llm=str(tmp_path / "none.yaml"))

@@ -126,16 +126,14 @@ def test_as_few_examples_as_components(n, tmp_path):
 
 
 def test_more_dimensions_than_examples(tmp_path):
-    rng = np.random.default_rng(3)
-    z = rng.standard_normal((24, 300)) * 0.1
+    z = np.random.default_rng(3).standard_normal((24, 300)) * 0.1
     z[np.arange(24), np.arange(24) % 2] += 10.0
     table = with_columns(TABLE.slice(0, 24), z=vectors(z))
     found = found_in(tmp_path, table, components=(2,), dimensions=64)
     assert groups(found) == [tuple(range(0, 24, 2)), tuple(range(1, 24, 2))]
     told = found.document["discovery"]
     # Of 24 points only 23 directions have a variance.
-    assert told["dimensions"] == 300
-    assert told["kept_dimensions"] == 23
+    assert (told["dimensions"], told["kept_dimensions"]) == (300, 23)
     assert told["kept_variance"] == pytest.approx(1.0)
 
 
@@ -160,8 +158,7 @@ def test_models_that_are_always_right(tmp_path):
     """No pair is discordant, so that nothing can be significant."""
     table = with_columns(new=TABLE["label"].combine_chunks(), old=TABLE["label"].combine_chunks())
     named = {name: value for name, value in OPTIONS.items() if name not in LOSSES} | CLASSES
-    data = written(tmp_path / "e.parquet", table)
-    found = discover(tmp_path / "out", data=(data,), **named)
+    found = discover(tmp_path / "out", data=(written(tmp_path / "e.parquet", table),), **named)
     assert_counted(found, table, named)
     assert found.table["p_value"].eq(1).all()
     assert found.table["reason"].str.contains("never differ").all()
@@ -180,8 +177,7 @@ def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
     table = with_columns(**own, **{"cluster@7": ["x"] * ROWS})
     features = (*own, "cluster@5 ")
     table = table.append_column("cluster@5 ", [["y", "z"] * 60])
-    found = found_in(tmp_path, table, features=features, max_cross_size=2)
-    plain = found.table.set_index("slice")
+    plain = found_in(tmp_path, table, features=features, max_cross_size=2).table.set_index("slice")
     assert plain.loc["slice = a", "n"] == 60
     mean = table["loss_new"].to_numpy()[1::2].mean()
     assert plain.loc["slice_id = b", "value"] == pytest.approx(mean, rel=1e-12)
@@ -210,8 +206,7 @@ def test_one_text_of_another_kind(text, tmp_path):
     slow(pa.string_view()),
 ], ids=str)  # fmt: skip
 def test_text_of_any_type(kind, tmp_path):
-    texts = [["a film that is good", "bad news", "the plot"][group] for group in GROUPS]
-    plain = pa.array(texts)
+    plain = pa.array([["a film that is good", "bad news", "the plot"][group] for group in GROUPS])
     column = plain.dictionary_encode().cast(kind) if "dict" in str(kind) else plain.cast(kind)
     found = found_in(tmp_path, with_columns(text=column), embedding=None, text="text")
     assert groups(found) == [tuple(range(group, ROWS, 3)) for group in range(3)]
@@ -320,21 +315,16 @@ def test_split_is_a_hash_of_the_id(table, found, tmp_path):
     share = (wanted == "discovery").mean()
     # Of a binomial with n = 600.
     assert stats.binomtest(round(share * 600), 600, 0.7).pvalue > 1e-3
-    rng = np.random.default_rng(0)
-    order = rng.permutation(table.num_rows)
+    order = np.random.default_rng(0).permutation(table.num_rows)
     shuffled = ran(tmp_path, "shuffled", table.take(pa.array(order)), chunk_rows=83)
     # The rows that stay are in the part that they were in.
-    fewer = ran(tmp_path, "fewer", table.slice(100, 300), discovery_share=0.7)
-    for other in (shuffled, fewer):
+    for other in (shuffled, ran(tmp_path, "fewer", table.slice(100, 300), discovery_share=0.7)):
         split = split_of(other)
         assert split.equals(wanted[split.index])
-    assert shuffled.membership["id"].tolist() == [
-        table.column("id")[number].as_py() for number in order
-    ]
+    assert shuffled.membership["id"].tolist() == table.column("id").take(order).to_pylist()
     seeded = split_of(ran(tmp_path, "seeded", table, seed=5))
     # Another seed splits otherwise, and independently.
-    both = (wanted == "discovery") & (seeded[wanted.index] == "discovery")
-    assert 0.4 < both.mean() < 0.58
+    assert 0.4 < ((wanted == "discovery") & (seeded[wanted.index] == "discovery")).mean() < 0.58
 
 
 @pytest.mark.slow
@@ -373,8 +363,7 @@ def test_without_ids_positions_decide(table, tmp_path):
 
 def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     evaluated = (split_of(found)[table.column("id").to_pylist()] == "evaluation").to_numpy()
-    rng = np.random.default_rng(1)
-    other = table
+    rng, other = np.random.default_rng(1), table
     for column in ("loss_new", "loss_old"):
         values = table.column(column).to_numpy().copy()
         values[evaluated] = rng.permutation(values[evaluated]) * 3 + 1
@@ -405,14 +394,12 @@ def folding(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def members(folding):
-    """The examples of each slice; each is in one slice of each mixture."""
     return {key: set(own) for key, own in folding.membership.groupby("slice_id")["id"]}
 
 
 def test_slices_mostly_in_one_above_are_left_out(folding, members):
     (shown,) = worst_slices(SearchChangeList.model_validate(folding.document))
-    kept = []
-    folded = 0
+    kept, folded = [], 0
     slices = [one["slice_id"] for one in folding.document["slices"]]
     for one in slices:
         if len(kept) == 12:
@@ -432,8 +419,7 @@ def test_findings_do_not_repeat_examples(folding, members):
         held = [members[one["slice_id"]] for one in findings]
         assert held
         for number, own in enumerate(held):
-            shares = [len(own & other) / len(own) for other in held[:number]]
-            assert max(shares, default=0.0) <= 0.5
+            assert max([len(own & other) / len(own) for other in held[:number]], default=0.0) <= 0.5
 
 
 def test_findings_are_described_before_the_others(folding):

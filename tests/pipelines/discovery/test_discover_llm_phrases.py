@@ -9,6 +9,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import discover
 from slicebeam.pipelines.discovery.llm_phrases import phrases_of_model
 from slicebeam.pipelines.show.discovery import found_lines
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.usefixtures("quick_calls")
 TEMPLATE = {"id": "{prompt}", "text": "{prompt}"}
@@ -35,8 +36,7 @@ def test_a_list_of_any_kind_is_read_and_each_group_is_asked_about_once(paid_serv
 ])  # fmt: skip
 def test_files_that_ask_otherwise(paid_server, tmp_path, changes, message):
     api = paid_server.anew(tmp_path / "api")
-    with pytest.raises(InputError, match=message):
-        phrases_of_model(api.file(**changes), GROUPS, tmp_path)
+    refuses(InputError, message, phrases_of_model, api.file(**changes), GROUPS, tmp_path)
     assert api.requests == []
 
 

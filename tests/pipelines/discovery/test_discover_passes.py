@@ -65,8 +65,7 @@ def in_memory(table, shaping, options, K, *, dimensions=128):
         if is_zero_one:
             losses = [(answers != frame["label"]).to_numpy(float) for answers in losses]
     how = {"classes": [2 if is_zero_one else None] * len(losses), "components": K, "seed": SEED}
-    start = initial(z, losses, loss_weight=options.get("loss_weight", 0.0), **how)
-    found = fit(z, losses, start)
+    found = fit(z, losses, initial(z, losses, loss_weight=options.get("loss_weight", 0.0), **how))
     assert found.converged
     return found.mixture, len(found.mean_log_likelihoods)
 

@@ -34,7 +34,6 @@ def refuse(tmp_path, capsys):
 
 
 def changed(**columns):
-    """Return the examples with other columns, or without those that are None."""
     table = TABLE.drop_columns([name for name in columns if name in TABLE.schema.names])
     for name, values in columns.items():
         if values is not None:
@@ -207,8 +206,6 @@ def names(found, document="changelist.json"):
 
 @pytest.fixture
 def fails(found, capsys):
-    """Run a command about the discovery that must fail, and return what it says."""
-
     def run_it(command, *flags, code=2):
         before = files(found / "out")
         uri = found / "out" / "changelist.json"
@@ -355,8 +352,7 @@ def test_as_on_a_disk(bucket, tmp_path):
     assert bucket.read("out/slices.parquet") == alone.slices_bytes
     for name in ("membership.parquet", "mixture.npz"):
         assert bucket.read(f"out/{name}") == (tmp_path / "alone" / name).read_bytes()
-    first = report.changelist.slices[0]
-    folder = f"{bucket.uri}/out"
+    first, folder = report.changelist.slices[0], f"{bucket.uri}/out"
     renamed = ["edit", "rename", "--changelist", folder, "--slice", first.slice_id]
     assert run([*renamed, "--name", "the worst", "--quiet"]) == 0
     split = ["edit", "split", "--changelist", folder, "--slice", "the worst"]

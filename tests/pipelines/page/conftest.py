@@ -16,7 +16,6 @@ from tests.pipelines.page.results import (
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory, days):
-    """Folders of results, each with its page."""
     folder = tmp_path_factory.mktemp("results")
     found = {
         "overall": search_result(folder),

@@ -8,7 +8,6 @@ AXE = Path(__file__).parents[3] / "pipelines" / "page" / "node_modules" / "axe-c
 
 @contextmanager
 def opened(browser, result, width=1280, scheme="light", view=""):
-    """Open the page of a result at one of its views, such as ``#slices``."""
     address = (result / "report.html").as_uri()
     with watched(browser, address, width, 800, scheme) as page:
         page.goto(f"{address}{view}")
@@ -20,8 +19,7 @@ def opened(browser, result, width=1280, scheme="light", view=""):
 @contextmanager
 def watched(browser, origin, width, height, scheme, refusals=()):
     """Yield a new page; at its end no request elsewhere, dialog, error or message was there."""
-    viewport = {"width": width, "height": height}
-    context = browser.new_context(viewport=viewport, color_scheme=scheme)
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page, wrong = context.new_page(), []
 
     def requested(request):
@@ -46,7 +44,6 @@ def watched(browser, origin, width, height, scheme, refusals=()):
 
 
 def violations(page):
-    """Return what axe finds, with the place of the first of each."""
     # Evaluated from outside, which the page's own policy has no say in.
     page.evaluate(AXE.read_text("utf-8"))
     found = page.evaluate("axe.run().then(one => one.violations)")

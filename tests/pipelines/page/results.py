@@ -30,7 +30,6 @@ def search(data, output, *flags):
 
 
 def search_result(folder, *, baseline=False, metric="accuracy"):
-    """Search the census data, and return the output's folder."""
     excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
     old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
     flags = ("--label", "income", "--metric", metric, "--exclude-features", excluded, *old)
@@ -39,18 +38,14 @@ def search_result(folder, *, baseline=False, metric="accuracy"):
 
 
 def next_night(folder, days):
-    """Search two of the scheduled days, the second against the first, and return its folder."""
     flags = ("--label", "income", "--exclude-features", "prediction_old", "--max-cross-size", "2")
     first, second = (days / f"date=2026-11-{day}" / "*.parquet" for day in (18, 19))
-    earlier = search(first, folder / "2026-11-18", *flags)
-    since = ("--since", str(earlier / "changelist.json"))
+    since = ("--since", str(search(first, folder / "2026-11-18", *flags) / "changelist.json"))
     return search(second, folder / "2026-11-19", *flags, *since)
 
 
 def discovery_result(folder):
-    """Group short reviews by their words, and return the output's folder."""
-    rng = np.random.default_rng(5)
-    rows = []
+    rng, rows = np.random.default_rng(5), []
     for at in range(1_500):
         topic = list(TOPICS)[at % 3]
         text = " ".join(rng.choice(TOPICS[topic].split(), 6))
@@ -67,7 +62,6 @@ def discovery_result(folder):
 
 
 def shift_result(folder, *flags):
-    """Estimate the shift of an API whose answers are in a column, and return the output's folder."""
     rng = np.random.default_rng(6)
     label = rng.integers(0, 2, 4_000)
     old = np.where(rng.random(4_000) < 0.1, 1 - label, label)
@@ -94,8 +88,7 @@ def nothing_found(folder):
 
 def long_values(folder):
     """Search data whose values begin with the same hundred letters, and return the output's folder."""
-    rng = np.random.default_rng(9)
-    n = 2_000
+    rng, n = np.random.default_rng(9), 2_000
     url = rng.choice([f"https://example.org/{'path/' * 20}{end}" for end in "abcd"], n)
     label = rng.integers(0, 2, n)
     wrong = rng.random(n) < np.where(np.char.endswith(url, "a"), 0.5, 0.1)
@@ -106,8 +99,7 @@ def long_values(folder):
 
 def hostile_data(folder):
     """Search data whose columns and values are markup and formulas, and return the output's folder."""
-    rng = np.random.default_rng(7)
-    n = 2_000
+    rng, n = np.random.default_rng(7), 2_000
     place = rng.choice([HOSTILE, FORMULA, "plain"], n)
     sex = rng.choice(["+1", "-1"], n)
     label = rng.integers(0, 2, n)

@@ -38,8 +38,7 @@ def test_other_data_is_refused(tmp_path, capsys):
     other = tmp_path / "other.parquet"
     pq.write_table(pq.read_table(ADULT).slice(0, 5_000), other)
     assert run(["report", str(result), "--examples", "2", "--data", str(other)]) == 2
-    said = capsys.readouterr().err
-    assert "name the data that the document is about with --data" in said
+    assert "name the data that the document is about with --data" in capsys.readouterr().err
     assert not (result / "report.html").exists()
     assert run(["report", str(result), "--data", str(other)]) == 2
     assert "--data goes with --examples" in capsys.readouterr().err

@@ -33,8 +33,7 @@ def test_the_worst_is_seen_without_a_click(browser, results):
         assert f"{first['n']:,} examples" in text
         assert f"of all errors in {100 * slice_['size']['share']:.0f}% of the examples" in text
         assert "Label\nincome" in page.locator("main").inner_text()
-        size = page.locator(".axis text").first.bounding_box()
-        assert size["height"] >= 11
+        assert page.locator(".axis text").first.bounding_box()["height"] >= 11
         verdict = page.locator("header").inner_text()
         tests = document["testing"]["metrics"][0]
         assert f"{tests['tested']:,} tested slices" in verdict
@@ -185,7 +184,6 @@ def test_what_changed_since_the_earlier_run(browser, results):
 
 
 def kind_of(one):
-    """Return what the page lists a slice as; nothing where it did not change."""
     own = one["value_change"]
     tested = one if one["significant"] else own
     if tested["significant"]:
@@ -262,8 +260,7 @@ def test_what_was_not_looked_for_is_a_click_away(browser, results):
 @pytest.mark.parametrize("name", ["overall", "hostile"])
 def test_a_notebook_shows_the_page_in_a_frame(browser, results, name):
     document = read_search(str(results[name] / "changelist.json"), "")
-    slices = pq.read_table(results[name] / "slices.parquet")
-    shown = Report(document, slices, None)._repr_html_()
+    shown = Report(document, pq.read_table(results[name] / "slices.parquet"), None)._repr_html_()
     page = browser.new_page()
     wrong = []
     page.on("request", lambda one: wrong.append(one.url))

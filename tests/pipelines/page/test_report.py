@@ -26,22 +26,20 @@ def overview(page):
 def test_the_page_of_a_folder_and_of_a_document(tmp_path, capsys):
     result = search_result(tmp_path)
     assert run(["report", str(result)]) == 0
-    assert capsys.readouterr().out == f"{result / 'report.html'}\n"
+    assert capsys.readouterr().out == f"{result}/report.html\n"
     page = (result / "report.html").read_text()
     (result / "report.html").unlink()
     assert run(["report", str(result / "changelist.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"report": str(result / "report.html")}
     assert (result / "report.html").read_text() == page
     document = json.loads((result / "changelist.json").read_text())
-    content = overview(page)
-    assert content["findings"] == document["findings"]
+    assert overview(page)["findings"] == document["findings"]
     assert [one.name for one in result.iterdir() if one.name.startswith(".")] == []
 
 
 def test_the_last_revision_of_a_folder_is_shown(tmp_path):
     result = search_result(tmp_path)
-    document = json.loads((result / "changelist.json").read_text())
-    first = document["findings"][0]["slice_id"]
+    first = json.loads((result / "changelist.json").read_text())["findings"][0]["slice_id"]
     renaming = ["--slice", first, "--name", "the worst", "--quiet"]
     assert run(["edit", "rename", "--changelist", str(result), *renaming]) == 0
     assert run(["report", str(result), "--quiet"]) == 0
@@ -55,7 +53,7 @@ def test_a_run_writes_its_page(tmp_path, capsys):
     assert run([*command, "--page", "--dry-run"]) == 2
     assert "--page has no effect with --dry-run, which runs no job" in capsys.readouterr().err
     assert run([*command, "--page"]) == 0
-    assert f"page: {output / 'report.html'}\n" in capsys.readouterr().err
+    assert f"page: {output}/report.html\n" in capsys.readouterr().err
     page = (output / "report.html").read_bytes()
     assert run(["report", str(output), "--quiet"]) == 0
     assert (output / "report.html").read_bytes() == page

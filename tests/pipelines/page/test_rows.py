@@ -65,8 +65,7 @@ def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path):
     table = made_table(5_000, ("accuracy",))
     kept = kept_rows(parts_of_table(table), ["accuracy"], 700)
     found = kept.tables["accuracy"]
-    assert found.num_rows == 700
-    assert kept.slices == 5_000
+    assert (found.num_rows, kept.slices) == (700, 5_000)
     assert kept.significant["accuracy"] == pc.sum(table["significant"]).as_py()
 
     # Sorted by Python, row by row.
@@ -97,12 +96,10 @@ def test_metrics_share_the_rows(tmp_path):
     with pa.OSFile(str(path)) as stream:
         kept = kept_rows(parts_of_file(stream), names, 800)
     ids = [kept.tables[name]["slice_id"].to_pylist() for name in names]
-    assert ids[0] == ids[1]
-    assert len(ids[0]) == 400
+    assert (ids[0], len(ids[0])) == (ids[1], 400)
     for name in names:
         own = table.filter(pc.equal(table["metric"], name))
-        ranks = own.filter(own["finding"].is_valid())["slice_id"].to_pylist()
-        assert set(ranks) <= set(ids[0])
+        assert set(own.filter(own["finding"].is_valid())["slice_id"].to_pylist()) <= set(ids[0])
 
 
 def test_the_density_counts_every_slice():
@@ -154,8 +151,7 @@ def test_the_payload_has_the_numbers_of_the_run(tmp_path):
 
 
 def test_slices_of_the_document_that_the_table_has_not_are_there(tmp_path):
-    result = search_result(tmp_path)
-    document = read_search(str(result / "changelist.json"), "")
+    document = read_search(str(search_result(tmp_path) / "changelist.json"), "")
     content, held = unpacked(packed_tables(document, None, {})[0])
     assert not content["from_table"]
     assert content["rows"] == len(document.slices)
@@ -180,8 +176,7 @@ def test_centres_lie_along_the_axes_that_hold_most():
     weights = given.weights / given.weights.sum()
     drawn = rng.choice(12, 400_000, p=weights)
     examples = rng.normal(given.means[drawn], np.sqrt(given.variances[drawn]))
-    between = np.cov(given.means.T, aweights=weights, bias=True)
-    values = np.linalg.eigvalsh(between)[::-1]
+    values = np.linalg.eigvalsh(np.cov(given.means.T, aweights=weights, bias=True))[::-1]
     assert np.isclose(shown, values[:2].sum() / examples.var(axis=0).sum(), rtol=0.01)
     own = np.cov(places.T, aweights=weights, bias=True)
     assert np.allclose(own, np.diag(values[:2]), atol=1e-9)

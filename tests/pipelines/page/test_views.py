@@ -290,8 +290,7 @@ def test_neighbours_are_those_of_the_lattice(browser, results):
         assert page.evaluate("document.activeElement.closest('.focus') !== null")
         page.keyboard.press("ArrowDown")
         page.keyboard.press("ArrowRight")
-        second = shown.nth(1).locator("a")
-        assert second.evaluate("one => one === document.activeElement")
+        assert shown.nth(1).locator("a").evaluate("one => one === document.activeElement")
         page.keyboard.press("Enter")
         page.locator(".parents li").nth(1).wait_for()
         page.keyboard.press("ArrowUp")
@@ -500,8 +499,7 @@ def test_examples_are_those_of_the_slice(browser, results):
             right, was = (
                 values[name] == values["income"] for name in ("prediction", "prediction_old")
             )
-            roles = [["both wrong", "fixed"], ["broken", "both right"]]
-            assert role == roles[was][right]
+            assert role == [["both wrong", "fixed"], ["broken", "both right"]][was][right]
     view = f"#slice/{first_finding(results['overall'])}"
     with opened(browser, results["overall"], view=view) as page:
         assert page.locator(".examples").count() == 0
@@ -520,8 +518,7 @@ def test_the_way_back_leads_to_the_row_and_the_focus_to_the_heading(browser, res
     with opened(browser, results["overall"], view="#slices") as page:
         body = page.locator(".virtual .body")
         body.evaluate("one => { one.scrollTop = 3200 }")
-        row = page.locator("[aria-rowindex='53'] .what a")
-        row.focus()
+        page.locator("[aria-rowindex='53'] .what a").focus()
         there = body.evaluate("one => one.scrollTop")
         page.keyboard.press("Enter")
         page.locator("dl").first.wait_for()
@@ -562,8 +559,7 @@ def test_what_is_printed_has_no_controls(browser, results):
         for one in ("nav", ".filters", ".found button"):
             assert not page.locator(one).first.is_visible()
         assert page.locator(".virtual").is_visible()
-        height = page.locator(".virtual .body").evaluate("one => one.scrollHeight")
-        assert height < 64 * 40
+        assert page.locator(".virtual .body").evaluate("one => one.scrollHeight") < 64 * 40
         assert page.locator(".only-print").is_visible()
 
 
@@ -579,8 +575,7 @@ def test_without_scripts_the_result_is_said(browser, results):
 
 def credit_table(path):
     """Write 30,000 customers with 24 features; a model is wrong where payments are late."""
-    rng = np.random.default_rng(3)
-    n = 30_000
+    rng, n = np.random.default_rng(3), 30_000
     late, wealth = rng.normal(size=n), rng.normal(size=n)
     limit = np.round(np.exp(11.5 + 0.8 * wealth - 0.3 * late) / 1e4) * 1e4
     columns = {"limit": limit}

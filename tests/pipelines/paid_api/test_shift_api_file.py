@@ -15,6 +15,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
 from tests.conftest import own_stores
+from tests.refusals import refuses
 
 SECRET = 'p/s+ w"ö=d&9'
 LEAST = {"url": "https://api.example.com/v1", "answer": "label"}
@@ -68,8 +69,7 @@ def test_columns_are_filled_in_everywhere(read):
         params={"q": "{text}", "exact": True},
         json={"a": [{"b": "{text}"}, 1, None, True], "c": "<{text}> {{x}} ${{y}}", "n": "{n}"},
     )
-    item = Item("7", {"language": "a/b?c", "text": "ü&=1", "n": 1.5})
-    request = api.request(item)
+    request = api.request(Item("7", {"language": "a/b?c", "text": "ü&=1", "n": 1.5}))
     # What the environment holds is no template.
     assert request.url == "https://api.example.com/a%2Fb%3Fc/x?key=abc%7Btext%7D"
     assert request.address == f"{request.url}&q=%C3%BC%26%3D1&exact=true"
@@ -113,8 +113,7 @@ def test_a_binary_column_is_sent_in_base64(read):
     assert base64.b64decode(body_of(api, image=data)["image"]) == data
     assert base64.b64decode(body_of(api, image="ö")["image"]) == "ö".encode()
     assert api.columns == ("image",)
-    with pytest.raises(InputError, match="'image' is neither binary nor text"):
-        body_of(api, image=1)
+    refuses(InputError, "'image' is neither binary nor text", body_of, api, image=1)
     with pytest.raises(InputError, match=r"'image' is binary; write \{image:base64\}"):
         body_of(read(json={"image": "{image}"}), image=data)
 
@@ -198,20 +197,16 @@ def test_what_is_wrong_is_said_with_file_and_key(read, tmp_path, given, message)
 def test_a_file_that_is_no_mapping(tmp_path, text, message):
     path = tmp_path / "api.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        ApiFile.read(str(path), {})
-    with pytest.raises(InputError, match="no such file"):
-        ApiFile.read(str(tmp_path / "other.yaml"), {})
-    with pytest.raises(InputError, match="is a folder"):
-        ApiFile.read(str(tmp_path), {})
+    refuses(InputError, message, ApiFile.read, str(path), {})
+    refuses(InputError, "no such file", ApiFile.read, str(tmp_path / "other.yaml"), {})
+    refuses(InputError, "is a folder", ApiFile.read, str(tmp_path), {})
 
 
 @own_stores
 def test_a_file_in_object_storage(bucket):
     bucket.write("api.yaml", yaml.safe_dump(LEAST).encode())
     assert ApiFile.read(f"{bucket.uri}/api.yaml", {}).answer == "label"
-    with pytest.raises(InputError, match="no such file"):
-        ApiFile.read(f"{bucket.uri}/other.yaml", {})
+    refuses(InputError, "no such file", ApiFile.read, f"{bucket.uri}/other.yaml", {})
 
 
 @pytest.mark.parametrize(("path", "body", "value", "problem"), [
@@ -317,8 +312,7 @@ def test_a_secret_within_base64_is_hidden(read, user, after):
     text = base64.b64encode(f"{user}:swordfish{after}".encode()).decode()
     assert "***" in api.redact(text)
     # What is left of it tells two signs at most, of which others have a part.
-    left = api.redact(text).replace("***", "")
-    assert len(left) <= len(text) - len("swordfish")
+    assert len(api.redact(text).replace("***", "")) <= len(text) - len("swordfish")
 
 
 def test_a_short_secret_is_hidden_as_a_word_only(read):

@@ -18,6 +18,7 @@ from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import ObjectPath, storage_path
 from tests.conftest import google_first, own_stores, slow
 from tests.object_stores import ROOT, one_line
+from tests.refusals import refuses
 from tests.storage_faults import Fault
 
 IDENTITY = {"api": "a" * 64, "data": "d"}
@@ -61,8 +62,6 @@ def answered(folder, *answers):
 
 
 def noted(ledger, *calls):
-    """Make calls of the ledger's asynchronous part, one after the other."""
-
     async def run():
         for name, *arguments in calls:
             await getattr(ledger, name)(*arguments)
@@ -127,8 +126,7 @@ def test_an_answer_is_not_paid_twice_and_the_first_counts(tmp_path):
     with opened(tmp_path) as ledger:
         ledger.answered_all([Answer("a", 1), Answer("a", 2)])
         assert ledger.answers["a"].value == 1
-        with pytest.raises(ValueError, match="already has an answer"):
-            ledger.sent_all(["a"])
+        refuses(ValueError, "already has an answer", ledger.sent_all, ["a"])
     with opened(tmp_path) as ledger:
         assert (ledger.answers["a"].value, ledger.calls) == (1, 1)
 
@@ -165,15 +163,13 @@ def test_the_ledger_of_something_else(folder):
 
 def test_a_file_is_no_ledger(tmp_path):
     (tmp_path / "x").write_text("")
-    with pytest.raises(InputError, match=r"--ledger .*x is a file; name a folder"):
-        opened(tmp_path / "x")
+    refuses(InputError, r"--ledger .*x is a file; name a folder", opened, tmp_path / "x")
 
 
 @each_storage
 def test_a_second_run_is_refused_while_the_first_lives(folder):
     with opened(folder) as ledger:
-        with pytest.raises(EngineError, match=r"another run .*; wait for it, .*another --ledger"):
-            opened(folder)
+        refuses(EngineError, r"another run .*; wait for it, .*another --ledger", opened, folder)
         ledger.answered_all([Answer("a", 1)])
     with opened(folder) as ledger:
         assert ledger.calls == 1
@@ -221,21 +217,18 @@ def test_a_segment_that_is_missing_is_told(folder):
     paths = sorted(folder.glob("segment-*.jsonl"))
     assert len(paths) == (6 if isinstance(folder, ObjectPath) else 3)
     paths[1].unlink()
-    with pytest.raises(EngineError, match=f"before {paths[2].name} is missing"):
-        opened(folder)
+    refuses(EngineError, f"before {paths[2].name} is missing", opened, folder)
 
 
 def test_another_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(ledgers, "_VERSION", 2)
     answered(tmp_path, Answer("a", 1))
     monkeypatch.undo()
-    with pytest.raises(InputError, match="another version; choose another --ledger"):
-        opened(tmp_path)
+    refuses(InputError, "another version; choose another --ledger", opened, tmp_path)
 
 
 def test_many_records_are_one_write(tmp_path, monkeypatch):
-    synced = []
-    sync = os.fsync
+    synced, sync = [], os.fsync
     first, go = threading.Event(), threading.Event()
 
     def slow(file):
@@ -278,14 +271,12 @@ def test_an_object_that_another_run_wrote_is_not_replaced(bucket):
     with opened(folder) as ledger:
         path = folder / "segment-000001-00000001.jsonl"
         path.store.write(path.bucket, path.key, io.BytesIO(b"other\n"))
-        with pytest.raises(EngineError, match="another run also writes to"):
-            ledger.sent_all(["a"])
+        refuses(EngineError, "another run also writes to", ledger.sent_all, ["a"])
     assert path.read_bytes() == b"other\n"
 
 
 def test_a_disk_that_is_full_ends_the_calls(tmp_path, monkeypatch):
-    write = os.write
-    full = False
+    write, full = os.write, False
 
     def refuse(file, data):
         if not full:
@@ -303,10 +294,8 @@ def test_a_disk_that_is_full_ends_the_calls(tmp_path, monkeypatch):
             noted(ledger, ("answered", Answer("b", 2)))
         full = False
         # What is on the disk ends in half a line, and nothing may follow it.
-        with pytest.raises(EngineError, match="No space left"):
-            noted(ledger, ("sent", "c"))
-        with pytest.raises(EngineError, match="No space left"):
-            ledger.sent_all(["d"])
+        refuses(EngineError, "No space left", noted, ledger, ("sent", "c"))
+        refuses(EngineError, "No space left", ledger.sent_all, ["d"])
         assert ledger.calls == 1
     with opened(tmp_path) as ledger:
         assert (ledger.calls, dict(ledger.lost)) == (1, {"b": 1})
@@ -321,8 +310,7 @@ def test_storage_that_fails_ends_the_calls(bucket, proxy):
             ledger.sent_all(["b"])
         one_line(error, "cannot write", "segment-000001-00000002.jsonl")
         proxy.heal()
-        with pytest.raises(EngineError, match="cannot write"):
-            noted(ledger, ("sent", "c"))
+        refuses(EngineError, "cannot write", noted, ledger, ("sent", "c"))
     with opened(storage_path(f"{bucket.uri}/ledger")) as ledger:
         assert ledger.lost == {"a": 1}
 
@@ -371,8 +359,7 @@ def test_kept_bodies_are_read_again(tmp_path):
         assert ledger.reread(extract) == 0
         assert ledger.answers["a"] == Answer("a", "class 1")
         assert ledger.answers["b"].problem == "nothing"
-        assert ledger.answers["d"].problem == "HTTP 422"
-        assert ledger.calls == 4
+        assert (ledger.answers["d"].problem, ledger.calls) == ("HTTP 422", 4)
     # Another file may read them in another way.
     with opened(tmp_path) as ledger:
         assert ledger.answers["a"].problem == "nothing"
@@ -392,8 +379,7 @@ def test_the_idempotency_key_is_of_ledger_and_item(tmp_path):
 def test_a_closed_ledger_takes_nothing(tmp_path):
     with opened(tmp_path) as ledger:
         pass
-    with pytest.raises(EngineError, match="closed"):
-        ledger.sent_all(["a"])
+    refuses(EngineError, "closed", ledger.sent_all, ["a"])
 
 
 @pytest.mark.parametrize("heard", [slow(1), 50, slow(123)])

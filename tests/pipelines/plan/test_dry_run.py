@@ -31,6 +31,7 @@ from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.predicates import Singleton
 from tests.conftest import slow
+from tests.refusals import refuses
 from tests.running import refused, search
 
 ROLES = ["--label=income", "--prediction=prediction"]
@@ -96,14 +97,11 @@ def test_iterating_strategies_are_bounded(data, capsys):
     assert sum(job["candidates"] for job in levels["jobs"]) == levels["conjunctions"]
 
 
-def _options(data, **more):
-    return {"data": (data,), "output": "x", **ROLES_OF, **more}
-
-
 def guessed(data, known):
     """What a plan takes for the columns of a search, and how many predicates these have."""
     sizes = {name: len(singles) for name, singles in known.domains().items()}
-    sample = read_sample(search_config(_options(str(data))), [str(data)])
+    config = search_config({"data": (str(data),), "output": "x", **ROLES_OF})
+    sample = read_sample(config, [str(data)])
     found = sample.domains([*sizes], bins=10, top_values=100)
     assert set(found) == set(sizes)
     return sample, {name: (one.size, sizes[name]) for name, one in found.items()}
@@ -291,21 +289,18 @@ def test_domains_that_a_run_writes(name):
 @pytest.mark.parametrize("name", BAD)
 def test_domains_that_no_run_writes(name):
     given, message = BAD[name]
-    with pytest.raises(InputError, match=re.escape(message)):
-        checked_domain(given)
+    refuses(InputError, re.escape(message), checked_domain, given)
 
 
 def test_a_predicate_on_another_column():
     given = shape("numeric", "double", ("<", 1), name="y")
-    with pytest.raises(InputError, match=r"predicate 1: it is a predicate on 'x'"):
-        checked_domain(given)
+    refuses(InputError, r"predicate 1: it is a predicate on 'x'", checked_domain, given)
 
 
 NIGHTLY = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
 
 
 def night(folder, name, column):
-    """Write a night's data: every fifth prediction is wrong."""
     label = np.arange(len(column)) % 2
     prediction = np.where(np.arange(len(column)) % 5 == 0, 1 - label, label)
     path = folder / f"{name}.parquet"
@@ -423,11 +418,9 @@ def test_false_alarms_stay_below_the_level():
 def noted(now, examples=10**6):
     """The lines about a column of a million examples that had 40,000 missing and 1,000 others."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
-    then = FeatureDomain(
-        "x", "categorical", "string", singletons, seen=ColumnSummary(40_000, 1_000, 500)
-    )
-    frozen = {"x": FrozenDomain(then, 10**6)}
-    given = GivenDomains("DOC", 10**6, frozen, (), (), (), {}, None)
+    seen = ColumnSummary(40_000, 1_000, 500)
+    then = FeatureDomain("x", "categorical", "string", singletons, seen=seen)
+    given = GivenDomains("DOC", 10**6, {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
@@ -465,11 +458,9 @@ def test_others_that_are_most_values(other, is_most):
 @pytest.mark.parametrize("side", ["below", "above"])
 def test_values_beyond_an_end_that_are_most(option, side):
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
-    then = FeatureDomain(
-        "x", "numeric", "double", singletons, seen=ColumnSummary(0, low=-5, high=7)
-    )
-    frozen = {"x": FrozenDomain(then, 1000)}
-    given = GivenDomains("DOC", 1000, frozen, (), (), (), {}, None, option)
+    seen = ColumnSummary(0, low=-5, high=7)
+    then = FeatureDomain("x", "numeric", "double", singletons, seen=seen)
+    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so bin the column again with --bins{instead}"
@@ -592,8 +583,7 @@ def test_nothing_is_said_of_columns_that_the_user_named():
 
 
 def test_where_nothing_would_be_left_no_flag_is_given(capsys):
-    table = examples().select(["label", "prediction", "scoreOld, raw"])
-    api.search(table, **HINTED).show()
+    api.search(examples().select(["label", "prediction", "scoreOld, raw"]), **HINTED).show()
     printed = " ".join(capsys.readouterr().out.split())
     assert "All features look like a model's output (scoreOld, raw)." in printed
     assert "--exclude-features" not in printed

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.pipelines.search import findings
 from tests.conftest import slow
 from tests.discover_runs import examples, written
+from tests.refusals import refuses
 from tests.running import read, search
 from tests.shift_runs import REPLAYED, made, saved
 
@@ -36,8 +38,7 @@ class Killed(BaseException):
 def table(rows=400):
     random = np.random.default_rng(5)
     job, label = random.choice(["ant", "bee", "cat"], rows), random.integers(0, 2, rows)
-    wrong = random.random(rows) < np.where(job == "ant", 0.6, 0.1)
-    new = np.where(wrong, 1 - label, label)
+    new = np.where(random.random(rows) < np.where(job == "ant", 0.6, 0.1), 1 - label, label)
     return pd.DataFrame({"job": job, "label": label, "new": new})
 
 
@@ -50,7 +51,7 @@ every_command = pytest.mark.parametrize(
 
 @pytest.fixture
 def given(request, tmp_path):
-    data, output = tmp_path / "data.parquet", f"--output={tmp_path / 'out'}"
+    data, output = tmp_path / "data.parquet", f"--output={tmp_path}/out"
     outcome = ["--label=label", "--prediction=new"]
     if request.param == "discover":
         written(data, examples(3, n=300, apart=1.2))
@@ -63,7 +64,7 @@ def given(request, tmp_path):
         more = [*outcome]
         if request.param == "check":
             (tmp_path / "slices.yaml").write_text("- job = ant\n- job = bee\n")
-            more.append(f"--slices={tmp_path / 'slices.yaml'}")
+            more.append(f"--slices={tmp_path}/slices.yaml")
     return [request.param, f"--data={data}", output, *more]
 
 
@@ -98,7 +99,7 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
     request.getfixturevalue("computes_nothing")
     assert run([*given, "--fail-on=worse", "--resume"]) == code
     again = capsys.readouterr()
-    assert f"already published: {tmp_path / 'out' / 'changelist.json'}" in again.err
+    assert f"already published: {tmp_path}/out/changelist.json" in again.err
     assert again.out == first
     # The document says what the exit code says, also of another gate.
     assert json.loads(before["changelist.json"])["gate"]["exit_code"] == code
@@ -109,7 +110,7 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
     assert {**ungated, "changelist.json": before["changelist.json"]} == before
     assert run([*given, "--fail-on=worse", "--resume"]) == code
     # What does not change what is found may be given otherwise.
-    other = ["--fail-on=worse", "--resume", f"--work-dir={tmp_path / 'elsewhere'}"]
+    other = ["--fail-on=worse", "--resume", f"--work-dir={tmp_path}/elsewhere"]
     assert run([*given, *other]) == code
     assert contents(tmp_path / "out") == before
     assert not (tmp_path / "elsewhere").exists()
@@ -119,10 +120,7 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
 def test_a_run_that_was_killed_after_it_published_is_finished(
     given, tmp_path, monkeypatch, request
 ):
-    def killed(*_, **__):
-        raise Killed
-
-    monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", killed)
+    monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", Mock(side_effect=Killed))
     with pytest.raises(Killed):
         run(given)
     before = contents(tmp_path / "out")
@@ -149,23 +147,16 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
     document = tmp_path / "out" / "changelist.json"
     before = json.loads(document.read_text())["created_at"]
 
-    def killed(*_, **__):
-        raise Killed
-
     with monkeypatch.context() as patch:
-        patch.setattr("slicebeam.pipelines.search.search.build", killed)
+        patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             run(given)
     assert run([*given, "--resume"]) == 0
     assert json.loads(document.read_text())["created_at"] > before
 
 
-def edited(path):
-    path.write_text(path.read_text().replace('"title": "', '"title": "My '))
-
-
-def written_anew(path):
-    os.utime(path, (1, 1))
+def cut(path):
+    path.write_bytes(path.read_bytes()[:30])
 
 
 def of_an_earlier_version(path):
@@ -174,21 +165,13 @@ def of_an_earlier_version(path):
     path.write_text(json.dumps(content))
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:30])
-
-
-def gone(path):
-    path.unlink()
-
-
 @only_search
 @pytest.mark.parametrize(("name", "change", "said"), [
-    ("data.parquet", written_anew, "changelist.json was published with different data; leave"),
-    ("out/changelist.json", edited, "changelist.json has changed since it was published; l"),
+    ("data.parquet", lambda path: os.utime(path, (1, 1)), "changelist.json was published with different data; leave"),
+    ("out/changelist.json", lambda path: path.write_text(path.read_text().replace('"title": "', '"title": "My ')), "changelist.json has changed since it was published; l"),
     slow("out/changelist.json", of_an_earlier_version, "does not record its options and"),
     slow("out/changelist.json", cut, "is not a document of this command"),
-    slow("out/slices.parquet", gone, "slices.parquet has disappeared since it was published"),
+    slow("out/slices.parquet", lambda path: path.unlink(), "slices.parquet has disappeared since it was published"),
     slow("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
 ])  # fmt: skip
 def test_what_is_not_what_was_published_is_not_taken_for_it(
@@ -230,7 +213,7 @@ def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
     (work / "run.json").write_bytes(content)
     assert run([*given, "--resume"]) == 2
     message = capsys.readouterr().err
-    assert f"{work / 'run.json'} is damaged" in message
+    assert f"{work}/run.json is damaged" in message
     assert "leave --resume out" in message
     assert "unforeseen" not in message
     assert run(given) == 0
@@ -240,11 +223,8 @@ def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
 def test_a_work_folder_that_stays_is_a_note(given, tmp_path, capsys, monkeypatch):
     from slicebeam.metrics.errors import EngineError
 
-    def stays(_):
-        raise EngineError("cannot clear it")
-
-    monkeypatch.setattr(WorkFolder, "remove", stays)
-    assert run([*given, f"--output={tmp_path / 'out'}"]) == 0
+    monkeypatch.setattr(WorkFolder, "remove", Mock(side_effect=EngineError("cannot clear it")))
+    assert run([*given, f"--output={tmp_path}/out"]) == 0
     assert "cannot clear it; the result is published" in capsys.readouterr().err
 
 
@@ -368,8 +348,7 @@ def test_a_run_continues_in_other_memory(
     parts = []
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", dying(stage, parts))
-        with pytest.raises(EngineError, match="died"):
-            search(tmp_path, **options_of(way, adult_path), **before)
+        refuses(EngineError, "died", search, tmp_path, **options_of(way, adult_path), **before)
     found = search(tmp_path, resume=True, **options_of(way, adult_path), **after)
     expected = undisturbed[way]
     assert found.slices_bytes == expected.slices_bytes
@@ -402,11 +381,9 @@ def test_a_run_out_of_memory_continues_with_less(
     command += ["--prediction=prediction", "--metric=auc", "--score=score"]
     command.append(f"--features={features}")
 
-    def fail(*_):
-        raise MemoryError
-
     with monkeypatch.context() as patch:
-        patch.setattr("slicebeam.pipelines.search.iterations.Iterations._count", fail)
+        fault = Mock(side_effect=MemoryError)
+        patch.setattr("slicebeam.pipelines.search.iterations.Iterations._count", fault)
         assert run([*command, "--memory-budget=2GB"]) == 3
     said = capsys.readouterr().err
     assert "out of memory; finished work is in" in said

@@ -94,7 +94,6 @@ def timeless(content):
 
 
 def published(output):
-    """All files of an output, of which the document is without its times."""
     assert {path.name for path in output.iterdir() if path.is_dir()} <= {"ledger"}
     content = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
     return {**content, "changelist.json": timeless(json.loads(content["changelist.json"]))}
@@ -189,8 +188,7 @@ def texts(rows=400):
     of = random.choice([*words], rows)
     chosen = [" ".join(random.permutation(words[one].split())[:3]) for one in of]
     label = random.integers(0, 2, rows)
-    wrong = random.random(rows) < np.where(of == "ant", 0.6, 0.1)
-    new = np.where(wrong, 1 - label, label)
+    new = np.where(random.random(rows) < np.where(of == "ant", 0.6, 0.1), 1 - label, label)
     return pd.DataFrame({"text": chosen, "label": label, "old": label, "new": new})
 
 

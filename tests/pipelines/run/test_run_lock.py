@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -32,6 +33,7 @@ from slicebeam.transforms.storage.publication import files_to_publish, remove_ab
 from slicebeam.transforms.storage.storage import remove_folder, storage_path
 from tests.conftest import google_first, own_stores, slow
 from tests.discovered import COLUMNS, planted_file
+from tests.refusals import refusal, refuses
 from tests.storage_faults import Fault
 
 ROUNDS = 50
@@ -125,7 +127,7 @@ def test_a_second_run_into_one_output_is_refused_with_the_documented_code(
     work.mkdir(parents=True)
     lock = held(work)
     lock.acquire()
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", "--label=income"]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", "--label=income"]
     code = run([*command, "--prediction=prediction", "--features=sex"])
     lock.release()
     assert f"is using {work}; wait for it" in capsys.readouterr().err
@@ -143,9 +145,7 @@ def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path):
     assert hear(holder) == "got it"
     owner = Owner.from_json((tmp_path / "lock").read_bytes())
     assert owner.pid == holder.pid
-    with pytest.raises(EngineError) as refusal:
-        held(tmp_path).acquire()
-    assert str(refusal.value) == (
+    assert refusal(EngineError, held(tmp_path).acquire) == (
         f"another run ({owner.user} on {owner.host}, process {holder.pid}, since {owner.started}) is "
         f"using {tmp_path}; wait for it, or choose another --work-dir"
     )
@@ -159,8 +159,7 @@ def test_who_has_it_is_said_and_a_dead_one_gives_way_at_once(tmp_path):
 def test_a_folder_in_use_by_this_process_is_in_use(tmp_path):
     one, other = held(tmp_path), held(tmp_path)
     one.acquire()
-    with pytest.raises(EngineError, match=f"process {os.getpid()}"):
-        other.acquire()
+    refuses(EngineError, f"process {os.getpid()}", other.acquire)
     one.release()
     other.acquire()
     other.release()
@@ -178,8 +177,7 @@ def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     while lock._lost is None:
         time.sleep(0.001)
-    with pytest.raises(LostLockError, match=said):
-        lock.check()
+    refuses(LostLockError, said, lock.check)
     lock.release()
     # What is another's stays.
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -188,11 +186,9 @@ def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
 def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path):
     lock = held(tmp_path, every=1000, after=0.02)
     lock.acquire()
-    put_aside = tmp_path / "lock"
-    put_aside.unlink()
+    (tmp_path / "lock").unlink()
     time.sleep(0.02)
-    with pytest.raises(LostLockError, match="was removed"):
-        lock.check()
+    refuses(LostLockError, "was removed", lock.check)
     lock.release()
 
 
@@ -204,10 +200,8 @@ def test_nonsense_is_no_owner(tmp_path, left):
 
 
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    fault = Mock(side_effect=OSError(95, "Operation not supported"))
+    monkeypatch.setattr(storage.fcntl, "flock", fault)
     with pytest.raises(EngineError, match=r"has no locks \(flock\); choose another --work-dir"):
         held(tmp_path).acquire()
 
@@ -222,10 +216,8 @@ def test_a_process_number_of_another_container_says_nothing():
 
 
 def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(lock_files.os, "write", full)
+    fault = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(lock_files.os, "write", fault)
     with pytest.raises(EngineError, match=r"cannot write .*/lock: No space left.*free some space"):
         LocalLock(tmp_path, Owner.this_process()).take()
     assert not list(tmp_path.iterdir())
@@ -239,8 +231,7 @@ def stored(bucket, **times):
 def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket):
     for number in range(20):
         if number % 2:
-            dead = replace(Owner.this_process(), begun="long ago")
-            bucket.write("work/lock", dead.to_json())
+            bucket.write("work/lock", replace(Owner.this_process(), begun="long ago").to_json())
         locks = [stored(bucket) for _ in range(3)]
 
         def told(lock):
@@ -264,8 +255,7 @@ def test_a_bucket_of_a_dead_run_is_free_at_once(bucket):
     holder = contender()
     tell(holder, f"{bucket.uri}/work")
     assert hear(holder) == "got it"
-    with pytest.raises(EngineError, match=f"process {holder.pid}.*; wait for it, or choose"):
-        stored(bucket).acquire()
+    refuses(EngineError, f"process {holder.pid}.*; wait for it, or choose", stored(bucket).acquire)
     holder.kill()
     holder.wait()
     lock = stored(bucket)
@@ -291,8 +281,7 @@ def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket):
 
     thread = threading.Thread(target=renew)
     thread.start()
-    with pytest.raises(EngineError, match="ada on far"):
-        stored(bucket, every=0.2, after=0.0).acquire()
+    refuses(EngineError, "ada on far", stored(bucket, every=0.2, after=0.0).acquire)
     ended.set()
     thread.join()
     take(storage_path(f"{bucket.uri}/work"), every=0.05, after=0.0)
@@ -310,10 +299,8 @@ def test_a_run_notices_that_it_lost_a_bucket(bucket, happens):
         bucket.delete("work/lock")
     else:
         bucket.write("work/lock", elsewhere(Owner.this_process()).to_json())
-    with pytest.raises(
-        LostLockError, match=r"was removed" if happens == "removed" else "ada on far"
-    ):
-        lock.check(at_once=True)
+    said = "was removed" if happens == "removed" else "ada on far"
+    refuses(LostLockError, said, lock.check, at_once=True)
     left = bucket.keys()
     lock.release()
     assert bucket.keys() == left
@@ -371,12 +358,9 @@ def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(tmp_path, confi
             (work.folder(stage) / "000000.arrow").touch()
             work.finish(stage, {})
 
-    def killed(path):
-        raise KeyboardInterrupt
-
     other = config.model_copy(update={"bins": 5})
     with monkeypatch.context() as patch:
-        patch.setattr(work_folder, "remove_folder", killed)
+        patch.setattr(work_folder, "remove_folder", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             begun(folder, other)
     with begun(folder, other, resume=True) as work:
@@ -408,8 +392,7 @@ def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monk
     assert not folder.exists()
     folder.mkdir()
     (folder / ".run.json.backup").touch()
-    with pytest.raises(InputError, match="contains files that no run wrote"):
-        begun(folder, config)
+    refuses(InputError, "contains files that no run wrote", begun, folder, config)
 
 
 def test_a_damaged_note_is_no_note(tmp_path, config):
@@ -442,10 +425,8 @@ def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
 def test_a_folder_that_was_removed_takes_no_note(tmp_path, config):
     with begun(tmp_path / "_work", config) as work:
         shutil.rmtree(work.path)
-        with pytest.raises(EngineError, match="was removed while a run used it"):
-            work.check(at_once=True)
-        with pytest.raises(EngineError, match="was removed while a run used it"):
-            work.finish("domains", {})
+        refuses(EngineError, "was removed while a run used it", work.check, at_once=True)
+        refuses(EngineError, "was removed while a run used it", work.finish, "domains", {})
     assert not (tmp_path / "_work").exists()
 
 
@@ -466,8 +447,7 @@ def test_a_folder_that_is_deleted_stays_so(tmp_path, config):
     with begun(folder, config) as work:
         work.folder("one")
         shutil.rmtree(folder)
-        with pytest.raises(EngineError, match=r"cannot make .*work/stages/one: No such file"):
-            work.folder("one")
+        refuses(EngineError, r"cannot make .*work/stages/one: No such file", work.folder, "one")
         assert not folder.exists()
 
 
@@ -592,7 +572,7 @@ def test_a_discovery_and_its_embeddings(tmp_path, victim):
     (tmp_path / "out" / "embeddings").symlink_to(victim)
     before = content(victim)
     roles = [f"--{name.replace('_', '-')}={value}" for name, value in COLUMNS.items()]
-    assert run(["discover", f"--data={data}", *roles, f"--output={tmp_path / 'out'}"]) == 2
+    assert run(["discover", f"--data={data}", *roles, f"--output={tmp_path}/out"]) == 2
     assert content(victim) == before
 
 
@@ -600,8 +580,7 @@ def test_labels(gift, victim, tmp_path):
     before = content(victim)
     (gift / "attribution").symlink_to(victim)
     document = str(gift / "changelist.json")
-    with pytest.raises(InputError, match="attribution is a link"):
-        LabelPaths.of(document, None)
+    refuses(InputError, "attribution is a link", LabelPaths.of, document, None)
     # A folder that the user names may be one.
     assert LabelPaths.of(document, str(gift / "attribution")).labels_dir == gift / "attribution"
     folder = tmp_path / "labels"
@@ -612,8 +591,7 @@ def test_labels(gift, victim, tmp_path):
     before = content(victim)
     store.path.symlink_to(victim / "labels.jsonl")
     store = Labels(folder / "labels.jsonl", "words")
-    with pytest.raises(SlicebeamError, match="symbolic link"):
-        store.add({2: YES}, "me")
+    refuses(SlicebeamError, "symbolic link", store.add, {2: YES}, "me")
     assert content(victim) == before
 
 
@@ -633,17 +611,14 @@ def test_stages_and_locks(gift, victim):
     (gift / "stages" / "00-encode").symlink_to(victim / "own")
     work = WorkFolder(gift)
     for use in (work.path_of, work.folder, work.empty):
-        with pytest.raises(InputError, match="00-encode is a link"):
-            use("00-encode")
+        refuses(InputError, "00-encode is a link", use, "00-encode")
     (gift / "paid").symlink_to(victim)
-    with pytest.raises(InputError, match="paid is a link"):
-        work.kept_folder("paid")
+    refuses(InputError, "paid is a link", work.kept_folder, "paid")
     (gift / "folder").symlink_to(victim)
     remove_folder(gift / "folder")
     assert not (gift / "folder").is_symlink()
     (gift / ".changelist.json.lock").symlink_to(victim / "file")
-    with pytest.raises(InputError, match="lock is a link"):
-        remove_abandoned_lock(gift / "changelist.json")
+    refuses(InputError, "lock is a link", remove_abandoned_lock, gift / "changelist.json")
     with (
         pytest.raises(InputError, match="lock is a link"),
         files_to_publish(gift / "changelist.json", (), None, "me") as files,

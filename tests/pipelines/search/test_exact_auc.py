@@ -158,8 +158,7 @@ def test_what_buckets_call_worse_is_not_where_the_scores_are_as_good(tmp_path):
     frame = examples(overlap=0.17)
     held = (frame["seg"] == "rare").to_numpy()
     assert abs(area(frame[held]) - area(frame)) < 0.04
-    found = run(tmp_path, frame, alternative="worse")
-    row = of_segment(found)
+    row = of_segment(run(tmp_path, frame, alternative="worse"))
     assert row.value_error == 0
     assert row.value == pytest.approx(area(frame[held]), abs=1e-12)
     assert not row.significant
@@ -182,8 +181,7 @@ def test_slices_above_are_exact_where_labels_are_given(tmp_path):
     found = run(tmp_path, frame, strategy="iterative")
     check_all(found, frame, least_exact=2)
     labels = found.table[found.table["significant"]].set_index("slice")["label"]
-    assert labels["seg = rare"] == "new"
-    assert labels["a = u & b = 1"] == "refines"
+    assert (labels["seg = rare"], labels["a = u & b = 1"]) == ("new", "refines")
 
 
 def test_a_check_has_exact_values_only(tmp_path):
@@ -202,7 +200,8 @@ def test_list_features(tmp_path):
     rng = np.random.default_rng(3)
     tags = [sorted(set(rng.choice(list("abcd"), rng.integers(0, 4)))) for _ in range(len(frame))]
     tags = [
-        [*own, *["rare"] * (one == "rare")] for own, one in zip(tags, frame["seg"], strict=True)
+        [*own, *["rare"] * is_rare]
+        for own, is_rare in zip(tags, frame["seg"] == "rare", strict=True)
     ]
     table = pa.Table.from_pandas(frame.drop(columns="seg")).append_column("tags", pa.array(tags))
     found = run(tmp_path, table, features=("a", "tags"), max_cross_size=2, memory_budget="16MB")
@@ -240,8 +239,7 @@ def two_models():
 def test_two_models(tmp_path):
     frame = two_models()
     found = run(tmp_path, frame, baseline_score="old", replicates=100, features=("a", "seg"))
-    called = found.table[found.table["significant"]]
-    assert "seg = rare" in set(called["slice"])
+    assert "seg = rare" in set(found.table[found.table["significant"]]["slice"])
     for row, held in rows_of(found, frame):
         expected = area(frame[held]), area(frame[held], "old")
         for value, right in zip((row.value, row.reference), expected, strict=True):
@@ -263,8 +261,7 @@ def test_bytes_do_not_depend_on_how_it_is_run(tmp_path, extra):
     one = run(tmp_path, frame, **extra)
     assert of_segment(one).value_error == 0
     cut = {"chunk_rows": 3000, "memory_budget": "16MB", "runner_option": ("workers=2",)}
-    data = tmp_path / "data.parquet"
-    other = search(tmp_path / "other", data=data, **OPTIONS, **extra, **cut)
+    other = search(tmp_path / "other", data=tmp_path / "data.parquet", **OPTIONS, **extra, **cut)
     assert other.slices_bytes == one.slices_bytes
     documents = [found.timeless() for found in (one, other)]
     for document in documents:
@@ -273,10 +270,8 @@ def test_bytes_do_not_depend_on_how_it_is_run(tmp_path, extra):
 
 
 def test_a_run_goes_on_after_its_pass_over_the_scores_was_interrupted(tmp_path, monkeypatch):
-    frame = examples()
-    whole = run(tmp_path, frame)
-    data = str(tmp_path / "data.parquet")
-    counted = count_wins.count_wins
+    whole = run(tmp_path, examples())
+    data, counted = str(tmp_path / "data.parquet"), count_wins.count_wins
     calls = []
 
     def failing(plan, item):
@@ -316,8 +311,7 @@ def test_areas_are_those_of_all_pairs(seed, rows, scores, slices, groups, is_wei
     found = []
     for cuts in (np.sort(rng.integers(0, scores, groups - 1)), np.zeros(0)):
         sizes = np.array([by_class(owner == one) for one in range(slices)])
-        every = np.array(by_class(np.ones(rows, bool)))
-        areas = Areas(sizes, every, 2, is_weighted=is_weighted)
+        areas = Areas(sizes, np.array(by_class(np.ones(rows, bool))), 2, is_weighted=is_weighted)
         group = np.searchsorted(cuts, score, side="right")
         for number in range(len(cuts) + 1):
             here = np.flatnonzero(group == number)
@@ -349,16 +343,13 @@ def test_areas_are_those_of_all_pairs(seed, rows, scores, slices, groups, is_wei
 def test_placements_of_areas_are_near_those_of_the_scores(n1, n0):
     rng = np.random.default_rng(n1)
     label = np.arange(n1 + n0) < n1
-    score = rng.normal(3.0 * label)
-    order = np.argsort(score)
-    label = label[order]
+    label = label[np.argsort(rng.normal(3.0 * label))]
     sizes = np.array([[n0, n1]])
     areas = Areas(sizes, sizes[0], 1, is_weighted=False)
     every = np.arange(label.size)
     areas.begin(ScoredRows(every, label, None))
     areas.add(np.zeros(label.size, np.int64), every)
-    histogram = np.stack([~label, label]).astype(np.int64)[None]
-    right = auc.placements(histogram)
+    right = auc.placements(np.stack([~label, label]).astype(np.int64)[None])
     for name, own in areas.placements()._asdict().items():
         # What ties in a cell add counts by 1/(n1·n0) only.
         tolerance = 2e-2 if name in ("interaction", "mixed", "mixed1", "mixed0") else 2e-3
@@ -371,8 +362,7 @@ def test_the_stated_error_is_that_of_the_pairs_in_a_bucket(seed, rows, different
     rng = np.random.default_rng(seed)
     score = rng.choice(rng.normal(size=different), rows)
     label, held = rng.random(rows) < 0.5, rng.random(rows) < 0.5
-    edges = auc.bucket_edges(score, 12)
-    bucket = np.searchsorted(edges, score, side="right")
+    bucket = np.searchsorted(auc.bucket_edges(score, 12), score, side="right")
     coarse = np.array([np.unique(score[bucket == b]).size > 1 for b in range(BUCKETS)])
     space = replace(statistic_space(["auc"], "overall"), coarse=(tuple(coarse.tolist()),))
     sums = np.zeros((2, space.raw_columns), np.int64)
@@ -406,8 +396,7 @@ def test_a_discovery_decides_by_exact_auc(tmp_path):
     table = pa.Table.from_pandas(frame[["y", "s"]])
     table = table.append_column("e", pa.FixedSizeListArray.from_arrays(near.ravel(), 5))
     pq.write_table(table, tmp_path / "data.parquet")
-    data = (str(tmp_path / "data.parquet"),)
-    found = discover(tmp_path / "out", data=data, embedding="e", **AUC)
+    found = discover(tmp_path / "out", data=(str(tmp_path / "data.parquet"),), embedding="e", **AUC)
     membership = found.membership[found.membership["split"].astype(str) != "discovery"]
     tested = frame.iloc[np.unique(membership["id"])]
     assert (abs(found.table["reference"] - area(tested)) <= 1e-12).all()
@@ -419,14 +408,12 @@ def test_a_discovery_decides_by_exact_auc(tmp_path):
             assert np.isnan(row.value) or abs(row.value - expected) <= row.value_error + 1e-12
             looked_at += row.value_error > 0
     assert looked_at > 3
-    called = found.table[found.table["significant"]]
-    assert (called["value_error"] == 0).all()
+    assert (found.table[found.table["significant"]]["value_error"] == 0).all()
 
 
 def test_slices_that_another_metric_reports_are_exact(tmp_path):
     """Their AUC is far from significant, and is shown all the same."""
-    rng = np.random.default_rng(8)
-    rows = 6000
+    rng, rows = np.random.default_rng(8), 6000
     frame = pd.DataFrame({"a": rng.choice(list("vwxyz"), rows), "label": rng.integers(0, 2, rows)})
     frame["score"] = 1 / (1 + np.exp(-rng.normal(frame["label"] * 1.0, 1.0)))
     right = rng.random(rows) < np.where(frame["a"] == "z", 0.5, 0.8)
@@ -468,8 +455,7 @@ def test_slices_at_the_edges_of_auc(tmp_path, options, metric):
     listed = "\n".join(f"  - {one}" for one in EDGES)
     (tmp_path / "slices.yaml").write_text(f"slices:\n{listed}\n")
     options |= {"slices": str(tmp_path / "slices.yaml"), "metric": metric}
-    found = check(frame, label="y", score="s", **options)
-    table = found.slices.to_pandas()
+    table = check(frame, label="y", score="s", **options).slices.to_pandas()
     assert not table[["p_value", "q_value"]].isna().any(axis=None)
     own = table[table["metric"] == "auc"].set_index("slice")
     empty, none = "the denominator is empty", "no examples satisfy it"
@@ -489,8 +475,7 @@ def test_slices_at_the_edges_of_auc(tmp_path, options, metric):
 def test_a_searched_slice_of_all_examples_has_their_auc(tmp_path, metric):
     frame = edges_of_auc()
     found = run(tmp_path, frame, metric=metric, features=("tags", "kind", "seg"))
-    table = found.table[found.table["metric"] == "auc"].set_index("slice")
-    whole = table.loc["tags contains all"]
+    whole = found.table[found.table["metric"] == "auc"].set_index("slice").loc["tags contains all"]
     assert (whole["delta"], whole["reason"]) == (0.0, "the slice is all examples")
     assert whole["value"] == pytest.approx(area(frame), rel=1e-9)
     assert whole["value_error"] == 0.0

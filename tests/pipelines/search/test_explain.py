@@ -48,9 +48,7 @@ def arguments(data, output, *flags):
 
 
 def numbers(lines):
-    """The ``name = number`` lines of each metric; p and q among them."""
-    found = {}
-    current = {}
+    found, current = {}, {}
     for line in lines[1:]:
         if head := re.match(r"  (\w[\w:.]*): .*, reference ", line):
             current = found.setdefault(head[1], {})
@@ -96,8 +94,7 @@ def test_by_slice_id_and_as_json(explained):
     name = "sex = Male & relationship = Husband"
     by_text, found = explained(name)
     assert by_text[0].endswith("level 2)")
-    slice_id = row_of(found, name, "accuracy").slice_id
-    as_json, _ = explained(slice_id, "--json")
+    as_json, _ = explained(row_of(found, name, "accuracy").slice_id, "--json")
     assert [line.rstrip() for line in as_json] == [line.rstrip() for line in by_text]
 
 
@@ -216,8 +213,8 @@ def test_a_slice_that_is_not_tested_is_a_note(tmp_path, adult_path, capsys, flag
 
 def test_a_slice_of_a_check_by_its_name(tmp_path, adult_path, capsys):
     (tmp_path / "s.yaml").write_text("- name: men\n  predicate: sex = Male\n- sex = Female\n")
-    command = ["check", f"--slices={tmp_path / 's.yaml'}", f"--data={adult_path}"]
-    command += ["--label=income", "--prediction=prediction", f"--output={tmp_path / 'out'}"]
+    command = ["check", f"--slices={tmp_path}/s.yaml", f"--data={adult_path}"]
+    command += ["--label=income", "--prediction=prediction", f"--output={tmp_path}/out"]
     assert run([*command, "--explain=men"]) == 0
     assert "sex = Male (n = " in capsys.readouterr().out
     assert run([*command, "--explain=mem"]) == 2
@@ -241,8 +238,7 @@ def test_the_document_agrees(explained, flags):
     lines, _ = explained(slices[0]["name"], *more)
     named = numbers(lines)
     for change in slices[0]["changes"]:
-        of = named[change["metric"]]
-        inputs = change["inputs"]
+        of, inputs = named[change["metric"]], change["inputs"]
         assert inputs
         assert {key: of[key] for key in inputs} == pytest.approx(inputs, rel=1e-8)
 
@@ -289,7 +285,7 @@ def test_explain_says_so_too(data, tmp_path, capsys):
     arguments = ["search", f"--data={data}", "--label=label", "--prediction=pred"]
     arguments.append("--explain=a = u")
     for strategy, bound in ((["--strategy=iterative", PRUNE], "at most "), ([], "")):
-        assert run([*arguments, f"--output={tmp_path / 'out'}", *strategy]) == 0
+        assert run([*arguments, f"--output={tmp_path}/out", *strategy]) == 0
         said = re.search(r"q: fdr-level; (.*?)\d+ slices of level 1", capsys.readouterr().out)
         assert said[1] == bound
 
@@ -350,8 +346,7 @@ def test_a_stopped_choice_goes_on(adult_path, tmp_path, monkeypatch):
     options = KINDS["accuracy"] | {"data": (str(adult_path),), "max_cross_size": 2}
     monkeypatch.setattr(findings, "MOST_HELD", 0)
     expected = search(tmp_path / "undisturbed", **options)
-    counted = []
-    count = inside.InsideCounter.count
+    counted, count = [], inside.InsideCounter.count
 
     class Killed(BaseException):
         """The process is gone."""
@@ -375,15 +370,13 @@ def test_a_stopped_choice_goes_on(adult_path, tmp_path, monkeypatch):
     monkeypatch.setattr(inside.InsideCounter, "count", noting_again)
     found = search(tmp_path / "out", resume=True, **options)
     assert of(found) == of(expected)
-    assert found.slices_bytes == expected.slices_bytes
-    assert len(counted) == 4
+    assert (found.slices_bytes, len(counted)) == (expected.slices_bytes, 4)
     assert len(counted) + len(again) == len(expected.document["findings"])
 
 
 def test_lists_of_values(tmp_path):
     """An example may be in several slices of one column."""
-    rng = np.random.default_rng(1)
-    rows = 3000
+    rng, rows = np.random.default_rng(1), 3000
     tags = [sorted(set(rng.choice(["red", "green", "blue", "gray"], 2))) for _ in range(rows)]
     red, blue = (np.array([name in one for one in tags]) for name in ("red", "blue"))
     size = rng.integers(0, 3, rows)
@@ -452,8 +445,7 @@ def test_planted_slices_are_recovered(tmp_path):
         assert sum(found.document["testing"]["tested_per_level"]) > 20_000
         names = {one["slice_id"]: one["name"] for one in found.document["slices"]}
         findings_ = [set(names[one["slice_id"]].split(" & ")) for one in found.document["findings"]]
-        called = found.table[found.table.significant]
-        marginal = [set(text.split(" & ")) for text in called.slice]
+        marginal = [set(text.split(" & ")) for text in found.table[found.table.significant].slice]
         significant += sum(one in marginal for one in planted)
         recovered += sum(one in findings_ for one in planted)
         found_in_all += len(findings_)
@@ -467,7 +459,6 @@ ROLES = {"label": "label", "prediction": "prediction"}
 
 
 def place(planted, folder, **options):
-    """Return the rank of the planted slice among the findings, and the strategy."""
     pq.write_table(pa.table(planted.columns), folder / "data.parquet")
     found = search(folder / "out", data=folder / "data.parquet", **ROLES, **options)
     return planted.place(found.document), found.document["search"]["strategy"]
@@ -494,8 +485,7 @@ def test_the_slice_takes_the_place_of_its_parents(planted, tmp_path, options, ex
 @pytest.mark.parametrize(("seed", "worse_values", "most"), [(11, 0, 3), (12, 0, 3), (0, 6, 9)])
 def test_the_default_search_of_a_wide_table(tmp_path, seed, worse_values, most):
     """Nor do the children of values that are worse fill the queue."""
-    planted = planted_triple(seed, 150_000, 100, worse_values=worse_values)
-    rank, strategy = place(planted, tmp_path)
+    rank, strategy = place(planted_triple(seed, 150_000, 100, worse_values=worse_values), tmp_path)
     assert strategy == "priority"
     assert rank is not None
     assert rank <= most

@@ -21,6 +21,7 @@ from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from tests.conftest import slow
+from tests.refusals import refuses
 from tests.running import names_of, read, search
 
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
@@ -75,8 +76,7 @@ def test_order_of_examples_files_and_row_groups(tmp_path, adult, plain, way):
         part = shuffled.iloc[bounds[number] : bounds[number + 1]]
         table = pa.Table.from_pandas(part, preserve_index=False)
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=700)
-    pattern = str(tmp_path / "*.parquet")
-    found = search(tmp_path / "out", data=pattern, **(OPTIONS | WAYS[way]))
+    found = search(tmp_path / "out", data=str(tmp_path / "*.parquet"), **(OPTIONS | WAYS[way]))
     _same(found, plain(way))
 
 
@@ -112,8 +112,7 @@ def test_resume_refuses_another_run(tmp_path, adult_path):
     work.begin(config, [str(data)], resume=False)
     work.begin(config, [str(data)], resume=True)
     other = search_config({**options, "bins": 5})
-    with pytest.raises(InputError, match="--bins is 5 but was 10"):
-        work.begin(other, [str(data)], resume=True)
+    refuses(InputError, "--bins is 5 but was 10", work.begin, other, [str(data)], resume=True)
     os.utime(data, (1, 1))
     with pytest.raises(InputError, match=r"the data has changed .*data\.parquet"):
         work.begin(config, [str(data)], resume=True)
@@ -271,8 +270,7 @@ def test_each_run_finds_what_is_in_its_own_data(runs):
 def test_a_stage_is_never_named_by_the_data(name, tmp_path):
     work = WorkFolder(tmp_path)
     for use in (work.path_of, work.folder, work.kept_folder, work.done, work.empty):
-        with pytest.raises(ValueError, match="is not named by words and numbers"):
-            use(f"findings-{name}")
+        refuses(ValueError, "is not named by words and numbers", use, f"findings-{name}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -371,8 +369,7 @@ def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monk
     last = parts / "000003.arrow"
     assert _kill_when(_command(adult_path, output, "wide"), last.exists)
     finished = {int(path.stem) for path in parts.glob("0*.arrow")}
-    counted = set()
-    real = slice_counter.work_items
+    counted, real = set(), slice_counter.work_items
 
     def spy(blocks, *more):
         counted.update(blocks)
@@ -390,8 +387,7 @@ def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monk
 @pytest.mark.slow
 def test_killed_again_and_again(tmp_path, adult_path, plain):
     random, way = np.random.default_rng(7), "iterative"
-    output = tmp_path / "out"
-    resume = []
+    output, resume = tmp_path / "out", []
     for _ in range(12):
         end = time.monotonic() + random.uniform(1.0, 4.0)
         command = _command(adult_path, output, way, *resume)

@@ -130,9 +130,8 @@ def test_slices_that_are_cut_otherwise_are_told(days, second, tmp_path):
     found = search(
         tmp_path, data=data(days, 2), since=since, bins=7, exclude_features=("sex",), **OPTIONS
     )
-    reasons = {
-        one["name"]: one["missing"] for one in found.document["since"]["slices"] if "missing" in one
-    }
+    slices = found.document["since"]["slices"]
+    reasons = {one["name"]: one["missing"] for one in slices if "missing" in one}
     assert reasons["occupation = Sales & sex = Male"] == "now 'sex' was not a feature"
     cut = [reason for name, reason in reasons.items() if name.startswith("age")]
     assert cut == ["now the values of 'age' were binned differently"]
@@ -165,8 +164,7 @@ def test_checks_since_checks(days, second, tmp_path):
     assert told["compared"] == len(both) == len(second.document["slices"])
     assert told["worse"] == (both["q"] <= 0.05).sum() >= 4
     # A check lists all of its slices.
-    assert len(told["slices"]) == len(both)
-    assert told["warnings"] == []
+    assert (len(told["slices"]), told["warnings"]) == (len(both), [])
     # In the very run that the slices come from they were chosen for being bad.
     third = check(tmp_path / "three", data=data(days, 2), changelist=changelist, since=changelist)
     assert "chosen for being extreme in the run" in third.document["since"]["warnings"][0]
@@ -243,8 +241,7 @@ def test_the_first_run_has_no_earlier_one(days, tmp_path, capsys):
 
 
 def test_what_the_terminal_shows(days, first, tmp_path, capsys):
-    since = f"--since={first.folder}/changelist.json"
-    assert run(arguments(days, tmp_path, since)) == 0
+    assert run(arguments(days, tmp_path, f"--since={first.folder}/changelist.json")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("Since ") for line in lines)
     line = next(line for line in lines if line.split()[:1] == ["new,"])
@@ -279,8 +276,7 @@ def mover(now, then):
 
 
 def with_cost(frame, seed):
-    cost = np.random.default_rng(seed).exponential(2.0, len(frame))
-    return frame.assign(cost=cost)
+    return frame.assign(cost=np.random.default_rng(seed).exponential(2.0, len(frame)))
 
 
 @pytest.fixture(scope="module")
@@ -309,8 +305,7 @@ def estimates(name, frame):
 
 
 def test_the_metrics_over_all_examples(frames, nights):
-    since = nights[1].document["since"]
-    overall = {one["metric"]: one for one in since["overall"]}
+    overall = {one["metric"]: one for one in nights[1].document["since"]["overall"]}
     assert tuple(overall) == METRICS
     p = {}
     for name in ("accuracy", "recall"):
@@ -407,11 +402,9 @@ def test_the_value_fell_everywhere(tmp_path, capsys):
     (overall,) = summary["overall"]
     assert (overall["significant"], overall["direction"]) == (True, "degraded")
     assert (summary["worse"], summary["metrics"][0]["value_worse"]) == (0, 15)
-    assert all(
-        one["value_significant"] and one["value"] < one["value_then"] for one in summary["slices"]
-    )
-    document = read(tmp_path / "out1").document
-    assert document["testing"]["degraded"] == 0
+    slices = summary["slices"]
+    assert all(one["value_significant"] and one["value"] < one["value_then"] for one in slices)
+    assert read(tmp_path / "out1").document["testing"]["degraded"] == 0
     capsys.readouterr()
     assert run(command(1, since)) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -483,8 +476,7 @@ def test_two_models_then_and_now(tmp_path):
 
 
 def test_other_metrics_than_the_first(tmp_path):
-    frame = only_recall_is_worse()
-    frame.to_parquet(tmp_path / "d.parquet")
+    only_recall_is_worse().to_parquet(tmp_path / "d.parquet")
     data = {"data": (str(tmp_path / "d.parquet"),), **ROLES}
     search(tmp_path / "one", metric=("accuracy", "recall"), **data)
     since = str(tmp_path / "one" / "changelist.json")
@@ -531,8 +523,7 @@ def test_values_without_intervals_are_not_compared(frames, nights, tmp_path):
 @pytest.mark.parametrize(("name", "n"), [("accuracy", 500), slow("accuracy", 8000), ("mean", 400)])
 def test_error_rates_of_the_difference_of_values(name, n):
     """Two runs of the same model: 8,000 draws tell rates of 5 % and 1 % to .7 and .3 points."""
-    rng = np.random.default_rng(n)
-    draws = 8_000
+    rng, draws = np.random.default_rng(n), 8_000
     if name == "accuracy":
         space, own = statistic_space(["accuracy"], "overall"), metric("accuracy")
 
@@ -545,8 +536,7 @@ def test_error_rates_of_the_difference_of_values(name, n):
 
         def estimates():
             x = rng.exponential(size=(draws, n)).astype(np.float32)
-            centred = x - x.mean(axis=1, keepdims=True)
-            skewness = (centred**3).mean(axis=1) / x.std(axis=1) ** 3
+            skewness = ((x - x.mean(axis=1, keepdims=True)) ** 3).mean(axis=1) / x.std(axis=1) ** 3
             size, mean = np.float64(n), x.mean(axis=1, dtype=np.float64)
             own = Moments(size, mean, x.var(axis=1, ddof=1).astype(np.float64), skewness)
             everything = Moments(np.float64(1e6), np.float64(1), np.float64(1), np.float64(2))
@@ -555,8 +545,7 @@ def test_error_rates_of_the_difference_of_values(name, n):
     found = difference(estimates(), estimates(), 0.95)
     assert 0.040 <= np.mean(found.p <= 0.05) <= 0.058
     assert 0.005 <= np.mean(found.p <= 0.01) <= 0.0135
-    down = found.p[found.value < 0]
-    assert 0.018 <= np.sum(down <= 0.05) / draws <= 0.031
+    assert 0.018 <= np.sum(found.p[found.value < 0] <= 0.05) / draws <= 0.031
 
 
 def test_the_schema_holds_both(nights):
@@ -640,7 +629,6 @@ def define(folder, name, definition):
 
 
 def reasons(found):
-    """Why each slice is in one run only."""
     return {one["name"]: one.get("missing") for one in found.document["since"]["slices"]}
 
 

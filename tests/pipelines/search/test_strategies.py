@@ -24,6 +24,7 @@ from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchSta
 from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from tests.oracles import lattice as oracle
 from tests.oracles.predicates import mask
+from tests.refusals import refuses
 from tests.running import read, search
 
 
@@ -221,8 +222,7 @@ def test_priority_is_algorithm_2():
 
 def test_knowledge_stays_sorted():
     known = SearchState(2)
-    rng = np.random.default_rng(0)
-    keys = rng.permutation(40)
+    keys = np.random.default_rng(0).permutation(40)
     for some in np.split(keys, [5, 6, 20]):
         known.add(some, some + 1)
         known.learn(some, some / 40, some / 60)
@@ -266,8 +266,7 @@ def cost(rows, features, **options):
 ])  # fmt: skip
 def test_the_default_strategy(rows, features, options, strategy):
     fits = cost(rows, features, **options).fits
-    config = search_config(ROLES | options)
-    assert config.resolved_strategy(10**8, batch_fits=fits) == strategy
+    assert search_config(ROLES | options).resolved_strategy(10**8, batch_fits=fits) == strategy
 
 
 def test_it_grows_with_the_data_and_with_nothing_else():
@@ -289,7 +288,7 @@ def test_a_run_and_its_dry_run_choose_alike(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({name: rng.choice([*"uvw"], 500) for name in "abcyp"})
     frame.to_parquet(tmp_path / "data.parquet")
-    roles = [f"--data={tmp_path / 'data.parquet'}", "--label=y", "--prediction=p"]
+    roles = [f"--data={tmp_path}/data.parquet", "--label=y", "--prediction=p"]
     for most, strategy in ((60.0, "batch"), (0.0, "priority")):
         monkeypatch.setattr(batch_cost, "MOST_SECONDS", most)
         command = ["search", *roles, f"--output={tmp_path / strategy}"]
@@ -312,10 +311,8 @@ def test_nested_slices_of_one_size_are_one_class():
     digits = np.array([[1, 0, 0], [3, 0, 0], [1, 3, 0], [1, 5, 0], [1, 3, 5], [2, 4, 0]])
     keys = lattice.keys(digits)
     # a (40) = a&b (40); a&c (30) = a&b&c (30); b has 50; the last has 40 by chance.
-    sizes = np.array([40, 50, 40, 30, 30, 40])
-    classes = nested_classes(keys, sizes, np.arange(6), lattice)
-    assert classes[0] == classes[2]
-    assert classes[3] == classes[4]
+    classes = nested_classes(keys, np.array([40, 50, 40, 30, 30, 40]), np.arange(6), lattice)
+    assert (classes[0], classes[3]) == (classes[2], classes[4])
     assert len(set(classes.tolist())) == 4
 
 
@@ -394,8 +391,7 @@ def test_parts_of_a_stopped_run_are_not_added(tmp_path, adult_path, monkeypatch,
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", stop)
-        with pytest.raises(EngineError, match="stopped"):
-            search(tmp_path / "out", **options)
+        refuses(EngineError, "stopped", search, tmp_path / "out", **options)
     found = search(tmp_path / "out", resume=True, **options)
     assert found.slices_bytes == expected.slices_bytes
     for part in ("slices", "findings", "finding_models"):
@@ -408,8 +404,7 @@ def test_slices_without_a_delta_are_last_whatever_the_metric(metric):
     measured = SimpleNamespace(
         name=metric, delta=delta, low=delta - 0.05, high=delta + 0.05, significant=np.zeros(5, bool)
     )
-    results = SimpleNamespace(metrics=[measured], keys=np.arange(1, 6))
-    order = given_order(results)
+    order = given_order(SimpleNamespace(metrics=[measured], keys=np.arange(1, 6)))
     assert order.positions[0] == (2 if metric == "accuracy" else 1)
     assert order.positions[-2:].tolist() == [0, 3]
     assert order.by_metric[0].tolist() == order.positions.tolist()

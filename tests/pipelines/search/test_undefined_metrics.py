@@ -1,22 +1,24 @@
-"""Metrics without a value on the data, and numbers at the ends of what a float holds."""
+"""Metrics without a value, or that say little, on the data, and numbers at the ends of what a float holds."""
 
 import itertools
 import json
 import math
+import shlex
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.metrics.measures.cell_metric import CellMetric, exchange_p_value
 from slicebeam.metrics.registry import metric, metrics, statistic_space
+from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
 from tests.conftest import slow
 from tests.running import read
 
 ROWS = 400
-NUMBERS = ("mse", "mae", "bias")
 
 
 def table(**columns):
@@ -40,8 +42,9 @@ def table(**columns):
     return frame.assign(**columns)
 
 
-NO_POSITIVE = {"precision": "no example is predicted positive", "mcc": "all predictions"}
-ONE_CLASS = {"balanced_accuracy": "one class", "mcc": "one class", "auc": "one class"}
+MCC = ("mcc", "mcc_multiclass")
+NO_POSITIVE = {"precision": "no example is predicted positive", **dict.fromkeys(MCC, "predictions")}
+ONE_CLASS = dict.fromkeys(("balanced_accuracy", *MCC, "auc"), "one class")
 NO_NEGATIVE_LABEL = dict.fromkeys(("fpr", "specificity"), "no example has a negative label")
 NO_POSITIVE_LABEL = dict.fromkeys(("recall", "fnr"), "no example has a positive label")
 F_SCORES = dict.fromkeys(("f1", "fbeta:2"), "no example has a positive label or")
@@ -51,17 +54,16 @@ CASES = {
     "all labels positive": ({"y": 1}, NO_NEGATIVE_LABEL | ONE_CLASS),
     "all labels negative": ({"y": 0}, NO_POSITIVE_LABEL | ONE_CLASS),
     "none predicted positive": ({"p": 0, "old": 0}, NO_POSITIVE),
-    "nothing positive": ({"y": 0, "p": 0, "old": 0}, NO_POSITIVE_LABEL | ONE_CLASS | NO_POSITIVE | F_SCORES | {"mcc": "one class"}),
+    "nothing positive": ({"y": 0, "p": 0, "old": 0}, NO_POSITIVE_LABEL | ONE_CLASS | NO_POSITIVE | F_SCORES | dict.fromkeys((*MCC, "kappa"), "one class")),
     "positives have no weight": ({"w": 1.0 - LABELS}, NO_POSITIVE_LABEL | ONE_CLASS),
     "all scores and losses equal": ({"s": 0.5, "s_old": 0.5, "l": 0.5, "l_old": 0.5}, {}),
     "all right": ({"p": LABELS, "old": LABELS}, {}),
 }  # fmt: skip
-OF_CLASSES = ("accuracy", *(one for one in metrics() if one not in (*NUMBERS, "loss")), "fbeta:2")
-
-
-def names_of(models):
-    of_one = [name for name in OF_CLASSES if not metric(name).needs.two_models]
-    return [name for name in of_one if models == 1 or metric(name).compares_models]
+OF_CLASSES = (
+    "accuracy",
+    *(one for one in metrics() if one not in (*OF_NUMBERS, "loss")),
+    "fbeta:2",
+)
 
 
 # In the default run each case with one number of models.
@@ -74,7 +76,8 @@ def test_every_metric_on_degenerate_data(case, models, tmp_path, capsys):
     columns, undefined = CASES[case]
     data, out = tmp_path / "data.parquet", tmp_path / "out"
     table(**columns).to_parquet(data)
-    names = names_of(models)
+    names = [name for name in OF_CLASSES if not metric(name).needs.two_models]
+    names = [name for name in names if models == 1 or metric(name).compares_models]
     # The first metric steers the search.
     first = next(iter(undefined), "accuracy")
     names.sort(key=lambda name: name != first)
@@ -102,10 +105,8 @@ def test_every_metric_on_degenerate_data(case, models, tmp_path, capsys):
             assert f"{name} could not be tested: {changes[name]['reason']}" in reasons
     gate = document["gate"]
     has_worse = any(one["degraded"] for one in tests.values())
-    has_fallen = any(
-        one["significant"] and one["direction"] == "degraded" for one in changes.values()
-    )
-    expected = 1 if has_worse or has_fallen else 2 if undefined else gate["exit_code"]
+    called = [one["direction"] for one in changes.values() if one["significant"]]
+    expected = 1 if has_worse or "degraded" in called else 2 if undefined else gate["exit_code"]
     assert code == gate["exit_code"] == expected
     assert said.startswith("slicebeam: FAIL: ") == (code != 0)
     assert run(["report", str(out), "--quiet"]) == 0
@@ -221,7 +222,6 @@ BAD = SHOP == "x"
 
 
 def searched(folder, frame, *options):
-    """Return exit code, slices and what was tested of a search for slices of one shop."""
     frame.to_parquet(folder / "data.parquet")
     flags = ["--label=y", "--prediction=p", "--features=shop", "--max-cross-size=1", "--quiet"]
     paths = [f"--data={folder}/data.parquet", f"--output={folder}/out"]
@@ -245,8 +245,7 @@ def test_a_perfect_model_that_fails_on_a_slice(tmp_path):
 def test_every_prediction_turned_round(tmp_path):
     frame = pd.DataFrame({"shop": SHOP, "y": LABEL, "p": 1 - LABEL, "o": LABEL})
     metrics = "precision,f1,fbeta:2,balanced_accuracy,f1_macro,mcc"
-    options = ("--baseline-prediction=o", f"--metric={metrics}")
-    code, table, _ = searched(tmp_path, frame, *options)
+    code, table, _ = searched(tmp_path, frame, "--baseline-prediction=o", f"--metric={metrics}")
     assert code == 1
     assert table["significant"].all()
     assert set(table["test"]) == {"exchange of the two models"}
@@ -290,15 +289,13 @@ def test_exchange_is_the_share_of_all_exchanges(name, negatives, positives):
     assert lower == pytest.approx(expected, rel=1e-12)
     assert (upper, both) == (1.0, 2 * lower)
     # What goes either way is not for this test.
-    mixed = exchange_p_value(counts((1, 0)), np.array([observed]), space, "lower")
-    assert np.isnan(mixed).all()
+    assert np.isnan(exchange_p_value(counts((1, 0)), np.array([observed]), space, "lower")).all()
 
 
 def test_a_weight_beside_which_all_others_vanish(tmp_path):
     weight, label = np.ones(N), LABEL.copy()
     weight[5], label[5] = 1e12, 0
-    right = DRAWN.random(N) < np.where(BAD, 0.2, 0.8)
-    predicted = np.where(right, label, 1 - label)
+    predicted = np.where(DRAWN.random(N) < np.where(BAD, 0.2, 0.8), label, 1 - label)
     predicted[5] = 0
     frame = pd.DataFrame({"shop": SHOP, "y": label, "p": predicted, "w": weight})
     code, table, (tests,) = searched(tmp_path, frame, "--weight=w", "--metric=recall")
@@ -341,8 +338,7 @@ BY_ROWS, BY_GROUPS = "--test=bootstrap-rows", "--group=u"
 def turned_on_a_slice():
     """A model that was always right, and is always wrong on one shop."""
     predicted = np.where(BAD, 1 - LABEL, LABEL)
-    shop = np.where(BAD, "x", SHOP)
-    columns = {"shop": shop, "y": LABEL, "p": predicted, "o": LABEL, "u": USER}
+    columns = {"shop": np.where(BAD, "x", SHOP), "y": LABEL, "p": predicted, "o": LABEL, "u": USER}
     return pd.DataFrame({**columns, "w": 0.5 + DRAWN.random(N)})
 
 
@@ -377,8 +373,7 @@ def test_losses_that_all_rise_by_a_tenth(tmp_path, options, test):
     paths = [f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out"]
     code = run(["search", *paths, *flags, "--max-cross-size=1", "--fail-on=worse", *options])
     table = pd.read_parquet(tmp_path / "out" / "slices.parquet").set_index("slice")
-    assert code == 1
-    assert table.loc["shop = x", "test"] == test
+    assert (code, table.loc["shop = x", "test"]) == (1, test)
     fewest = len(set(USER[BAD])) if BY_GROUPS in options else BAD.sum()
     assert table.loc["shop = x", "p_value"] == pytest.approx(0.5**fewest, rel=1e-6)
 
@@ -406,3 +401,109 @@ def test_a_gate_passes_what_is_surely_better(tmp_path):
     frame = turned_on_a_slice().rename(columns={"p": "o", "o": "p"})
     code, _, _ = searched(tmp_path, frame, "--baseline-prediction=o", "--metric=f1", BY_GROUPS)
     assert code == 0
+
+
+EXAMPLES = 1000
+
+
+def of_sizes(labels, counts, wrong):
+    label = np.repeat(np.array(labels), counts)
+    prediction = label.copy()
+    prediction[EXAMPLES - wrong :] = labels[0]
+    prediction[label == labels[0]] = labels[0]
+    return pd.DataFrame(
+        {"label": label, "prediction": prediction, "group": np.arange(EXAMPLES) % 7 % 3}
+    )
+
+
+def lines(table, **options):
+    options = {"label": "label", "prediction": "prediction", "max_cross_size": 1, **options}
+    warnings = api.search(table, **options).changelist.testing.warnings
+    return [one for one in warnings if "always predicting" in one or "Every label" in one]
+
+
+@pytest.mark.parametrize(("rare", "is_noted"), [(100, True), (101, False)])
+def test_from_nine_tenths_of_one_class(rare, is_noted):
+    table = of_sizes([0, 1], [EXAMPLES - rare, rare], wrong=30)
+    found = lines(table)
+    assert bool(found) is is_noted
+    if is_noted:
+        right = (table["label"] == table["prediction"]).mean()
+        share = table["label"].value_counts(normalize=True).max()
+        expected = (
+            f"Accuracy ({right:.1%}) is mostly about one class: 0 is the label of {share:.1%} of the "
+            f"examples, and always predicting it has {share:.1%}. --metric balanced_accuracy weighs "
+            "both classes alike, --metric recall is about class 1 alone."
+        )
+        assert found == [expected]
+
+
+@pytest.mark.parametrize(("wrong", "is_noted"), [(400, True), (399, False)])
+def test_no_better_than_the_most_frequent_class(wrong, is_noted):
+    table = of_sizes([0, 1], [600, 400], wrong)
+    assert bool(lines(table)) is is_noted
+    if is_noted:
+        (line,) = lines(table, metric="error_rate")
+        assert line.startswith("Error rate (40.0%) is no better than always predicting 0 (40.0%). ")
+
+
+@pytest.mark.slow
+def test_several_classes():
+    (line,) = lines(of_sizes(["a", "b", "c"], [500, 300, 200], wrong=500))
+    assert line == (
+        "Accuracy (50.0%) is no better than always predicting 'a' (50.0%). --metric recall_macro weighs "
+        "all classes alike, --metric recall --positive-class c is about class 'c' alone."
+    )
+    assert lines(of_sizes(["a", "b", "c"], [500, 300, 200], wrong=100)) == []
+    assert len(lines(of_sizes(["a", "b", "c"], [920, 60, 20], wrong=10))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("labels", "extra"), [
+    ([0, 1], {}),
+    ([1, 0], {}),
+    (["ok", "it's bad"], {}),
+    ([1.0, 2.0], {}),
+    ([False, True], {}),
+    (["a", "b", "c"], {}),
+    ([0, 1], {"score": "prediction", "prediction": None}),
+    ([1, 0], {"score": "prediction", "prediction": None}),
+])  # fmt: skip
+def test_what_is_proposed_runs_and_says_more(labels, extra):
+    rest = [40, 10] if len(labels) > 2 else [50]
+    table = of_sizes(labels, [950, *rest], wrong=EXAMPLES)
+    (line,) = lines(table, **extra)
+    for part in line.split(". ", 1)[1].split("--metric ")[1:]:
+        words = shlex.split(part.partition(" weighs")[0].partition(" is about")[0])
+        more = {"positive_class": words[2]} if len(words) > 1 else {}
+        options = {"label": "label", "prediction": "prediction", "max_cross_size": 1, **extra}
+        report = api.search(table, metric=words[0], **more, **options)
+        # The model predicts the most frequent class only.
+        value = report.changelist.global_[0].after.value
+        expected = 0.0 if words[0] in ("recall", "specificity") else 1 / len(labels)
+        assert value == pytest.approx(expected)
+        assert [one for one in report.changelist.testing.warnings if "always" in one] == []
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    *(("metric", one) for one in ("recall", "label_rate", ["accuracy", "balanced_accuracy"])),
+    *(("metric", "mean:weight"), ("weight", "weight"), ("baseline_prediction", "old")),
+])  # fmt: skip
+def test_nothing_is_said_where_it_does_not_matter(name, value):
+    table = of_sizes([0, 1], [950, 50], wrong=10)
+    table = table.assign(weight=1.0, old=np.where(np.arange(EXAMPLES) % 9, table["label"], 1))
+    assert lines(table, features=["group"], **{name: value}) == []
+    assert lines(table, features=["group"]) != []
+
+
+def test_one_class_only():
+    table = of_sizes([0, 1], [EXAMPLES, 0], wrong=0).assign(prediction=np.arange(EXAMPLES) % 5 % 2)
+    assert lines(table) == ["Every label is 0: accuracy says nothing about any other class."]
+
+
+def test_a_check_notes_it_too(tmp_path):
+    table = of_sizes([0, 1], [950, 50], wrong=10)
+    (tmp_path / "slices.yaml").write_text("- group = 1\n")
+    options = {"label": "label", "prediction": "prediction"}
+    found = api.check(table, slices=str(tmp_path / "slices.yaml"), **options)
+    assert any("mostly about one class" in one for one in found.changelist.testing.warnings)

@@ -20,7 +20,6 @@ class Served:
 
     @contextmanager
     def client(self):
-        """Yield what asks it as its page does."""
         origin, _, token = self.address.partition("/#token=")
         headers = {"origin": origin, HEADER: token}
         with httpx.Client(base_url=origin, headers=headers, timeout=120) as client:
@@ -29,7 +28,6 @@ class Served:
 
 @contextmanager
 def serving(result, *more):
-    """Start ``slicebeam serve``, and end it."""
     command = [sys.executable, "-m", "slicebeam.pipelines.cli", "serve", str(result), "--quiet"]
     process = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, text=True)
     try:
@@ -46,8 +44,7 @@ def shown(browser, served, width=1280, scheme="light"):
     """Open the page; a request elsewhere, a dialog, an error or a violation of its policy fails."""
     # What the program refuses, or is not ready for, is said in the page, and by the browser too.
     refusals = ("status of 4", "status of 503")
-    origin = served.address.partition("/#")[0]
-    with watched(browser, origin, width, 900, scheme, refusals) as page:
+    with watched(browser, served.address.partition("/#")[0], width, 900, scheme, refusals) as page:
         page.goto(served.address)
         page.wait_for_selector("[data-ready=yes]")
         yield page

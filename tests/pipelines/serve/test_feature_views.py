@@ -58,8 +58,7 @@ def test_labelling_by_keyboard_alone(browser, tmp_path):
         page.keyboard.press("Enter")
         page.wait_for_selector("text=Is this true of the item: “soup <b>or</b> bread”?")
         drawn = int(page.inner_text(".item [role=status]").split(" of ")[1].split()[0])
-        keys = "ynuyn" + "y" * (drawn - 5)
-        for at, key in enumerate(keys, 1):
+        for at, key in enumerate("ynuyn" + "y" * (drawn - 5), 1):
             page.keyboard.press(key)
             page.wait_for_selector(f"text={drawn - at} of {drawn} left")
             if at == 2:
@@ -179,8 +178,7 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
         page.wait_for_selector(".cells tbody tr", timeout=60_000)
         assert "half <b>.parquet is checked: 9,000 examples" in page.inner_text("main")
         assert violations(page) == []
-        overflow = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert overflow <= 0
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert (result / "changelist.r3.json").exists()
 
 
@@ -235,7 +233,7 @@ def test_playground_by_keyboard(browser, tmp_path):
             rows[read], rows["income"]
         )
         (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(model))
-    models = [f"--model={tmp_path / 'new.pickle'}", f"--baseline-model={tmp_path / 'old.pickle'}"]
+    models = [f"--model={tmp_path}/new.pickle", f"--baseline-model={tmp_path}/old.pickle"]
     result = search_result(tmp_path)
     with serving(result, *models) as served, shown(browser, served, 400, "dark") as page:
         tab_to(page, "Playground")

@@ -1,5 +1,7 @@
 """Tests that are judged in the browser: into the tree's file, a key at a time, whatever stops."""
 
+from unittest.mock import Mock
+
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -14,6 +16,7 @@ from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve import judging
 from slicebeam.pipelines.serve.answers import HANDLERS
 from slicebeam.pipelines.serve.served import ServedOutput
+from tests.refusals import refuses
 
 MODEL = "tests.sentiment_model:sentiment"
 # As another program writes rows: quotes that are not needed, and a column of its own.
@@ -96,8 +99,7 @@ def test_every_change_can_be_undone(desk, tmp_path):
     desk.undo()
     assert desk.undo()["suggestion"]["id"] == one["id"]
     assert one["id"] in {each["id"] for each in desk.topic("")["suggestions"]}
-    with pytest.raises(InputError, match="nothing to undo"):
-        desk.undo()
+    refuses(InputError, "nothing to undo", desk.undo)
     desk.close()
     found = read_tree(str(tmp_path / "tree.csv"))
     assert labels(tmp_path / "tree.csv") == {"0a": "fail", "0b": "fail", "0c": "pass"}
@@ -110,10 +112,8 @@ def test_an_edited_suggestion_is_scored_again(desk):
     wanted = {"positive": "A great day.", "negative": "A terrible day."}.get(one["value"], "A day.")
     after = desk.edit(one["id"], {"input": wanted})["test"]
     assert (after["score"], after["output"]) == (0.0, one["value"])
-    with pytest.raises(InputError, match="'Negation' is no topic"):
-        desk.edit(one["id"], {"topic": "Negation"})
-    with pytest.raises(InputError, match="no test 'zz' any more"):
-        desk.judge("zz", "pass", "anna")
+    refuses(InputError, "'Negation' is no topic", desk.edit, one["id"], {"topic": "Negation"})
+    refuses(InputError, "no test 'zz' any more", desk.judge, "zz", "pass", "anna")
 
 
 def test_what_was_not_yet_in_the_file_is_there_after_a_crash(tmp_path, state):
@@ -149,11 +149,9 @@ def test_a_file_that_another_program_changes_keeps_both(desk, tmp_path):
 def test_a_tree_that_cannot_be_written_is_said_and_nothing_is_lost(
     desk, tmp_path, state, monkeypatch
 ):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.adaptive.suggestions.desk.write_tree", full)
+        fault = Mock(side_effect=OSError(28, "No space left on device"))
+        patched.setattr("slicebeam.pipelines.adaptive.suggestions.desk.write_tree", fault)
         desk.judge("0b", "pass", "anna")
         desk._save_later()
         assert "can't be written" in desk.topic("")["trouble"]
@@ -197,7 +195,5 @@ def test_routes(tmp_path, state):
 
 def test_a_paid_model_is_refused(tmp_path, state):
     (tmp_path / "api.yaml").write_text("url: http://127.0.0.1:1/\n")
-    path = tree_in(tmp_path)
-    config = AdaptSuggestConfig(tree=str(path), model=str(tmp_path / "api.yaml"))
-    with pytest.raises(InputError, match="its answers cost money"):
-        TestDesk(config, state, print)
+    config = AdaptSuggestConfig(tree=str(tree_in(tmp_path)), model=str(tmp_path / "api.yaml"))
+    refuses(InputError, "its answers cost money", TestDesk, config, state, print)

@@ -26,12 +26,12 @@ from tests.attribute_runs import (
     population,
     published,
 )
+from tests.refusals import refuses
 
 ANNA = "anna"
 
 
 def kept(folder):
-    """Return the labels in the file, of an item the last."""
     lines = labels_file(folder).read_text().splitlines()
     labels = {record["item"]: record["label"] for record in map(json.loads, lines)}
     return {item: label for item, label in labels.items() if label}
@@ -89,10 +89,8 @@ def test_undo_takes_labels_back_one_by_one_and_shows_their_items(tmp_path):
             assert now["item"]["id"] == items[left]
             assert set(kept(tmp_path)) == set(items[:left])
         assert not now["undo"]
-        with pytest.raises(InputError, match="no label to undo"):
-            desk.do("undo")
-        with pytest.raises(InputError, match="was not drawn"):
-            desk.press("a stranger's", "yes")
+        refuses(InputError, "no label to undo", desk.do, "undo")
+        refuses(InputError, "was not drawn", desk.press, "a stranger's", "yes")
 
 
 def test_the_decision_comes_with_a_look_only(tmp_path):
@@ -131,7 +129,6 @@ def client(tmp_path, monkeypatch):
 
 
 def label_all(ask, people, begin, **more):
-    """Begin, label each item with the truth, and return what is shown at the end."""
     shown = ask.post("/api/labels/begin", json=begin).json()
     while shown["item"] is not None:
         item = shown["item"]["id"]
@@ -177,8 +174,7 @@ def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
     assert done == {"decision": decision, "revision": "changelist.r2.json", "proposed": None}
     assert attribution_in(tmp_path / "changelist.r2.json")["rounds"][0]["labeler"] == "<b>x"
     assert read_search(str(tmp_path / "changelist.r2.json"), "").slices[0].name == "films"
-    gone = ask.post("/api/labels/undo", json=desk)
-    assert gone.status_code == 410
+    assert ask.post("/api/labels/undo", json=desk).status_code == 410
     # Who labels goes on where the browser ended.
     with opened(tmp_path, people) as session:
         assert not session.open_items

@@ -43,8 +43,7 @@ def test_a_slice_of_words_has_the_examples_that_are_similar(discovered, result):
     z, query = embedded(discovered)
     near = z @ query / np.linalg.norm(z, axis=1) / np.linalg.norm(query)
     one = new_slice(result, ask("edits/define", revision=0, name="", text="the battery"))
-    assert one["name"] == "the battery"
-    assert one["origin"]["method"] == "text_filter"
+    assert (one["name"], one["origin"]["method"]) == ("the battery", "text_filter")
     assert one["size"]["n"] == (near >= near.mean() + 2 * near.std()).sum()
     given = {"name": "wider", "text": "the battery", "threshold": 0.3}
     one = new_slice(result, ask("edits/define", revision=1, **given))
@@ -53,10 +52,8 @@ def test_a_slice_of_words_has_the_examples_that_are_similar(discovered, result):
 
 def test_a_slice_of_marked_examples(discovered, result):
     ask = asks(served_page(result))
-    rows = [4, 31, 100]
-    only = new_slice(result, ask("edits/define", revision=0, name="these", yes=rows))
-    assert only["definition"]["ids"] == [40, 310, 1000]
-    assert only["size"]["n"] == 3
+    only = new_slice(result, ask("edits/define", revision=0, name="these", yes=[4, 31, 100]))
+    assert (only["definition"]["ids"], only["size"]["n"]) == ([40, 310, 1000], 3)
     marks = {"yes": [2, 5, 8, 11], "no": [0, 1, 3, 4]}
     like = new_slice(result, ask("edits/define", revision=1, name="like these", **marks))
     z, _ = embedded(discovered)
@@ -106,8 +103,7 @@ def test_an_edit_of_a_superseded_revision_is_refused(result):
 @slow
 def test_a_search_has_no_embeddings_to_define_slices_by(tmp_path):
     roles = ["--max-cross-size", "1", "--label", "income", "--exclude-features", "row_id,fnlwgt"]
-    searched = search(ADULT, tmp_path / "searched", *roles)
-    page = served_page(searched)
+    page = served_page(search(ADULT, tmp_path / "searched", *roles))
     listed = page.get("/api/edits").json()
     assert [listed[f"has_{one}"] for one in ("words", "embeddings", "ids")] == [False] * 3
     for given, said in (

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from unittest.mock import Mock
 from urllib.parse import unquote
 
 import pytest
@@ -60,8 +61,7 @@ def test_only_names_of_this_machine_are_answered(app, session):
         assert client.get("/api/page", headers={"host": host}).status_code == 200, host
     for host in OTHER_HOSTS:
         for path in ("/", "/served.js", "/api/page"):
-            answer = client.get(path, headers={"host": host})
-            assert answer.status_code == 403, (host, path)
+            assert client.get(path, headers={"host": host}).status_code == 403, (host, path)
 
 
 def test_nothing_of_an_output_is_answered_without_the_token(app, session):
@@ -202,8 +202,7 @@ def full():
         reached.append(f"opened {name}")
         raise RefusedError("opened", 418)
 
-    app = application_of_runs(runs, opened, session)
-    return app, _paths_of_features(), reached
+    return application_of_runs(runs, opened, session), _paths_of_features(), reached
 
 
 def _paths_of_features():
@@ -408,9 +407,7 @@ def sent(port, head):
 
 
 def test_errors_are_sentences_without_a_traceback(app, session):
-    def fail(_):
-        raise ZeroDivisionError("by zero")
-
+    fail = Mock(side_effect=ZeroDivisionError("by zero"))
     app.app.router.routes.insert(0, Mount("/api/fault", app=Router([takes("/", _Anything, fail)])))
     answer = page(app, session).post("/api/fault/", json={})
     assert answer.status_code == 500

@@ -30,6 +30,7 @@ from tests.conftest import own_stores
 from tests.pipelines.page.results import hostile_data, search_result
 from tests.pipelines.page.test_rows import column, unpacked
 from tests.pipelines.serve.asking import PORT, page, ready, rows, served_page
+from tests.refusals import refuses
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +59,7 @@ def ids(found):
 
 def test_every_filter_finds_the_rows_of_the_table(client, table):
     condition = "sex = Female"
-    conditions = table.slice.str.split(" & ")
-    has = conditions.map(lambda parts: condition in parts)
+    has = table.slice.str.split(" & ").map(lambda parts: condition in parts)
     parent = table.parent.dropna().iloc[0]
     lower = table.slice.str.lower()
     said = lower.str.contains("married") & lower.str.contains("female")
@@ -209,8 +209,8 @@ def test_the_index_reads_no_other_file_and_takes_no_settings(result, tmp_path):
     other = str(result / "slices.parquet")
     for sql in (
         f"FROM read_parquet('{other}')",
-        f"COPY slices TO '{tmp_path / 'copy.csv'}'",
-        f"ATTACH '{tmp_path / 'other.duckdb'}'",
+        f"COPY slices TO '{tmp_path}/copy.csv'",
+        f"ATTACH '{tmp_path}/other.duckdb'",
         "INSTALL httpfs",
         "SET enable_external_access = true",
         "SET memory_limit = '9GB'",
@@ -239,8 +239,7 @@ def test_the_index_is_built_once_and_appears_whole(result, tmp_path, monkeypatch
     again.path.unlink()
     # What can't be built leaves nothing; the next start tries again.
     monkeypatch.setattr(SliceIndex, "_build", lambda _, task: Path(task.index).write_bytes(b"") / 0)
-    with pytest.raises(BuildingError, match="division by zero"):
-        opened(result, state)
+    refuses(BuildingError, "division by zero", opened, result, state)
     assert list(state.iterdir()) == []
 
 
@@ -261,16 +260,14 @@ def test_another_table_has_another_index_or_is_refused(result, tmp_path):
     pq.write_table(few, table)
     # The document is about another table: there is an index of that one only.
     shutil.rmtree(tmp_path / "state")
-    with pytest.raises(BuildingError, match="another run's"):
-        opened(copy, tmp_path / "state")
+    refuses(BuildingError, "another run's", opened, copy, tmp_path / "state")
     adopt()
     second = opened(copy, tmp_path / "state")
     assert second.path != first
     assert second.totals["accuracy"].slices == 10
     pq.write_table(few.drop(["singleton_1", "singleton_2", "singleton_3"]), table)
     adopt()
-    with pytest.raises(BuildingError, match="run the search again"):
-        opened(copy, tmp_path / "state")
+    refuses(BuildingError, "run the search again", opened, copy, tmp_path / "state")
 
 
 def test_a_query_that_was_overtaken_and_is_over_supersedes_an_earlier_one():
@@ -337,27 +334,22 @@ def test_what_is_kept_is_in_the_users_cache(tmp_path, monkeypatch):
     for place in (kept, states, states.parent):
         shutil.rmtree(place)
         place.symlink_to(tmp_path / "victim")
-        with pytest.raises(InputError, match=f"{place} is a link, .* set XDG_CACHE_HOME"):
-            state_folder(output)
+        refuses(InputError, f"{place} is a link, .* set XDG_CACHE_HOME", state_folder, output)
         place.unlink()
         place.mkdir(mode=0o700)
     states.mkdir(mode=0o700)
     states.chmod(0o722)
-    with pytest.raises(InputError, match="others may write to it"):
-        state_folder(output)
+    refuses(InputError, "others may write to it", state_folder, output)
     states.chmod(0o700)
     monkeypatch.setattr("os.getuid", lambda: 12345)
-    with pytest.raises(InputError, match="another user's"):
-        state_folder(output)
+    refuses(InputError, "another user's", state_folder, output)
     monkeypatch.undo()
     assert list((tmp_path / "victim").iterdir()) == []
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
-    with pytest.raises(InputError, match="XDG_CACHE_HOME 'here' is not an absolute path"):
-        state_folder(output)
+    refuses(InputError, "XDG_CACHE_HOME 'here' is not an absolute path", state_folder, output)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(StorageError, match="cannot write"):
-        state_folder(output)
+    refuses(StorageError, "cannot write", state_folder, output)
 
 
 def test_what_is_kept_goes_with_its_output_unless_it_was_paid_for(tmp_path, monkeypatch):
@@ -386,8 +378,7 @@ def test_a_slice_comes_with_its_neighbours(client, table):
     two = table[(table.cross_size == 2) & table.significant].iloc[0]
     one = table[(table.cross_size == 1) & (table.slice == two.slice.split(" & ")[0])].iloc[0]
     for row in (one, two):
-        tables = client.post("/api/slice", json={"slice_id": row.slice_id}).json()["tables"]
-        held = ids_in(tables)
+        held = ids_in(client.post("/api/slice", json={"slice_id": row.slice_id}).json()["tables"])
         own = set(row.slice.split(" & "))
         is_near = table.slice.map(lambda other, own=own: len(own ^ set(other.split(" & "))) == 1)
         near = table.slice_id[is_near]
@@ -400,8 +391,7 @@ def test_a_slice_comes_with_its_neighbours(client, table):
 def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path):
     folder = tmp_path / "nights"
     for name, day in (("b", 1), ("a", 2), ("c", 3)):
-        copy = Path(shutil.copytree(result, folder / name))
-        path = copy / "changelist.json"
+        path = Path(shutil.copytree(result, folder / name)) / "changelist.json"
         document = json.loads(path.read_text())
         document["created_at"] = f"2026-11-0{day}T00:00:00Z"
         path.write_text(json.dumps(document))
@@ -415,8 +405,7 @@ def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path):
     assert runs is not None
     assert Runs.within(str(result)) is None
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="neither this folder nor one in it"):
-        Runs.within(str(tmp_path / "empty"))
+    refuses(InputError, "neither this folder nor one in it", Runs.within, str(tmp_path / "empty"))
     session = PageSession(PORT)
     config = ServeConfig(changelist=str(folder))
     names = []
@@ -485,8 +474,7 @@ def test_an_output_in_a_bucket(bucket, result, tmp_path, monkeypatch):
 
 
 def test_an_index_that_does_not_fit_is_built_with_more_memory(result, tmp_path, monkeypatch):
-    document = read_search(str(result / "changelist.json"), "")
-    fingerprint = document.search.slices_fingerprint or ""
+    fingerprint = read_search(str(result / "changelist.json"), "").search.slices_fingerprint or ""
     index = tmp_path / "index.duckdb"
     task = Task(str(result / "slices.parquet"), fingerprint, {"accuracy": 1.0}, str(index))
     monkeypatch.setattr(index_build, "_MEMORY", (1, 64))

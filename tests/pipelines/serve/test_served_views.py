@@ -75,8 +75,7 @@ def test_all_tested_slices_are_filtered_and_walked(browser, served, table):
         page.get_by_label("significant only").uncheck()
         page.get_by_label("with those that a slice above explains").check()
         found(page, len(table))
-        body = page.locator(".virtual .body")
-        body.evaluate("one => { one.scrollTop = 64 * 2000 }")
+        page.locator(".virtual .body").evaluate("one => { one.scrollTop = 64 * 2000 }")
         page.locator(".virtual .row[aria-rowindex='2003'] .what a").wait_for()
         page.get_by_label("Text").fill("female & white")
         said = table.slice.str.lower()
@@ -140,8 +139,7 @@ def test_without_the_table_the_slices_of_the_document_are_shown(browser, result,
 def test_what_a_stranger_wrote_is_text_in_every_view(browser, tmp_path):
     document = search_result(tmp_path)
     hostile_document(document)
-    data = hostile_data(tmp_path)
-    for one, text in ((document, HOSTILE), (data, FORMULA)):
+    for one, text in ((document, HOSTILE), (hostile_data(tmp_path), FORMULA)):
         with serving(one) as served, shown(browser, served) as page:
             to_slices(page)
             page.get_by_label("significant only").uncheck()
@@ -218,8 +216,7 @@ def test_the_policy_and_the_token_keep_other_pages_out(browser, served):
 def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
     folder = tmp_path / "nights"
     for day in (1, 2, 3):
-        copy = Path(shutil.copytree(result, folder / f"night {day}"))
-        path = copy / "changelist.json"
+        path = Path(shutil.copytree(result, folder / f"night {day}")) / "changelist.json"
         document = json.loads(path.read_text())
         document["created_at"] = f"2026-11-0{day}T00:00:00Z"
         path.write_text(json.dumps(document))

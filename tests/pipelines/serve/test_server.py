@@ -70,11 +70,6 @@ def asked(port, method, path, headers, body=None):
     return answer.status, content
 
 
-def ready(port, headers):
-    while asked(port, "GET", "/api/index", headers)[1]["state"] == "building":
-        pass
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_listens_on_this_machine_only_and_ends_by_a_signal(result, number):
     with started(result) as (process, address):
@@ -96,8 +91,7 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
         other = second(result)
         assert (other.returncode, other.stdout) == (0, f"{address}\n")
         assert "is served already" in other.stderr
-        told = json.loads(second(result, "--json").stdout)
-        assert told == {"address": address, "running": True}
+        assert json.loads(second(result, "--json").stdout) == {"address": address, "running": True}
         port, _ = login(address)
         # Nobody but the user reads the token.
         assert (state_folder(result) / "server.lock").stat().st_mode & 0o77 == 0
@@ -113,8 +107,7 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
 
 
 def test_the_browser_gets_the_token_by_a_file_that_only_its_user_reads(result, tmp_path):
-    seen = tmp_path / "seen"
-    browser = tmp_path / "browser"
+    seen, browser = tmp_path / "seen", tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {seen}.part && mv {seen}.part {seen}\n')
     browser.chmod(0o755)
     environment = {**os.environ, "BROWSER": f"{browser} %s"}
@@ -143,14 +136,14 @@ def test_a_port_that_is_taken_is_said(result, tmp_path):
 def test_fifty_clients_at_once_get_what_one_gets(result):
     with started(result) as (process, address):
         port, headers = login(address)
-        ready(port, headers)
+        while asked(port, "GET", "/api/index", headers)[1]["state"] == "building":
+            pass
         filters = [{}, {"significant": True}, {"sort": "n", "descends": True}, {"text": "female"}]
 
         def ask(number):
             found = []
             for at in range(6):
-                kept = {"metric": "accuracy", **filters[at % 4]}
-                body = {"filter": kept, "tab": f"tab {number}"}
+                body = {"filter": {"metric": "accuracy", **filters[at % 4]}, "tab": f"tab {number}"}
                 found.append(asked(port, "POST", "/api/slices", headers, body))
                 found.append(asked(port, "GET", "/api/page", headers))
             return found
@@ -184,13 +177,6 @@ def test_what_builds_the_index_ends_with_the_server(tmp_path):
 TEXT = "about food"
 
 
-def labels_kept(result):
-    """Return the labels in the one file, of an item the last."""
-    (path,) = (result / "attribution").glob("words-*/labels.jsonl")
-    lines = map(json.loads, path.read_text().splitlines())
-    return {str(record["item"]): record["label"] for record in lines}
-
-
 def test_kill_9_while_labels_are_saved_loses_none(tmp_path):
     result = discovery_result(tmp_path)
     slice_id = json.loads((result / "changelist.json").read_text())["slices"][0]["slice_id"]
@@ -221,7 +207,9 @@ def test_kill_9_while_labels_are_saved_loses_none(tmp_path):
         served.process.send_signal(signal.SIGKILL)
         labels.join()
     assert len(saved) >= 60
-    kept = labels_kept(result)
+    (path,) = (result / "attribution").glob("words-*/labels.jsonl")
+    lines = map(json.loads, path.read_text().splitlines())
+    kept = {str(record["item"]): record["label"] for record in lines}
     assert {item: kept[item] for item in saved} == saved
     # A key may have been on its way.
     assert len(kept) <= len(saved) + 1
@@ -234,8 +222,7 @@ def test_kill_9_while_labels_are_saved_loses_none(tmp_path):
         command = ["attribute", "estimate", "--changelist", str(result), "--slice", slice_id]
         assert run([*command, "--text", TEXT, "--quiet"]) == 0
     attribution = json.loads((result / "changelist.r1.json").read_text())["slices"][0]
-    labelled = sum(one["labelled"] for one in attribution["attribution"]["rounds"])
-    assert 0 < labelled <= len(kept)
+    assert 0 < sum(one["labelled"] for one in attribution["attribution"]["rounds"]) <= len(kept)
 
 
 def test_what_was_made_of_the_data_goes_with_the_server(tmp_path, monkeypatch):

@@ -63,7 +63,6 @@ def models(tmp_path, monkeypatch):
 
 
 def suggestions(kind):
-    """Return tests of all kinds of expectations, passing and failing, guesses and not."""
     found = [Test("/A", text) for text in TEXTS]
     classes = ("pos", "neg") if kind == "two" else ("pos", "neg", "neu")
     if kind == "scale":
@@ -77,7 +76,6 @@ def suggestions(kind):
 
 
 def opened(folder, kind, tests, waiting, *classes):
-    """Return the desk of a tree, with suggestions from an earlier server."""
     state = folder / "state"
     state.mkdir()
     write_tree(TestTree.of_tests(tests), str(folder / "tree.csv"))
@@ -180,7 +178,10 @@ def test_training_data_gets_the_label_that_was_judged(tmp_path, labels):
     pd.DataFrame(rows).to_csv(tmp_path / "data.csv", index=False)
     found = {}
     for model in (f"verdict_models:{kind}", "verdict_models:worse"):
-        classes = ("--classes", ",".join(f"{name}={name}" for name in sorted(named(tree))))
+        found = read_tree(str(tree))
+        tests = [one for one in found.rows(found.is_test) if "same" not in one.expectation]
+        names = sorted({one.value if one.expectation else one.output for one in tests})
+        classes = ("--classes", ",".join(f"{name}={name}" for name in names))
         command = ["adapt", "run", str(tree), "--model", model, "--output", str(out), "--quiet"]
         assert run([*command, *classes]) == 0
         command = ["adapt", "export-training", str(tree), "--changelist", str(out), "--label"]
@@ -190,15 +191,6 @@ def test_training_data_gets_the_label_that_was_judged(tmp_path, labels):
         for text, label in zip(frame["text"], frame["label"], strict=True):
             found.setdefault(text, set()).add(label)
     assert found == {text: {label} for text, label in truth.items()}
-
-
-def named(tree):
-    found = read_tree(str(tree))
-    return {
-        one.value if one.expectation else one.output
-        for one in found.rows(found.is_test)
-        if "same" not in one.expectation
-    }
 
 
 def test_an_output_that_is_none_is_not_judged(tmp_path):

@@ -20,11 +20,11 @@ from slicebeam.pipelines.shift.difficulties import (
 )
 from slicebeam.pipelines.shift.pool import LabelledPool, PoolItems
 from slicebeam.transforms.encode.sources import Chunk
+from tests.refusals import refuses
 
 
 def chunk_of(**columns):
-    table = pa.table(columns)
-    return Chunk(0, 0, "pool.csv", 100, 40, table)
+    return Chunk(0, 0, "pool.csv", 100, 40, pa.table(columns))
 
 
 def counted(values):
@@ -44,8 +44,7 @@ def test_edges_are_those_of_numpy(bins, size):
         rng.integers(-3, 4, size).astype(float),
     ):
         wanted = np.unique(np.quantile(values, quantiles))
-        found = quantile_edges(*counted(values), bins)
-        assert found.tolist() == wanted.tolist()
+        assert quantile_edges(*counted(values), bins).tolist() == wanted.tolist()
 
 
 def test_there_are_no_edges_without_values():
@@ -111,8 +110,7 @@ def test_difficulties_are_finite_numbers_or_missing(values, wanted):
         found = difficulties(chunk.table.column("x"), "x", chunk)
         assert np.nan_to_num(found, nan=-9).tolist() == wanted
         return
-    with pytest.raises(InputError, match=wanted):
-        difficulties(chunk.table.column("x"), "x", chunk)
+    refuses(InputError, wanted, difficulties, chunk.table.column("x"), "x", chunk)
 
 
 @pytest.mark.parametrize("most", [1, 3, 1000, None])
@@ -137,8 +135,7 @@ def test_the_smallest_hashes_of_each_cell(most, cells):
 
 @pytest.mark.parametrize("parts", [1, 2, 9, 100])
 def test_candidates_of_parts_are_those_of_the_whole(parts):
-    rng = np.random.default_rng(parts)
-    rows = 60_000
+    rng, rows = np.random.default_rng(parts), 60_000
     frame = pd.DataFrame(
         {
             "cell": rng.choice(4, rows, p=[0.7, 0.2999, 0.0001, 0]).astype(np.int32),
@@ -150,10 +147,8 @@ def test_candidates_of_parts_are_those_of_the_whole(parts):
     wanted = frame.sort_values(["cell", "hash", "row"]).groupby("cell").head(10_000)
     candidates = PoolCandidates(10_000, 4)
     for part in np.array_split(rng.permutation(rows), parts):
-        table = pa.Table.from_pandas(frame.iloc[part], preserve_index=False)
-        candidates.add(table)
-    found = candidates.smallest()
-    assert found.to_pydict() == {name: wanted[name].tolist() for name in wanted}
+        candidates.add(pa.Table.from_pandas(frame.iloc[part], preserve_index=False))
+    assert candidates.smallest().to_pydict() == {name: wanted[name].tolist() for name in wanted}
 
 
 @pytest.mark.parametrize(("kind", "value"), [
@@ -171,8 +166,7 @@ def test_integers_that_float64_rounds_are_no_difficulty(kind, value, missing):
     first = float("nan") if missing is None else missing
     assert known(2**53) == pytest.approx([first, 2.0**53, 2.0**53], rel=0, nan_ok=True)
     said = f"column 'x' holds {value} in row 103 of pool.csv, but integers beyond 2^53 lose digits"
-    with pytest.raises(InputError, match=re.escape(said)):
-        known(value)
+    refuses(InputError, re.escape(said), known, value)
 
 
 def drawn_pool(random):

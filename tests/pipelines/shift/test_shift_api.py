@@ -52,14 +52,12 @@ class Bench(PaidBench):
         return self.document(output)
 
     def bought(self, *flags, output="out", ids=True, **changes):
-        """Run the command with the API to its end, and return the document."""
         return self.shifted(f"--api={self.file(**changes)}", *flags, output=output, ids=ids)
 
     def replayed(self, *flags):
         return self.shifted("--replay-prediction=new", *flags, output="replay")
 
     def refused(self, *flags, capsys, code=2, file=None, ids=True, **changes):
-        """Run the command with the API, which must fail, and return what it says."""
         api = f"--api={file or self.file(**changes)}"
         arguments = self.arguments(api, "--quiet", *flags, ids=ids)
         return refused(arguments, capsys, folder=self.folder, code=code)
@@ -85,7 +83,6 @@ def unpaid(document):
 
 
 def undated(document):
-    """Return a document without what a run that was disturbed has of its own."""
     copy = deepcopy(document)
     shift = copy["shift"]
     del copy["created_at"], copy["provenance"]["config"]["output"], copy["provenance"]["run"]
@@ -194,8 +191,7 @@ def test_lost_calls_are_made_up_for_where_an_estimate_needs_them(bench):
     lost = dict.fromkeys(frame["id"][frame.index % 2 == 0], "drop-after")
     found = bench(frame, always=lost, honours=False)
     document = found.bought("--budget=60", lost_calls="count", concurrency=8)
-    strata = document["shift"]["strata"]
-    assert min(stratum["calls"] for stratum in strata) >= 2
+    assert min(stratum["calls"] for stratum in document["shift"]["strata"]) >= 2
     assert len(found.api.charged) == 60
     assert document["shift"]["cost"]["calls"] < 60
 
@@ -207,8 +203,7 @@ def test_a_budget_is_spent_where_lost_calls_use_a_stratum_up(bench, method):
     lost = frame.index[(frame["label"] == "c") & (frame.index % 4 > 0)]
     found = bench(frame, always=dict.fromkeys(frame["id"][lost], "drop-after"), honours=False)
     flags = (f"--method={method}", "--budget=330")
-    document = found.bought(*flags, lost_calls="count", concurrency=8, price=1.0)
-    shift = document["shift"]
+    shift = found.bought(*flags, lost_calls="count", concurrency=8, price=1.0)["shift"]
     assert shift["cost"]["spent"] == len(found.api.charged) == 330
     assert shift["cost"]["calls"] < 330
     assert shift["stopped"] == "budget"
@@ -239,8 +234,7 @@ def test_a_second_run_on_the_same_ledger_pays_nothing(bench):
     assert [one["shift"]["cost"]["replayed"] for one in (first, second)] == [0, 80]
     assert len(found.api.charged) == 80
     # A larger budget pays for what is new in it only.
-    third = found.bought("--budget=100", ledger, output="third")
-    assert third["shift"]["cost"]["replayed"] == 80
+    assert found.bought("--budget=100", ledger, output="third")["shift"]["cost"]["replayed"] == 80
     assert len(found.api.charged) == 100
     assert not (found.folder / "out" / "ledger").exists()
 

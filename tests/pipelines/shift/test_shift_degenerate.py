@@ -32,8 +32,7 @@ def worlds():
     random = np.random.default_rng(5)
     some = made(90, churn=0.2)
     row, label, old, new = (some.index, some["label"], some["old"], some["new"])
-    confidence = some["confidence"]
-    roles = some[["label", "old", "new"]]
+    confidence, roles = some["confidence"], some[["label", "old", "new"]]
     none = pd.Series([None] * len(some), dtype=object)
     return {
         "nothing degenerate": some,
@@ -132,8 +131,7 @@ def weights_of(frame, stratum, method):
     share = stratum.value_counts(normalize=True, sort=False).sort_index().to_numpy()
     if method == "proportional":
         return share
-    shares = pd.crosstab(stratum, frame["old"], normalize="index").to_numpy()
-    spread = 1 - (shares**2).sum(axis=1)
+    spread = 1 - (pd.crosstab(stratum, frame["old"], normalize="index").to_numpy() ** 2).sum(axis=1)
     # Where no old prediction varies within a stratum there is nothing to go by but sizes.
     return share * np.sqrt((spread + share @ spread) / 2) if spread.max() > 1e-12 else share
 
@@ -143,8 +141,7 @@ def check_calls(calls, weights, sizes):
     made_of = np.array(calls)
     assert (made_of >= np.minimum(sizes, 2)).all()
     last = (weights / np.maximum(made_of - 1, 1))[made_of > 2].min(initial=np.inf)
-    following = (weights / made_of)[made_of < sizes].max(initial=0)
-    assert last >= following * (1 - 1e-9)
+    assert last >= (weights / made_of)[made_of < sizes].max(initial=0) * (1 - 1e-9)
 
 
 def flags_of(name, folder, method):

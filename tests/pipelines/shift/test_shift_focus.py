@@ -66,16 +66,14 @@ def weighted(items, lam, column="new"):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_weighted_estimate_variances_and_optima(method, pool, table, tmp_path):
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
-    found = shift(tmp_path / "out", *flags, "--budget", 90, "--seed", 5, "--focus", table)
-    told = found["shift"]
+    told = shift(tmp_path / "out", *flags, "--budget", 90, "--seed", 5, "--focus", table)["shift"]
     focus, calls = told["focus"], np.array([one["calls"] for one in told["strata"]])
     assert focus["weights"] == WEIGHTS.tolist()
     assert focus["of"] == str(table)
     stratum, rows = stratified(FRAME, "confidence", 3, signed=method == "plus")
     sizes = np.bincount(stratum)
     asked = asked_items(stratum, calls.tolist(), 5)
-    lam = told.get("reliance", 0.0)
-    cells = weighted(asked, lam)
+    cells = weighted(asked, told.get("reliance", 0.0))
     strata = cells.groupby(stratum[asked])
     # The variance of each stratum and the allocation by p·σ.
     spread = strata.var().sum(axis=1, min_count=1).reindex(range(len(sizes)))
@@ -222,8 +220,7 @@ NAMED = FRAME.assign(**{name: FRAME[name].map(LABELS) for name in ("label", "old
     [("a:b", (0, 2)), ("b:a", (2, 0)), ("a:b:a", (1, 0)), ("b:a:b", (2, 1)), ("a:no result", None)],
 )
 def test_names_of_classes_may_contain_colons(focus, cell, tmp_path):
-    pool = saved(NAMED, tmp_path)
-    flags = ["--data", pool, *REPLAYED, "--budget", 60, "--focus", focus]
+    flags = ["--data", saved(NAMED, tmp_path), *REPLAYED, "--budget", 60, "--focus", focus]
     weights = np.array(shift(tmp_path / "out", *flags)["shift"]["focus"]["weights"])
     # No answer was "no result", so that its column is not reported.
     assert [tuple(at) for at in np.argwhere(weights)] == ([] if cell is None else [cell])
@@ -327,8 +324,7 @@ def test_slices_by_a_column(column, frame, tmp_path):
     p_values = []
     for one in found["slices"]:
         (condition,) = one["definition"]["predicate"]["all"]
-        is_null = condition["op"] == "is_null"
-        value = f"{column} is null" if is_null else condition["value"]
+        value = f"{column} is null" if condition["op"] == "is_null" else condition["value"]
         held = expected[value].astype(bool).tolist()
         assert condition["field"] == column
         assert (one["size"]["n"], one["origin"]["method"]) == (sum(held), "manual")

@@ -20,6 +20,7 @@ from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import Chunk, StoredFile, open_parquet
+from tests.refusals import refuses
 
 SEED = 5
 TEXT = PoolColumns("y", "o", "c", "r", "id", ("text", "image", "words"), None, "string")
@@ -70,9 +71,8 @@ def source_of(
 
 
 def pool_of(columns, source, **options):
-    return read_pool(
-        columns, source, **{"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
-    )
+    options = {"bins": 3, "signed": False, "seed": SEED, "most": 20, **options}
+    return read_pool(columns, source, **options)
 
 
 def plain_class(value):
@@ -84,8 +84,7 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
     roles = {short: name for short, name in roles.items() if name}
     classes = {short: frame[name].map(plain_class) for short, name in roles.items()}
     every = set().union(*(column.dropna() for column in classes.values()))
-    assert pool.rows == len(frame)
-    assert pool.classes == tuple(sorted(every))
+    assert (pool.rows, pool.classes) == (len(frame), tuple(sorted(every)))
     assert all(type(one) in (str, int, float) for one in pool.classes)
     code = {name: place for place, name in enumerate(pool.classes)}
     label = classes["y"].map(code).to_numpy()
@@ -95,15 +94,13 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         value = frame[columns.difficulty].to_numpy(float)
         if signed:
             value = np.where(classes["y"] == classes["o"], value, -value)
-        known = value[~np.isnan(value)]
-        edges = np.unique(np.quantile(known, np.arange(1, bins) / bins))
+        edges = np.unique(np.quantile(value[~np.isnan(value)], np.arange(1, bins) / bins))
         assert pool.edges.tolist() == edges.tolist()
         bin_ = np.array([-1 if np.isnan(v) else int((edges <= v).sum()) for v in value])
     else:
         assert pool.edges.size == 0
     strata = sorted(set(zip(label, bin_, strict=True)))
-    shown = zip(pool.labels[pool.stratum_row], pool.stratum_bin, strict=True)
-    assert list(shown) == strata
+    assert list(zip(pool.labels[pool.stratum_row], pool.stratum_bin, strict=True)) == strata
     stratum = np.array([strata.index(one) for one in zip(label, bin_, strict=True)])
     assert pool.sizes.tolist() == np.bincount(stratum).tolist()
     old = classes["o"].map(code).to_numpy() if "o" in roles else None
@@ -129,8 +126,7 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         assert pool.starts[number] == len(chosen)
         chosen += rows[np.argsort(hashes[rows])][:most].tolist()
     items = pool.items
-    assert pool.starts[-1] == len(chosen)
-    assert items.stratum.dtype == np.int32
+    assert (pool.starts[-1], items.stratum.dtype) == (len(chosen), np.int32)
     assert items.stratum.tolist() == stratum[chosen].tolist()
     assert items.identity.tolist() == identity[chosen].tolist()
     assert items.keys.to_pylist() == keys[chosen].tolist()
@@ -178,14 +174,12 @@ def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path):
 def test_what_is_not_there_is_left_out(tmp_path, without, most):
     frame = frame_of(400)
     columns = replace(TEXT, **dict.fromkeys(without))
-    source = source_of(frame, tmp_path / "d", chunk=90)
-    pool = pool_of(columns, source, most=most)
+    pool = pool_of(columns, source_of(frame, tmp_path / "d", chunk=90), most=most)
     check(pool, frame, columns, most=most)
 
 
 def same(one, other):
-    assert one.classes == other.classes
-    assert one.fingerprint == other.fingerprint
+    assert (one.classes, one.fingerprint) == (other.classes, other.fingerprint)
     for name in ("labels", "stratum_row", "stratum_bin", "edges", "sizes", "old", "starts"):
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
     for name in ("stratum", "identity", "old", "recorded", "place"):
@@ -230,8 +224,7 @@ def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path):
     conversion = Conversion(tmp_path / "parts")
     convert_file(conversion, (0, str(tmp_path / "pool.csv"), "csv"))
     source = converted_source(conversion, [str(tmp_path / "pool.csv")]).in_chunks(64)
-    pool = pool_of(columns, source, most=None)
-    check(pool, frame, columns, most=None)
+    check(pool_of(columns, source, most=None), frame, columns, most=None)
 
 
 def test_counts_and_candidates_of_slices(tmp_path):
@@ -319,8 +312,7 @@ def test_a_pool_of_one_example(tmp_path):
     frame["o"] = frame["r"] = frame["y"]
     for number, confidence in enumerate((0.5, np.nan)):
         frame["c"] = [confidence]
-        source = source_of(frame, tmp_path / f"d{number}")
-        pool = pool_of(TEXT, source)
+        pool = pool_of(TEXT, source_of(frame, tmp_path / f"d{number}"))
         assert pool.sizes.tolist() == [1]
         assert pool.edges.tolist() == ([0.5] if number == 0 else [])
         assert pool.stratum_bin.tolist() == ([1] if number == 0 else [-1])
@@ -344,8 +336,7 @@ def test_a_missing_class_is_told(tmp_path, column):
     frame = frame_of(200)
     frame.loc[120, column] = None
     source = source_of(frame, tmp_path / "d", chunk=50, row_group=50)
-    with pytest.raises(InputError, match=rf"column '{column}' has no value in row 121 of"):
-        pool_of(TEXT, source)
+    refuses(InputError, rf"column '{column}' has no value in row 121 of", pool_of, TEXT, source)
 
 
 @pytest.mark.parametrize(("column", "values", "message"), [
@@ -367,15 +358,13 @@ def test_columns_that_are_no_classes_are_refused(tmp_path, column, values, messa
         frame.loc[0, "r"] = 1
     frame[column] = values
     columns = replace(TEXT, fields=(), class_type="double")
-    with pytest.raises(InputError, match=message):
-        pool_of(columns, source_of(frame, tmp_path / "d"))
+    refuses(InputError, message, pool_of, columns, source_of(frame, tmp_path / "d"))
 
 
 def test_recorded_answers_may_all_be_missing(tmp_path):
     frame = frame_of(100)
     frame["r"] = pd.Series([None] * 100, dtype="string")
-    columns = replace(TEXT, fields=())
-    pool = pool_of(columns, source_of(frame, tmp_path / "d"))
+    pool = pool_of(replace(TEXT, fields=()), source_of(frame, tmp_path / "d"))
     assert pool.items.recorded is not None
     assert set(pool.items.recorded) == {-1}
 
@@ -419,12 +408,10 @@ def test_values_of_a_column_as_slices(tmp_path):
         for chunk in sources.read_split(source, split, list(frame.columns[:6]))
     )
     for column in ("text", "flag", "whole", "number", "day"):
-        lengths = np.diff(by_values(source, column).codes(table).offsets)
-        assert lengths.tolist() == [1] * 20
+        assert np.diff(by_values(source, column).codes(table).offsets).tolist() == [1] * 20
     with pytest.raises(InputError, match="--by many: it has more than 19 different values, each"):
         by_values(source, "many", most=19)
     assert by_values(source, "many", most=20).size == 20
-    with pytest.raises(InputError, match="--by image: a column of binary has no values"):
-        by_values(source, "image")
+    refuses(InputError, "--by image: a column of binary has no values", by_values, source, "image")
     with pytest.raises(InputError, match=r"--by: unknown column 'txt'; did you mean 'text'\?"):
         by_values(source, "txt")

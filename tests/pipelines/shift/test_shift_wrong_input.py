@@ -159,8 +159,7 @@ def test_files_that_are_no_document(refuse, tmp_path):
         assert refuse(**{option: tmp_path}, **others) == (
             f"{name} DIR is a folder; name its changelist.json"
         )
-    text = FRAME.astype({"label": str, "old": str, "new": str})
-    data = saved(text, tmp_path, "text.parquet")
+    data = saved(FRAME.astype({"label": str, "old": str, "new": str}), tmp_path, "text.parquet")
     shift(tmp_path / "text", "--data", data, *REPLAYED, "--budget", 60)
     other = {"old_prediction": None, "old_matrix": tmp_path / "text" / "changelist.json"}
     assert "label 0 is not in it; give the document of a shift with these classes" in refuse(

@@ -4,6 +4,7 @@ import datetime as dt
 import hashlib
 import json
 import re
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -40,8 +41,7 @@ def show_again(out):
 def rows_of(printed):
     """The cells of numbers and the slice of each row, whose lines are joined again."""
     lines = printed.splitlines()
-    rows = []
-    at = -1
+    rows, at = [], -1
     for line in lines:
         if re.search(r"^ *n +(value|change) ", line):
             at = line.index("slice")
@@ -76,29 +76,31 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
     header = next(line for line in printed.splitlines() if re.search(r"^ *n +value ", line))
     headers = ["rank", *re.split(r" {2,}", header.strip())]
     assert headers[1:3] + headers[-1:] == ["n", "value", "slice"]
-    assert "difference [95%]" in headers
+    assert "corrected [95%]" in headers
     assert ("outside" in headers) == (width is None or width >= 120)
     for (cells, text), one in zip(rows, findings, strict=True):
         assert text == names[one["slice_id"]]
         texts = dict(zip(headers, cells, strict=False))
         assert (number(texts["rank"]), number(texts["n"])) == (one["rank"], one["n"])
         assert number(texts["value"]) == pytest.approx(one["value"], abs=5.01e-4)
-        difference = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", texts["difference [95%]"])
+        difference = re.fullmatch(r"(\S+) \[(\S+), (\S+)\]", texts["corrected [95%]"])
         shown = [number(part) for part in difference.groups()]
-        assert shown == pytest.approx([one["difference"], *one["interval"]], abs=5.01e-4)
+        wanted = [one["corrected"][name] for name in ("difference", "low", "high")]
+        assert shown == pytest.approx(wanted, abs=5.01e-4)
+        if "observed" in texts:
+            assert number(texts["observed"]) == pytest.approx(one["difference"], abs=5.01e-4)
         if "expected" in texts:
             assert number(texts["expected"]) == pytest.approx(one["expected"], abs=5.01e-4)
         if "held" in texts:
             assert texts["held"] == f"{one['held_share']:.0%}"
         if "outside" in texts:
             assert number(texts["outside"]) == pytest.approx(one["rate_outside"], abs=5.01e-4)
-    lines = printed.splitlines()
-    assert all(len(line) <= (width or 10_000) for line in lines[:-1])
-    hidden = [name for name in ("expected", "held", "outside") if name not in headers]
+    assert all(len(line) <= (width or 10_000) for line in printed.splitlines()[:-1])
+    hidden = [name for name in ("expected", "observed", "held", "outside") if name not in headers]
     said = " ".join(printed.split())
     assert ("No room for" in said) == bool(hidden)
     assert "see findings in changelist.json" in said or not hidden
-    assert "does not account for selecting the worst slices" in said
+    assert "without what selecting the worst slices adds" in said
     assert "Accuracy, worse than expected (over all examples .872):" in printed
 
 
@@ -123,13 +125,12 @@ def test_three_lines_at_the_end(found, capsys, monkeypatch):
 
 
 def test_two_sides(adult_path, tmp_path, capsys):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, "--max-cross-size=1", "--alternative=both"]) == 0
-    printed = capsys.readouterr().out
-    worse, better = printed.split("Accuracy, better than expected")
+    worse, better = capsys.readouterr().out.split("Accuracy, better than expected")
     assert "Accuracy, worse than expected" in worse
     assert re.search(r"^ *n +value .* held +outside +slice", worse, re.MULTILINE)
-    assert re.search(r"^ *n +value .*\] +outside +slice", better, re.MULTILINE)
+    assert re.search(r"^ *n +value .*\] +observed +outside +slice", better, re.MULTILINE)
     assert "selecting the most extreme" in " ".join(better.split())
     findings = read(tmp_path / "out").document["findings"]
     of = {side: sum(one["direction"] == side for one in findings) for side in ("worse", "better")}
@@ -141,12 +142,11 @@ def test_the_only_one_and_none(adult_path, tmp_path, capsys):
     given = tmp_path / "slices.yaml"
     given.write_text("- sex = Male\n")
     roles = [f"--data={adult_path}", "--label=income", "--prediction=prediction"]
-    one = ["check", f"--slices={given}", f"--output={tmp_path / 'one'}"]
-    assert run([*one, *roles]) == 0
+    assert run(["check", f"--slices={given}", f"--output={tmp_path}/one", *roles]) == 0
     said = capsys.readouterr().out
     assert "The checked slice is significantly worse." in said
     assert "1 slice of at least 20 examples tested" in said
-    assert run(["search", *roles, "--features=sex", f"--output={tmp_path / 'sex'}"]) == 0
+    assert run(["search", *roles, "--features=sex", f"--output={tmp_path}/sex"]) == 0
     assert "1 significant slice of 2 tested; 1 finding." in capsys.readouterr().out
 
 
@@ -161,7 +161,9 @@ def test_the_only_one_and_none(adult_path, tmp_path, capsys):
 def test_numbers_have_the_digits_worth_reading(values, shown):
     value, expected, interval = values
     of_slice = {"metric": "loss", "direction": "worse", "rank": 1, "slice_id": "a", "n": 20}
-    difference = {"difference": value - expected, "interval": interval, "p_value": 0.001}
+    low, high = interval
+    corrected = {"difference": value - expected, "low": low, "high": high}
+    difference = {"difference": 0.0, "interval": interval, "p_value": 0.001, "corrected": corrected}
     one = Finding(value=value, expected=expected, **of_slice, **difference)
     numbers = Numbers([one])
     assert (numbers.text(one.value), numbers.difference(one)) == shown
@@ -177,7 +179,7 @@ def test_losses_and_means_say_what_is_outside(column, has_share, tmp_path, capsy
     frame = pd.DataFrame({"kind": kind, "site": site, "cost": cost, "gain": cost - 1.0})
     frame.to_parquet(tmp_path / "data.parquet")
     options = ["--loss=cost"] if column == "loss" else [f"--metric={column}"]
-    command = ["search", f"--data={tmp_path / 'data.parquet'}", f"--output={tmp_path / 'out'}"]
+    command = ["search", f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out"]
     assert run([*command, *options, "--features=kind,site"]) == 0
     printed = capsys.readouterr().out
     first = read(tmp_path / "out").document["findings"][0]
@@ -196,7 +198,7 @@ def test_losses_and_means_say_what_is_outside(column, has_share, tmp_path, capsy
 
 
 def test_the_table_of_all(adult_path, tmp_path, capsys):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, "--report=all"]) == 0
     printed = capsys.readouterr().out
     assert "than expected" not in printed
@@ -216,7 +218,7 @@ def test_more_findings_than_lines(found, capsys, monkeypatch):
 
 
 def test_metrics_without_findings_say_why(adult_path, tmp_path, capsys):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     command += ["--score=score", "--metric=auc,precision", "--max-cross-size=1"]
     old = ["--baseline-prediction=prediction_old", "--baseline-score=score_old"]
     assert run(command) == 0
@@ -251,7 +253,7 @@ QUEUED = "below the end of the queue (more --iterations, a larger --max-candidat
 def test_a_strategy_that_does_not_visit_all_says_so(
     options, left_out, adult_path, tmp_path, capsys
 ):
-    command = ["search", f"--data={adult_path}", f"--output={tmp_path / 'out'}", *ADULT, FEATURES]
+    command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, *options]) == 0
     said = " ".join(capsys.readouterr().out.split())
     testing = read(tmp_path / "out").document["testing"]
@@ -269,9 +271,8 @@ def test_a_strategy_that_does_not_visit_all_says_so(
 def test_why_a_list_ends(found, stop, end):
     document = read_search(str(found / "changelist.json"), "--changelist")
     (model,) = document.finding_models
-    ended = document.model_copy(
-        update={"finding_models": [model.model_copy(update={"stop": stop})]}
-    )
+    models = [model.model_copy(update={"stop": stop})]
+    ended = document.model_copy(update={"finding_models": models})
     assert found_line(ended).endswith(f"{len(document.findings)}{end}")
 
 
@@ -295,8 +296,7 @@ def test_a_search_tells_what_it_did(adult_path, tmp_path, capsys):
     assert times == sorted(times)
     assert {one.utcoffset() for one in times} == {dt.timedelta(0)}
     kinds = [one["event"] for one in told]
-    assert kinds[0] == "begin"
-    assert kinds[-1] == "published"
+    assert (kinds[0], kinds[-1]) == ("begin", "published")
     assert (told[0]["command"], told[0]["data"]) == ("search", [str(adult_path)])
     records = [
         {key: value for key, value in one.items() if key not in ("time", "event", "run")}
@@ -364,10 +364,8 @@ def test_quiet_tells_errors_only(adult_path, tmp_path, capsys):
 
 
 def test_interrupted(adult_path, tmp_path, capsys, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("slicebeam.pipelines.search.search.build", stop)
+    fault = Mock(side_effect=KeyboardInterrupt)
+    monkeypatch.setattr("slicebeam.pipelines.search.search.build", fault)
     assert run(arguments(adult_path, tmp_path, "--log-format=json")) == 130
     told = events(capsys)[-1]
     assert told["message"] == "interrupted; a search continues with the same options and --resume"

@@ -132,8 +132,7 @@ def test_every_number_is_tfmas(name, tmp_path):
             model = entry.key.model_name
             role = "delta" if entry.key.is_diff else roles[model]
             value = entry.value.double_value.value
-            parts = ("sub_key", "aggregation_type")
-            is_plain = not any(map(entry.key.HasField, parts))
+            is_plain = not any(map(entry.key.HasField, ("sub_key", "aggregation_type")))
             if is_plain and entry.key.name in NATIVE and entry.value.HasField("double_value"):
                 mine = own[NATIVE[entry.key.name]].get(role, {}).get("value", math.nan)
                 # TFMA sums AUC over 10,000 thresholds, and calls it 0 where there is one class.
@@ -146,8 +145,7 @@ def test_every_number_is_tfmas(name, tmp_path):
                 mine = of_tfma[entry.key.SerializeToString()]
                 assert mine == entry.value or math.isnan(value), entry.key
                 if is_plain and entry.value.HasField("double_value"):
-                    number = numbers[entry.key.name, ""]
-                    shown = _shown(number, slice_id, role)
+                    shown = _shown(numbers[entry.key.name, ""], slice_id, role)
                     assert shown == pytest.approx(value, nan_ok=True)
             compared += 1
     assert compared >= 2 * len(keys)
@@ -382,8 +380,7 @@ def test_what_is_not_possible_is_a_line(metric, message, tmp_path, capsys):
     adult(100).to_parquet(tmp_path / "data.parquet")
     options = ["--data", str(tmp_path / "data.parquet"), "--label", "label", "--score", "score"]
     options += ["--output", str(tmp_path / "out"), "--features", "sex,race"]
-    modules = [OWN, "--tfma-module", "no_such"]
-    assert run(["search", *options, *modules, "--metric", metric]) == 2
+    assert run(["search", *options, OWN, "--tfma-module", "no_such", "--metric", metric]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert len([line for line in error.splitlines() if line.startswith("slicebeam: ")]) == 1
@@ -452,8 +449,7 @@ def test_one_model(tmp_path):
             assert (bounds["lowerBound"], bounds["upperBound"]) == ends
         assert found["accuracy_p_adjusted"]["doubleValue"] == change["p_adjusted"]
     assert {"==", "between"} <= ops
-    first = document["findings"][0]
-    found = result.get_metrics_for_slice(index_key(folder, first["slice_id"]))
+    found = result.get_metrics_for_slice(index_key(folder, document["findings"][0]["slice_id"]))
     assert found["accuracy_finding_rank"]["doubleValue"] == 1
     # What the widget draws, without the widget.
     spec = tfma.slicer.SingleSliceSpec(columns=["age (range)"])

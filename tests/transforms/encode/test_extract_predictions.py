@@ -52,6 +52,10 @@ ERRORS = ("mse", "mae", "bias")
     (ERRORS, {"y": [1.0, -INF], "p": [0.5, 1.0]}, "'y' holds -inf in row 42"),
     (ERRORS, {"y": [1.0, 2.0], "p": [1e80, 1.0]}, r"'p' holds 1e\+80 in row 41"),
     (ERRORS, {"y": [1.0, 2.0], "p": [1.0, NAN]}, "'p' has no value in row 42"),
+    (("mape",), {"y": [1.0, 0.0], "p": [1.0, 1.0]}, "'y' holds 0 in row 42 .* of --metric mape, by which it divides"),
+    (("mape",), {"y": [1e-300, 1.0], "p": [1.0, 1.0]}, "'y' holds 1e-300 in row 41 .* too large to be summed"),
+    (("poisson_deviance",), {"y": [0.0, -1.0], "p": [1.0, 1.0]}, "'y' holds -1 in row 42 .* labels of at least 0"),
+    (("poisson_deviance",), {"y": [0.0, 1.0], "p": [1.0, 0.0]}, "'p' holds 0 in row 42 .* predictions above 0"),
     (("mean:x",), {"x": [1.0, INF]}, "'x' holds inf"),
     (("mean:x",), {"x": [1.0, NAN]}, "'x' has no value"),
     (("accuracy",), {"y": [0, 1], "p": [0, 1], "w": [1.0, -1.0]}, "'w' holds -1 in row 42"),
@@ -100,8 +104,18 @@ def test_scores_are_cut_at_the_threshold_and_have_losses():
 
 def test_errors_are_predictions_minus_labels():
     data = chunk(y=[1.0, 2.0, -4.0], p=[3.0, 1.5, 0.0])
-    for name, wanted in (("bias", [2, -0.5, 4]), ("mae", [2, 0.5, 4]), ("mse", [4, 0.25, 16])):
+    for name, wanted in (
+        ("bias", [2, -0.5, 4]),
+        ("mae", [2, 0.5, 4]),
+        ("mse", [4, 0.25, 16]),
+        ("rmse", [4, 0.25, 16]),
+        ("mape", [2, 0.25, 1]),
+        ("smape", [1, 2 / 7, 2]),
+        ("pinball:0.75", [0.5, 0.375, 1]),
+    ):
         assert extract_predictions(data, outcome(name)).values[name, False].tolist() == wanted
+    zeros = extract_predictions(chunk(y=[0.0], p=[0.0]), outcome("smape"))
+    assert zeros.values["smape", False].tolist() == [0]
 
 
 # Counts of the label by the values of features, against counting the pairs of all examples.

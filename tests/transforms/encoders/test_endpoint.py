@@ -22,6 +22,7 @@ from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
 from slicebeam.transforms.encoders import embedding_calls
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls as http_calls
+from tests.refusals import refuses
 
 KEY = "sk-a-very-secret-key"
 DIMENSIONS = 6
@@ -180,16 +181,14 @@ def test_empty_and_long_texts(server):
 ])  # fmt: skip
 def test_what_may_pass_is_asked_again(server, fault):
     server.plan = [fault] * 3
-    vectors = server.encode(TEXTS)
-    np.testing.assert_array_equal(vectors, _expected(TEXTS))
+    np.testing.assert_array_equal(server.encode(TEXTS), _expected(TEXTS))
     assert len(server.requests) == 8
 
 
 def test_no_answer_in_time_is_asked_again(server, monkeypatch):
     monkeypatch.setattr(embedding_calls, "_TIMEOUT", 0.3)
     server.plan = ["hang"]
-    vectors = server.encode(TEXTS[:3])
-    np.testing.assert_array_equal(vectors, _expected(TEXTS[:3]))
+    np.testing.assert_array_equal(server.encode(TEXTS[:3]), _expected(TEXTS[:3]))
     assert len(server.requests) == 2
 
 
@@ -201,8 +200,7 @@ def test_retry_after_holds_all_calls(server):
     server.encode(TEXTS)
     assert len(server.times) == 6
     assert server.times[4] - server.times[0] > 3
-    date = {"Date": formatdate(1000), "Retry-After": formatdate(1003)}
-    assert http_calls.retry_after(date) == 3
+    assert http_calls.retry_after({"Date": formatdate(1000), "Retry-After": formatdate(1003)}) == 3
     assert http_calls.retry_after({"Retry-After": "soon"}) is None
     assert http_calls.retry_after({}) is None
 
@@ -217,8 +215,7 @@ def test_busy_with_the_other_calls_is_no_failure(server, monkeypatch):
     refusals = iter(range(3))
 
     def rule(texts):
-        is_refused = "word 0" in texts and next(refusals, None) is not None
-        return (429, {}, "") if is_refused else None
+        return (429, {}, "") if "word 0" in texts and next(refusals, None) is not None else None
 
     server.rule = rule
     texts = [f"word {number}" for number in range(600)]
@@ -261,18 +258,15 @@ def test_refused(server, status, remedy):
 
 def test_the_first_failure_is_told(server):
     server.rule = lambda texts: (400, {}, "long") if "text 150" in texts else (503, {}, "busy")
-    with pytest.raises(InputError, match="HTTP 400: long"):
-        server.encode(TEXTS)
+    refuses(InputError, "HTTP 400: long", server.encode, TEXTS)
     # The others do not go on asking.
     assert len(server.requests) < 12
 
 
 def test_redirects_are_not_followed(server):
     server.rule = lambda _: (307, {"Location": "http://elsewhere/v1"}, "")
-    with pytest.raises(
-        InputError, match="redirects to http://elsewhere/v1, to which no key is sent"
-    ):
-        server.encode(["a"])
+    said = "redirects to http://elsewhere/v1, to which no key is sent"
+    refuses(InputError, said, server.encode, ["a"])
 
 
 def _data(*vectors, index=None):
@@ -303,21 +297,17 @@ def _data(*vectors, index=None):
 ])  # fmt: skip
 def test_answers_that_are_none(server, answer, told):
     server.rule = lambda _: (200, {}, answer)
-    with pytest.raises(
-        EngineError, match=f"the answer is not that of an embeddings endpoint: .*{told}"
-    ):
-        server.encode(["a", "b"])
+    said = f"the answer is not that of an embeddings endpoint: .*{told}"
+    refuses(EngineError, said, server.encode, ["a", "b"])
 
 
 def test_a_run_that_failed_asks_no_text_twice(server, tmp_path):
     made = encoder(f"openai:{server.url}", cache=tmp_path / "cache")
     server.latency = 0.05
     server.rule = lambda texts: (400, {}, "too long") if "text 150" in texts else None
-    with pytest.raises(InputError, match="HTTP 400"):
-        made.encode(TEXTS)
+    refuses(InputError, "HTTP 400", made.encode, TEXTS)
     # Those in flight with the one that was refused are kept.
-    before = sum(server.answered.values())
-    assert before >= 3 * 64
+    assert sum(server.answered.values()) >= 3 * 64
     server.rule = lambda _: None
     # In another process.
     np.testing.assert_array_equal(_afresh(made).encode(TEXTS), _expected(TEXTS))
@@ -339,8 +329,7 @@ def test_another_model_behind_the_address(server, tmp_path):
     made = encoder(f"openai:{server.url}", cache=tmp_path)
     made.encode(["a"])
     server.rule = lambda _: (200, {}, _data([1.0] * 9))
-    with pytest.raises(EngineError, match=r"gives vectors of 9 numbers, where .* gave 6 before"):
-        made.encode(["b"])
+    refuses(EngineError, r"gives vectors of 9 numbers, where .* gave 6 before", made.encode, ["b"])
 
 
 def test_the_key_is_nowhere(server, tmp_path, monkeypatch):
@@ -413,7 +402,5 @@ def test_no_endpoint(spec, told):
 
 def test_without_aiohttp(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(
-        InputError, match=r"needs aiohttp; in the checkout, run pip install '\.\[api\]'"
-    ):
-        encoder("openai:https://host/v1", cache=None)
+    said = r"needs aiohttp; in the checkout, run pip install '\.\[api\]'"
+    refuses(InputError, said, encoder, "openai:https://host/v1", cache=None)

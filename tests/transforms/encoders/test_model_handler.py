@@ -8,6 +8,7 @@ import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.encoders.registry import encoder
+from tests.refusals import refuses
 
 # Notes each load and batch in a file beside it, as several processes may.
 MODULE = """
@@ -143,8 +144,7 @@ def test_what_was_embedded_is_kept(tmp_path, module):
 @pytest.mark.filterwarnings("ignore:.*encountered in divide")
 def test_no_vectors(module, function, told):
     made = encoder(f"{module}:{function}", cache=None)
-    with pytest.raises(InputError, match=told):
-        made.encode(TEXTS)
+    refuses(InputError, told, made.encode, TEXTS)
 
 
 @pytest.mark.parametrize(("function", "told"), [
@@ -155,8 +155,7 @@ def test_no_vectors(module, function, told):
     ("missing", "has no attribute 'missing'; write module:function"),
 ])  # fmt: skip
 def test_no_handler(module, function, told):
-    with pytest.raises(InputError, match=told):
-        encoder(f"{module}:{function}", cache=None)
+    refuses(InputError, told, encoder, f"{module}:{function}", cache=None)
 
 
 def test_no_module(tmp_path, monkeypatch):

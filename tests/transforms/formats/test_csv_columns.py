@@ -67,8 +67,7 @@ def test_header_over_lines_and_long(tmp_path):
     stream = io.StringIO()
     csv.writer(stream).writerows([names, range(9001)])
     table = read(write(tmp_path / "a.csv", stream.getvalue()))
-    assert table.column_names == names
-    assert table.num_rows == 1
+    assert (table.column_names, table.num_rows) == (names, 1)
 
 
 def test_gzip(tmp_path):
@@ -86,8 +85,7 @@ def test_blocks_are_bounded_and_in_order(tmp_path):
 
 
 def test_reading_may_stop_early(tmp_path):
-    path = write(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 20000)
-    blocks = read_csv_blocks(path, block_bytes=1024)
+    blocks = read_csv_blocks(write(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 20000), block_bytes=1024)
     assert next(blocks).num_rows
     blocks.close()
 
@@ -95,8 +93,7 @@ def test_reading_may_stop_early(tmp_path):
 def test_row_longer_than_a_block(tmp_path):
     rows = [("a", "b"), *[(str(i), "x") for i in range(500)], ("y" * 70000, "z"), ("1", "2")]
     path = write(tmp_path / "a.csv", "".join(",".join(row) + "\n" for row in rows))
-    table = read(path, block_bytes=1024)
-    assert list(zip(*table.to_pydict().values(), strict=True)) == rows[1:]
+    assert list(zip(*read(path, block_bytes=1024).to_pydict().values(), strict=True)) == rows[1:]
 
 
 cells = st.text(st.characters(codec="utf-8", exclude_characters="\r\0"), max_size=6)
@@ -187,13 +184,11 @@ def test_files_that_are_refused(tmp_path, data, options, message):
 @pytest.mark.parametrize("before", ["", "\n", "#,#\n"])
 def test_remark_before_the_data(tmp_path, before):
     path = write(tmp_path / "a.csv", f"{before}|1x3 Cross validator\n1,2,3\n")
-    skipped = before.count("#,#")
-    message = error_of(path, column_names=["a", "b", "c"], skip_rows=skipped)
+    message = error_of(path, column_names=["a", "b", "c"], skip_rows=before.count("#,#"))
     line = before.count("\n") + 1
     assert f"line {line}: 1 field where --column-names has 3" in message
     assert message.endswith(f"the first line may not be data: --skip-rows {line}")
-    rows = read(path, column_names=["a", "b", "c"], skip_rows=line).num_rows
-    assert rows == 1
+    assert read(path, column_names=["a", "b", "c"], skip_rows=line).num_rows == 1
 
 
 @pytest.mark.parametrize("lines", [0, 5, 40000])
@@ -305,8 +300,7 @@ def test_kinds_merge_and_parse(values, one, two):
     data_type = whole.resolve()
     column = pa.array(values, pa.string())
     parsed = parse_column(column, data_type)
-    assert parsed.type == data_type
-    assert len(parsed) == len(values)
+    assert (parsed.type, len(parsed)) == (data_type, len(values))
     encoded = parse_column(pa.chunked_array([column.dictionary_encode()]), data_type)
     assert encoded.type == data_type
     for value, was in zip(parsed.to_pylist(), values, strict=True):
@@ -358,8 +352,7 @@ def test_integers_that_turn_to_text_late(tmp_path):
     lines = [f"{i},{i % 7}\n" for i in range(40000)]
     lines[39000] = "39000,seven\n"
     path = write(tmp_path / "a.csv", "id,code\n" + "".join(lines))
-    kinds = {}
-    turned = []
+    kinds, turned = {}, []
     for number, block in enumerate(read_csv_blocks(path, block_bytes=1 << 13)):
         for name, found in block_kinds(block).items():
             kinds[name] = found.merge(kinds.get(name, ColumnKinds()))
@@ -368,8 +361,7 @@ def test_integers_that_turn_to_text_late(tmp_path):
     assert turned[0] >= 30
     assert kinds["id"].resolve() == pa.int64()
     assert kinds["code"].resolve() == pa.string()
-    table = read(path)
-    values = parse_column(table["code"], kinds["code"].resolve()).to_pylist()
+    values = parse_column(read(path)["code"], kinds["code"].resolve()).to_pylist()
     assert values == [line.strip().split(",")[1] for line in lines]
 
 
@@ -389,8 +381,7 @@ def test_a_short_row_that_is_no_text_is_told_without_noise(tmp_path, capfd):
 
 @pytest.mark.parametrize("data", [b'a\n"\n"\n', b'a\n1\n"\n"', b'a\n"x"\n"\n"\n'])
 def test_a_line_end_in_quotes_is_a_value(tmp_path, data):
-    tables = list(read_csv_blocks(write(tmp_path / "x.csv", data)))
-    assert tables[-1].to_pydict()["a"][-1] == "\n"
+    assert list(read_csv_blocks(write(tmp_path / "x.csv", data)))[-1].to_pydict()["a"][-1] == "\n"
 
 
 @pytest.mark.parametrize("begin", range(8))

@@ -67,8 +67,7 @@ values = st.fixed_dictionaries(
 def test_what_json_writes_is_read_back(tmp_path_factory, rows, block, ascii_only):
     assume(any(rows))
     text = "".join(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows)
-    path = write(tmp_path_factory.mktemp("json") / "a.jsonl", text)
-    table = read(path, block_bytes=block)
+    table = read(write(tmp_path_factory.mktemp("json") / "a.jsonl", text), block_bytes=block)
     assert table.num_rows == len(rows)
     for row, found in zip(rows, table.to_pylist(), strict=True):
         assert found == {name: row.get(name) for name in table.column_names}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.formats.schemas import conform, storable, unify_schemas, unstorable_reason
+from tests.refusals import refuses
 
 STRUCT = pa.struct([("a", pa.int8())])
 
@@ -19,8 +20,7 @@ def unify(*types):
 
 
 def convert(values, from_type, to_type):
-    table = pa.table({"x": pa.array(values, from_type)})
-    result = conform(table, pa.schema([("x", to_type)]))
+    result = conform(pa.table({"x": pa.array(values, from_type)}), pa.schema([("x", to_type)]))
     assert result.schema == pa.schema([("x", to_type)])
     result.validate(full=True)
     return result["x"].to_pylist()
@@ -72,8 +72,7 @@ def convert(values, from_type, to_type):
 def test_common_type(one, other, both):
     if both is None:
         for pair in ((one, other), (other, one)):
-            with pytest.raises(InputError, match=r"column 'x' is .* in f0.parquet but .* in f1"):
-                unify(*pair)
+            refuses(InputError, r"column 'x' is .* in f0.parquet but .* in f1", unify, *pair)
     else:
         assert unify(one, other) == both
         assert unify(other, one) == both
@@ -132,8 +131,7 @@ def test_message_names_the_file_that_gave_the_type():
         (f"f{i}", pa.schema([("x", t)]))
         for i, t in enumerate([pa.null(), pa.int8(), pa.int8(), pa.string()])
     ]
-    with pytest.raises(InputError, match="column 'x' is int8 in f1 but string in f3; "):
-        unify_schemas(files)
+    refuses(InputError, "column 'x' is int8 in f1 but string in f3; ", unify_schemas, files)
 
 
 def test_missing_column():
@@ -145,16 +143,13 @@ def test_missing_column():
 
 def test_two_columns_of_one_name():
     schema = pa.schema([("x", pa.int8()), ("x", pa.int8())])
-    with pytest.raises(InputError, match="f: two columns are named 'x'"):
-        unify_schemas([("f", schema)])
+    refuses(InputError, "f: two columns are named 'x'", unify_schemas, [("f", schema)])
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
-    with pytest.raises(InputError, match="two columns are named 'x'"):
-        conform(table, pa.schema([("x", pa.int64())]))
+    refuses(InputError, "two columns are named 'x'", conform, table, pa.schema([("x", pa.int64())]))
 
 
 def test_no_files():
-    with pytest.raises(InputError, match="no file"):
-        unify_schemas([])
+    refuses(InputError, "no file", unify_schemas, [])
 
 
 def test_conform_selects_orders_and_adds():
@@ -165,8 +160,7 @@ def test_conform_selects_orders_and_adds():
         {"b": None, "d": None, "a": 2.0},
     ]
     empty = conform(table.slice(0, 0), schema)
-    assert empty.num_rows == 0
-    assert empty.schema == schema
+    assert (empty.num_rows, empty.schema) == (0, schema)
 
 
 @pytest.mark.parametrize(("values", "from_type", "to_type", "expected"), [
@@ -224,8 +218,7 @@ def test_conform_refuses_to_lose_data(values, from_type, to_type, shown):
     (pa.bool_(), pa.int64()),
 ])  # fmt: skip
 def test_conform_only_widens(from_type, to_type):
-    with pytest.raises(InputError, match=r"column 'x' is .* without loss"):
-        convert([None], from_type, to_type)
+    refuses(InputError, r"column 'x' is .* without loss", convert, [None], from_type, to_type)
 
 
 simple = st.sampled_from(

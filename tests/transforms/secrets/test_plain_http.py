@@ -17,6 +17,7 @@ from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls as http_calls
 from slicebeam.transforms.secrets import plain_http
+from tests.refusals import refusal, refuses
 from tests.running import refused
 
 KEY = "sk-a-very-secret-key"
@@ -90,9 +91,7 @@ WITH_KEY = {
 @pytest.mark.parametrize("key", WITH_KEY)
 def test_an_api_file_sends_no_key_over_http(key, tmp_path):
     path = api_file(tmp_path, **WITH_KEY[key])
-    with pytest.raises(InputError) as error:
-        ApiFile.read(path, {"K": KEY})
-    assert str(error.value) == (
+    assert refusal(InputError, ApiFile.read, path, {"K": KEY}) == (
         f"{path}, url: the key in {key} would be sent to models.example.org over http, where others can "
         "read it; write https://, or give --allow-http if you insist"
     )
@@ -119,8 +118,7 @@ def test_callers_of_language_models_read_the_same_file(tmp_path):
 
     path = api_file(tmp_path, headers={"Authorization": "Bearer spelt-out"})
     for caller in (api_of_filter, api_of_phrases, label):
-        with pytest.raises(InputError, match=r"sent to models\.example\.org over http"):
-            caller(path)
+        refuses(InputError, r"sent to models\.example\.org over http", caller, path)
 
 
 COMMANDS = {

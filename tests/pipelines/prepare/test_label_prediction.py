@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from slicebeam.metrics.measures.label_prediction import LabelPrediction, predicts_label
+from slicebeam.pipelines.prepare.feature_hints import LabelPrediction, predicts_label
 
 
 def left_out_errors(values, labels):

@@ -1,0 +1,235 @@
+"""The law of a metric of few cells on random subsets: a double saddle point on its level set.
+
+Under the null a slice is, within each stratum (denominator), a random subset of the population's examples.
+Skovgaard (1987), J. Appl. Prob. 24:875, gives the tail of a sum of scores with the numbers drawn of each
+stratum held. The scores of a metric are its gradient where its level set is likeliest; ends of the support
+have exact probabilities. Tails are near mid-p ones. Rates: docs/explanation/calibration.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+from scipy.special import gammaln, logit, ndtr
+
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.significance.tails import select_tail
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.kinds import Tail
+
+# The value [slices] and the gradient [slices, cells] of a metric at counts [slices, cells].
+Formula: TypeAlias = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
+# Tails above this by a normal law keep that.
+_SCREENED = 0.2
+_AT_A_TIME = 1 << 13
+_TANGENTS, _MOST_STEPS = 4, 60
+# The log odds of a cell move by no more than this in a step, and are found to this.
+_LARGEST_STEP, _SOLVED = 3.0, 1e-9
+# A stratum of which all, or nothing, is drawn still has odds.
+_LEAST_SHARE = 1e-9
+# Sums that differ by less, relative to the largest score, are equal but for rounding.
+_SAME = 1e-9
+# Below this root w is the standardised sum.
+_NEAR = 1e-3
+_SMALLEST = 1e-300
+
+
+class _Draws(NamedTuple):
+    """Subsets of populations: examples by cell [slices, cells], strata [strata, cells], drawn [slices, strata]."""
+
+    totals: FloatArray
+    strata: FloatArray
+    drawn: FloatArray
+
+    def rows(self, some: IntArray | BoolArray) -> _Draws:
+        return _Draws(self.totals[some], self.strata, self.drawn[some])
+
+    @property
+    def shares(self) -> FloatArray:
+        """The share [slices, strata] of each stratum that is drawn, next to 0 and 1 for none and all."""
+        of_all = np.maximum(self.totals @ self.strata.T, 1.0)
+        return np.clip(self.drawn / of_all, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
+
+    @property
+    def expected(self) -> FloatArray:
+        """The mean counts [slices, cells]."""
+        return np.asarray(self.totals * (self.shares @ self.strata))
+
+
+def p_value(
+    formula: Formula,
+    counts: ArrayLike,
+    totals: ArrayLike,
+    strata: list[BoolArray],
+    tail: Tail,
+    span: float = 0.0,
+) -> FloatArray:
+    """Return the p-value [slices] of a metric of counts if each slice were a random subset of totals.
+
+    Totals are [cells] of one population, or [slices, cells]. ``span`` is that of the lattice of a metric that is a
+    sum of scores. NaN where nothing varies.
+    """
+    own = np.asarray(counts, np.float64)
+    population = np.broadcast_to(np.asarray(totals, np.float64), own.shape)
+    parts = [
+        _p_value(formula, own[at : at + _AT_A_TIME], population[at : at + _AT_A_TIME], strata, tail, span)
+        for at in range(0, len(own), _AT_A_TIME)
+    ]  # fmt: skip
+    return np.concatenate(parts) if parts else np.ones(0)
+
+
+def _p_value(
+    formula: Formula,
+    counts: FloatArray,
+    totals: FloatArray,
+    strata: list[BoolArray],
+    tail: Tail,
+    span: float,
+) -> FloatArray:
+    within = np.array(strata, np.float64)
+    draws = _Draws(totals, within, counts @ within.T)
+    observed, at_counts = formula(counts)
+    value, scores = formula(draws.expected)
+    deviation = np.sqrt(_variance(scores, draws))
+    scale = np.abs(scores).max(axis=1, initial=0.0)
+    varies = np.isfinite(observed - value) & (deviation > _SAME * scale) & (scale > 0)
+    w = np.where(varies, observed - value, 0.0) / np.where(varies, deviation, 1.0)
+    upper, lower = ndtr(-w), ndtr(w)
+    rows = np.flatnonzero(varies & (select_tail(upper, lower, tail) <= _SCREENED))
+    # Many slices have the same counts.
+    both = np.concatenate([counts[rows], totals[rows]], axis=1)
+    _, first, place = np.unique(both, axis=0, return_index=True, return_inverse=True)
+    rows, spread = rows[first], rows
+    above, below = _tails(
+        formula, draws.rows(rows), observed[rows], at_counts[rows], counts[rows], span
+    )
+    upper[spread], lower[spread] = above[place.reshape(-1)], below[place.reshape(-1)]
+    return np.where(varies, np.maximum(select_tail(upper, lower, tail), _SMALLEST), np.nan)
+
+
+def _variance(scores: FloatArray, draws: _Draws) -> FloatArray:
+    """Return the variance [slices] of a sum of scores; strata have no cell in common."""
+    size = np.maximum(draws.totals @ draws.strata.T, 2.0)
+    share = draws.totals[:, None, :] * draws.strata / size[:, :, None]
+    mean = (share * scores[:, None, :]).sum(axis=2)
+    square = (share * np.square(scores[:, None, :] - mean[:, :, None])).sum(axis=2)
+    return np.asarray((draws.drawn * (size - draws.drawn) / (size - 1.0) * square).sum(axis=1))
+
+
+def _tails(
+    formula: Formula,
+    draws: _Draws,
+    observed: FloatArray,
+    at_counts: FloatArray,
+    counts: FloatArray,
+    span: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the upper and lower tail [slices]."""
+    point = draws.expected
+    upper, lower = np.ones((2, len(observed)))
+    left = np.arange(len(observed))
+    # Scores that are equal but for rounding have to be.
+    rounded = np.round(at_counts / np.abs(at_counts).max(axis=1, initial=_SMALLEST)[:, None], 9)
+    for sign, tail, other in ((1.0, upper, lower), (-1.0, lower, upper)):
+        scores = sign * rounded[left]
+        most, chance = _largest(scores, draws.rows(left))
+        room = _SAME * (1.0 + counts[left].sum(axis=1))
+        end = (scores * counts[left]).sum(axis=1) >= most - room
+        tail[left[end]], other[left[end]] = 0.5 * chance[end], 1.0 - 0.5 * chance[end]
+        left = left[~end]
+    if not left.size:
+        return upper, lower
+    draws, observed, point = draws.rows(left), observed[left], point[left]
+    for _ in range(_TANGENTS):
+        value, scores = formula(point)
+        scale = np.maximum(np.abs(scores).max(axis=1, initial=0.0), _SMALLEST)[:, None]
+        total = ((scores * point).sum(axis=1) + observed - value) / scale[:, 0]
+        before = point
+        w, point = _deviate(scores / scale, draws, total, span)
+        if (np.abs(point - before) <= 1e-6 * (1.0 + before)).all():
+            break
+    upper[left], lower[left] = ndtr(-w), ndtr(w)
+    return upper, lower
+
+
+def _largest(scores: FloatArray, draws: _Draws) -> tuple[FloatArray, FloatArray]:
+    """Return the largest sum of scores [slices] that can be drawn, and its probability."""
+    most, log_chance = np.zeros((2, len(scores)))
+    for within, drawn in zip(draws.strata > 0, draws.drawn.T, strict=True):
+        own, totals = scores[:, within], draws.totals[:, within]
+        before = (totals[:, None, :] * (own[:, None, :] > own[:, :, None])).sum(axis=2)
+        alike = (totals[:, None, :] * (own[:, None, :] == own[:, :, None])).sum(axis=2)
+        taken = np.clip(drawn[:, None] - before, 0.0, alike)
+        part = np.where(alike > 0, totals / np.where(alike > 0, alike, 1.0), 0.0)
+        most += (own * taken * part).sum(axis=1)
+        # Of the last cells that are drawn, maybe not all.
+        last = np.argmax((taken > 0) * (before + 1.0), axis=1)[:, None]
+        at = [np.take_along_axis(column, last, axis=1)[:, 0] for column in (alike, taken)]
+        log_chance += _log_choose(*at) - _log_choose(totals.sum(axis=1), drawn)
+    return most, np.exp(np.minimum(log_chance, 0.0))
+
+
+def _log_choose(n: FloatArray, k: FloatArray) -> FloatArray:
+    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
+
+
+def _deviate(
+    scores: FloatArray, draws: _Draws, total: FloatArray, span: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum.
+
+    With K(θ) = Σ t·log(1 − f + f·e^η), η = a of the stratum + b·score: ∂K/∂a = drawn, ∂K/∂b = total, r =
+    sign(b)·√(2(θ·target − K)), q = b·√(det K″(θ)/det K″(0)), without b's row and column there, w = r + log(q/r)/r.
+    """
+    shares = draws.shares
+    base = logit(shares) @ draws.strata
+    rows, cells = scores.shape
+    strata = len(draws.strata)
+    design = np.empty((rows, strata + 1, cells))
+    design[:, :strata], design[:, strata] = draws.strata, scores
+    drawn = shares * np.maximum(draws.totals @ draws.strata.T, 1.0)
+    target = np.concatenate([drawn, total[:, None]], axis=1)
+    chance = shares @ draws.strata
+    at_null = _information(design, draws.totals * chance * (1.0 - chance))
+    theta, left = np.zeros(target.shape), np.arange(rows)
+    for _ in range(_MOST_STEPS):
+        moved = base[left] + np.einsum("sm,smc->sc", theta[left], design[left])
+        inside = 1.0 / (1.0 + np.exp(-moved))
+        information = _information(design[left], draws.totals[left] * inside * (1.0 - inside))
+        # Where all but one cell of a stratum are empty, nothing is lost by a little more.
+        ridge = 1e-12 * np.trace(information, axis1=1, axis2=2) + _SMALLEST
+        information += ridge[:, None, None] * np.eye(strata + 1)
+        gap = target[left] - np.einsum("smc,sc->sm", design[left], draws.totals[left] * inside)
+        step = np.linalg.solve(information, gap[..., None])[..., 0]
+        size = np.abs(np.einsum("sm,smc->sc", step, design[left])).max(axis=1)
+        theta[left] += step * np.minimum(1.0, _LARGEST_STEP / np.maximum(size, _SMALLEST))[:, None]
+        left = left[size > _SOLVED]
+        if not left.size:
+            break
+    moved = base + np.einsum("sm,smc->sc", theta, design)
+    inside = 1.0 / (1.0 + np.exp(-moved))
+    information = _information(design, draws.totals * inside * (1.0 - inside))
+    cumulant = (draws.totals * (np.logaddexp(0.0, moved) - np.logaddexp(0.0, base))).sum(axis=1)
+    b = theta[:, strata]
+    r = np.sign(b) * np.sqrt(2.0 * np.maximum((theta * target).sum(axis=1) - cumulant, 0.0))
+    tilt = 2.0 / span * np.tanh(0.5 * b * span) if span else b
+    of_null = np.maximum(np.linalg.det(at_null[:, :strata, :strata]), _SMALLEST)
+    q = tilt * np.sqrt(np.maximum(np.linalg.det(information), 0.0) / of_null)
+    near = np.abs(r) < _NEAR
+    safe = np.where(near, 1.0, r)
+    ratio = np.maximum(np.where(near, 1.0, q / safe), _SMALLEST)
+    mean = (draws.expected * scores).sum(axis=1)
+    deviation = np.sqrt(np.maximum(_variance(scores, draws), _SMALLEST))
+    w = np.where(near, (total - mean) / deviation, safe + np.log(ratio) / safe)
+    return w, draws.totals * inside
+
+
+def _information(design: FloatArray, spread: FloatArray) -> FloatArray:
+    """Return the second derivatives of the cumulant function [slices, parameters, parameters]."""
+    return np.asarray((design * spread[:, None, :]) @ np.swapaxes(design, 1, 2))

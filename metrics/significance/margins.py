@@ -1,0 +1,177 @@
+"""Tests against a margin, of whether a metric is worse by more than is tolerated.
+
+The null hypothesis is that a difference of shares is a given one. Where the shares themselves are not given by it,
+they are estimated under it, as score tests do: Tango (1998), Stat. Med. 17:891, for two models on the same examples,
+and Farrington and Manning (1990), Stat. Med. 9:1447, for a slice and the other examples. Their normal law is far too
+liberal far out where few examples are expected (up to a thousand times at 1e-4), so the difference is referred to its
+exact law at those shares, as Lloyd (2008), Aust. N. Z. J. Stat. 50:329, proposes; mid-p as in all tests of counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import betainc, betaincc, gammaln, ndtr, xlog1py, xlogy
+
+from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.significance.tails import select_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike
+
+    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.kinds import Tail
+
+    Law = Callable[[FloatArray, FloatArray], FloatArray]
+
+# The first count is summed up to this variance, value by value; beyond it a normal law corrected for skewness is near.
+_SUMMED_UP_TO_VARIANCE = 400.0
+# So many deviations, and single values, from the mean are summed.
+_DEVIATIONS, _VALUES = 10.0, 40.0
+_NUMBERS_AT_A_TIME = 1 << 21
+
+
+def paired_p_value(
+    gained: ArrayLike, lost: ArrayLike, n: ArrayLike, difference: ArrayLike, tail: Tail
+) -> FloatArray:
+    """Return the p-value [slices] of a share that two models change by a given difference.
+
+    ``gained``, ``lost``: of ``n`` examples those that only the new, and only the old model marks. The difference
+    of the two is tested; `difference` is of the shares, new minus old.
+    """
+    b, c, size, d = np.broadcast_arrays(*np.atleast_1d(*floats(gained, lost, n, difference)))
+    # Tango's equation 11: the share that only the old model marks, at most likely under the null.
+    linear = (2.0 * size - b + c) * d - b - c
+    root = np.sqrt(np.square(linear) + 8.0 * size * c * d * (1.0 - d))
+    only_old = np.clip((root - linear) / (4.0 * size), np.maximum(-d, 0.0), (1.0 - d) / 2.0)
+    only_new = np.clip(only_old + d, 0.0, 1.0 - only_old)
+    both = only_new + only_old
+    variance = both - np.square(d)
+    third = d - 3.0 * d * both + 2.0 * d**3
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = (b - c - size * d) / np.sqrt(size * variance)
+        skewness = third / variance**1.5 / np.sqrt(size)
+    of_rest = np.where(
+        only_new < 1.0, only_old / np.where(only_new < 1.0, 1.0 - only_new, 1.0), 0.0
+    )
+    far = (size, only_new, b, z, skewness)
+    # b − c ≥ its observed value where c ≤ b − (b − c observed).
+    return _p_value(
+        far,
+        lambda at, x: _at_most(x - (b - c)[at], size[at] - x, of_rest[at]),
+        lambda at, x: _at_least(x - (b - c)[at], size[at] - x, of_rest[at]),
+        tail,
+    )
+
+
+def unpaired_p_value(
+    x: ArrayLike,
+    n: ArrayLike,
+    rest_x: ArrayLike,
+    rest_n: ArrayLike,
+    difference: ArrayLike,
+    tail: Tail,
+) -> FloatArray:
+    """Return the p-value [slices] of a share of a slice that is the rest's plus a given difference."""
+    parts = np.atleast_1d(*floats(x, n, rest_x, rest_n, difference))
+    mine, size, other, rest, d = np.broadcast_arrays(*parts)
+    share = _farrington_manning(mine, size, other, rest, d)
+    p, q = share, np.clip(share - d, 0.0, 1.0)
+    observed = mine / size - other / rest
+    of_slice, of_rest = p * (1.0 - p) / size, q * (1.0 - q) / rest
+    variance = of_slice + of_rest
+    third = of_slice * (1.0 - 2.0 * p) / size - of_rest * (1.0 - 2.0 * q) / rest
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z, skewness = (observed - d) / np.sqrt(variance), third / variance**1.5
+    # x/n − y/m ≥ its observed value where y ≤ m·(x/n − observed).
+    return _p_value(
+        (size, p, mine, z, skewness),
+        lambda at, x: _at_most(rest[at] * (x / size[at] - observed[at]), rest[at], q[at]),
+        lambda at, x: _at_least(rest[at] * (x / size[at] - observed[at]), rest[at], q[at]),
+        tail,
+    )
+
+
+def _farrington_manning(
+    x: FloatArray, n: FloatArray, y: FloatArray, m: FloatArray, d: FloatArray
+) -> FloatArray:
+    """Return the most likely share of the slice if it is the rest's plus d: the root of their cubic."""
+    ratio, p, q = m / n, x / n, y / m
+    a = 1.0 + ratio
+    b = -(1.0 + ratio + p + ratio * q + d * (ratio + 2.0))
+    c = d * d + d * (2.0 * p + ratio + 1.0) + p + ratio * q
+    e = -p * d * (1.0 + d)
+    v = (b / (3.0 * a)) ** 3 - b * c / (6.0 * a * a) + e / (2.0 * a)
+    u = np.copysign(np.sqrt(np.maximum((b / (3.0 * a)) ** 2 - c / (3.0 * a), 0.0)), v)
+    cosine = np.clip(v / np.where(u == 0.0, 1.0, u**3), -1.0, 1.0)
+    angle = (np.pi + np.arccos(cosine)) / 3.0
+    root = 2.0 * u * np.cos(angle) - b / (3.0 * a)
+    return np.clip(root, np.maximum(d, 0.0), np.minimum(1.0 + d, 1.0))
+
+
+def _p_value(far: tuple[FloatArray, ...], at_most: Law, at_least: Law, tail: Tail) -> FloatArray:
+    """Return the p-value, given the other count's chance, with the first as it is, of an upper and a lower tail.
+
+    ``far``: trials, share and observed value of the first count, z and skewness of the difference.
+    """
+    size, share, observed, z, skewness = far
+    bend = skewness * (np.square(z) - 1.0) / 6.0
+    with np.errstate(invalid="ignore"):
+        tails = [np.asarray(ndtr(-(z - bend))), np.asarray(ndtr(z - bend))]
+    variance = size * share * (1.0 - share)
+    summed = np.flatnonzero(variance <= _SUMMED_UP_TO_VARIANCE)
+    reach = _DEVIATIONS * np.sqrt(variance) + _VALUES
+    low = np.floor(np.maximum(np.minimum(size * share - reach, observed - _VALUES), 0.0))
+    high = np.minimum(np.maximum(size * share + reach, observed + _VALUES), size)
+    # Slices of about the same number of values, many at a time.
+    summed = summed[np.argsort((high - low)[summed], kind="stable")]
+    while summed.size:
+        width = int((high - low)[summed[-1]]) + 1
+        at, summed = np.split(summed, [max(0, summed.size - max(1, _NUMBERS_AT_A_TIME // width))])[
+            ::-1
+        ]
+        x = low[at, None] + np.arange(width)
+        column = at[:, None]
+        weight = np.where(
+            x <= size[column],
+            _probability(np.minimum(x, size[column]), size[column], share[column]),
+            0.0,
+        )
+        for chosen, law in zip(tails, (at_most, at_least), strict=True):
+            chosen[at] = np.minimum(
+                (weight * law(column, np.minimum(x, size[column]))).sum(axis=1), 1.0
+            )
+    return select_tail(*(np.nan_to_num(one, nan=1.0) for one in tails), tail)
+
+
+def _probability(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
+    """Return the binomial probability of k."""
+    ways = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return np.asarray(np.exp(ways + xlogy(k, p) + xlog1py(n - k, -p)))
+
+
+def _tie(k: FloatArray, n: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return k as a whole number where rounding hides it, and its probability."""
+    whole = np.round(k)
+    same = (np.abs(k - whole) <= 1e-9 * (1.0 + np.abs(k))) & (whole >= 0) & (whole <= n)
+    tied = np.clip(whole, 0.0, n)
+    return np.where(same, whole, k), np.where(same, _probability(tied, n, p), 0.0)
+
+
+def _at_most(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
+    """Return P(Y ≤ k) of a binomial Y."""
+    k, _ = _tie(k, n, p)
+    floor = np.clip(np.floor(k), 0.0, np.maximum(n - 1.0, 0.0))
+    below = betaincc(floor + 1.0, np.maximum(n - floor, 0.5), p)
+    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, below))
+
+
+def _at_least(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
+    """Return P(Y ≥ k) of a binomial Y."""
+    k, tie = _tie(k, n, p)
+    floor = np.clip(np.floor(k), 0.0, np.maximum(n - 1.0, 0.0))
+    above = betainc(floor + 1.0, np.maximum(n - floor, 0.5), p)
+    return np.where(k < 0, 1.0, np.where(k >= n, 0.0, above) + tie)
