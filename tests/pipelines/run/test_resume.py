@@ -232,7 +232,7 @@ DECIDE = named("""
     changelist column_names compare components confidence correction data delimiter difficulty dimensions
     discovery_share domains embedding encoder eval_config exact_edges example_id exclude_features features
     focus format group iterations keep_outputs label ledger loss loss_weight max_candidates max_cross_size
-    method metric min_slice_size model old_matrix old_prediction phrases plan positive_class prediction
+    method metric min_slice_size model model_inputs old_matrix old_prediction phrases plan positive_class prediction
     price prune_significant repeat replay_prediction replicates score seed since skip_rows slices
     strategy target_error test text tfma_metric tfma_module threshold top_values weight within_findings
 """)

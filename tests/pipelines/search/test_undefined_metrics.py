@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slicebeam.metrics.kinds import OF_NUMBERS
+from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_NUMBERS
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.pipelines import api
@@ -51,11 +51,8 @@ CASES = {
     "all scores and losses equal": ({"s": 0.5, "s_old": 0.5, "l": 0.5, "l_old": 0.5}, {}),
     "all right": ({"p": LABELS, "old": LABELS}, {}),
 }  # fmt: skip
-OF_CLASSES = (
-    "accuracy",
-    *(one for one in metrics() if one not in (*OF_NUMBERS, "loss")),
-    "fbeta:2",
-)
+OTHERS = {*OF_NUMBERS, *OF_CLASS_SCORES, *OF_LISTS, "loss", "mrr"}
+OF_CLASSES = ("accuracy", *(one for one in metrics() if one not in OTHERS), "fbeta:2")
 
 
 # In the default run each case with one number of models.
