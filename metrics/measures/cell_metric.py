@@ -16,7 +16,7 @@ import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import count_tests, delta_method, hall, pearson_iii, permutation
+from slicebeam.metrics.significance import count_tests, hall, pearson_iii, permutation
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -235,9 +235,10 @@ class CellMetric(base.Metric):
     ) -> Tested:
         """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
 
-        No p is below 2⁻ᵈ: exchanging the models on the d examples that tell them apart gives 2ᵈ outcomes.
+        Where they vary among all only, no p is below that of signs: exchanging the models on the d examples
+        that tell them apart gives 2ᵈ outcomes.
         """
-        t = self.change(slices, population)
+        t, varies = self.change(slices, population)
         different = slices.kish(tells_models_apart(slices.space))
         reasons[(reasons == 0) & np.isnan(t.difference)] = Reason.UNDEFINED
         reasons[(reasons == 0) & (different == 0)] = Reason.UNCHANGED
@@ -245,15 +246,15 @@ class CellMetric(base.Metric):
         reasons[(reasons == 0) & too_skewed] = Reason.TOO_SKEWED
         constant = (reasons == 0) & ~(t.error > 0)
         reasons[constant & (t.difference == 0)] = Reason.UNCHANGED
-        p = np.maximum(p, np.exp2((tail == "both") - different))
+        p = np.where(varies, p, np.maximum(p, np.exp2((tail == "both") - different)))
         p[constant] = count_tests.constant_change_p(
             different[constant], t.difference[constant], tail
         )
         method = np.where(constant, Method.SIGN_FLIP, Method.HALL_PAIRED)
         return Tested.by(method.astype(np.int8), p, reasons)
 
-    def change(self, slices: Slices, population: Slices) -> hall.TStatistic:
-        """Return Hall's t of the change between two models.
+    def change(self, slices: Slices, population: Slices) -> tuple[hall.TStatistic, BoolArray]:
+        """Return Hall's t of the change between two models, and whether contributions vary on the slice.
 
         An example contributes the difference d of the two gradients. The variance Σc·d² is drawn towards that
         of as many examples of each denominator of all, where it is smaller, as if κ of these were added: their
@@ -275,6 +276,7 @@ class CellMetric(base.Metric):
         fourths = ratio(cubes**2, population.squares, otherwise=0.0) * of_all**4
         kurtosis = ratio(fourths.sum(axis=1), second**2, otherwise=0.0) * N
         added = ratio(kurtosis, kurtosis + n, otherwise=0.0)
+        varies = variance > 0
         variance += added * np.maximum(pooled - variance, 0.0)
         fewest = np.minimum(
             *(self.denominator(slices.counts, space, old=old) for old in (False, True))
@@ -285,7 +287,7 @@ class CellMetric(base.Metric):
         delta = self.of_cells(slices.weights, space) - self.of_cells(
             slices.weights, space, old=True
         )
-        return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0)
+        return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
 
     def _contributions(self, slices: Slices) -> FloatArray:
         """Return the difference of the gradients of two models, without what rounding leaves of none."""
@@ -405,7 +407,7 @@ class CellMetric(base.Metric):
         slices, population = self.own_cells(sums, totals, space)
         width = self.range[1] - self.range[0]
         if space.comparison == "baseline":
-            t, n = self.change(slices, population), self.effective_n(slices)
+            (t, _), n = self.change(slices, population), self.effective_n(slices)
             return cell_intervals.by_delta_method(
                 t.difference, t.error**2, -width, width, n, confidence
             )
@@ -426,7 +428,7 @@ class CellMetric(base.Metric):
         own, above = (self.gradient(some.weights, some.space) for some in (slices, population))
         if slices.space.comparison == "baseline":
             own, above = self._contributions(slices), self._contributions(population)
-        return delta_method.variance(own, above, slices.squares, population.squares)
+        return hall.ahead_variance(own, above, slices.squares, population.squares)
 
     def p_refine(
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
@@ -436,7 +438,7 @@ class CellMetric(base.Metric):
         ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
         freedom = np.maximum(self.effective_n(child) - 1.0, 1.0)
         tail = self.tail("worse" if worse else "better")
-        return delta_method.wald_p_value(ahead, self._ahead_variance(child, parent), freedom, tail)
+        return hall.wald_p_value(ahead, self._ahead_variance(child, parent), freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return the counts by cell, named by what holds in each, of the slice and of all examples."""

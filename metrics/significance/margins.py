@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
 
-    Law = Callable[[FloatArray, FloatArray], FloatArray]
+    Law = Callable[..., FloatArray]
 
 # The first count is summed up to this variance, value by value; beyond it a normal law corrected for skewness is near.
 _SUMMED_UP_TO_VARIANCE = 400.0
@@ -144,7 +144,8 @@ def _p_value(far: tuple[FloatArray, ...], at_most: Law, at_least: Law, tail: Tai
             chosen[at] = np.minimum(
                 (weight * law(column, np.minimum(x, size[column]))).sum(axis=1), 1.0
             )
-    return select_tail(*(np.nan_to_num(one, nan=1.0) for one in tails), tail)
+    upper, lower = (np.nan_to_num(chosen, nan=1.0) for chosen in tails)
+    return select_tail(upper, lower, tail)
 
 
 def _probability(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
