@@ -469,7 +469,7 @@ def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan
 
 def needs_of(*conditions: str) -> base.Needs:
     """Return the indicators that conditions name."""
-    return base.Needs(indicators=tuple(sorted(set(re.findall(r"\w+", " ".join(conditions))))))
+    return base.Needs(indicators=tuple(sorted(set(re.findall(r"[^\s&|~]+", " ".join(conditions))))))
 
 
 def where(condition: str, space: StatisticSpace, *, old: bool = False) -> BoolArray:

@@ -39,12 +39,17 @@ class Mean(base.Metric):
     of Kish's (1965) effective number of examples, (Σw)²/Σw². The name is also that of the value.
     """
 
-    higher_is_better = False
-
     def __init__(
-        self, name: str, title: str, limits: tuple[float, float], *, compares_models: bool = True
+        self,
+        name: str,
+        title: str,
+        limits: tuple[float, float],
+        *,
+        compares_models: bool = True,
+        higher_is_better: bool = False,
     ) -> None:
         self.name, self.title, self.range = name, title, limits
+        self.higher_is_better = higher_is_better
         self.needs = base.Needs(values=(name,))
         self.compares_models = compares_models
 
