@@ -157,7 +157,7 @@ def paired_rates(name, law, n, draws=10_000):
 def test_false_positives_of_two_models(n):
     rates = [rate for name in METRICS for law in LAWS for rate in paired_rates(name, law, n)]
     assert max(rates) <= 1.15 + 0.3
-    assert np.median(rates) >= (0.4 if n == 100 else 0.8)
+    assert np.median(rates) >= (0.35 if n == 100 else 0.8)
 
 
 @pytest.mark.parametrize(
