@@ -40,14 +40,14 @@ _PERMUTATIONS = 2500
 
 
 @dataclass(frozen=True)
-class CellSums:
+class SummedCells:
     """Sums [slices, columns] of sets of examples, seen by cell [slices, cells]."""
 
     sums: Sums
     space: StatisticSpace
 
-    def __sub__(self, part: CellSums) -> CellSums:
-        return CellSums(self.sums - part.sums, self.space)
+    def __sub__(self, part: SummedCells) -> SummedCells:
+        return SummedCells(self.sums - part.sums, self.space)
 
     @property
     def counts(self) -> Sums:
@@ -150,7 +150,7 @@ class CellMetric(base.Metric):
 
     def own_cells(
         self, sums: Sums, totals: Sums, space: StatisticSpace
-    ) -> tuple[CellSums, CellSums]:
+    ) -> tuple[SummedCells, SummedCells]:
         """Return slices and all examples over the cells that this metric distinguishes.
 
         Other metrics may need finer cells; this metric's results must not depend on them. Weights that are
@@ -172,10 +172,10 @@ class CellMetric(base.Metric):
         if space.weighted and space.sizes(totals) * second - first**2 <= _EQUAL_WEIGHTS * first**2:
             own = replace(own, weighted=False)
 
-        def merged(some: Sums) -> CellSums:
+        def merged(some: Sums) -> SummedCells:
             parts = some[..., : own.cell_columns // own.cells * space.cells]
             by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
-            return CellSums(np.asarray(by_cell.reshape(*some.shape[:-1], -1)), own)
+            return SummedCells(np.asarray(by_cell.reshape(*some.shape[:-1], -1)), own)
 
         return merged(sums), merged(totals[None, :])
 
@@ -215,7 +215,7 @@ class CellMetric(base.Metric):
         return reasons.astype(np.int8)
 
     def _test_overall(
-        self, slices: CellSums, population: CellSums, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Test counts without weights by the simulated law of the metric on random subsets."""
         if np.count_nonzero(population.counts) < 2:
@@ -233,7 +233,7 @@ class CellMetric(base.Metric):
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
     def _test_paired(
-        self, slices: CellSums, population: CellSums, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
 
@@ -255,7 +255,9 @@ class CellMetric(base.Metric):
         method = np.where(constant, Method.SIGN_FLIP, Method.HALL_PAIRED)
         return Tested.by(method.astype(np.int8), p, reasons)
 
-    def change(self, slices: CellSums, population: CellSums) -> tuple[hall.TStatistic, BoolArray]:
+    def change(
+        self, slices: SummedCells, population: SummedCells
+    ) -> tuple[hall.TStatistic, BoolArray]:
         """Return Hall's t of the change between two models, and whether contributions vary on the slice.
 
         An example contributes the difference d of the two gradients. The variance Σc·d² is drawn towards that
@@ -291,7 +293,7 @@ class CellMetric(base.Metric):
         )
         return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
 
-    def _contributions(self, slices: CellSums) -> FloatArray:
+    def _contributions(self, slices: SummedCells) -> FloatArray:
         """Return the difference of the gradients of two models, without what rounding leaves of none."""
         cells, space = slices.weights, slices.space
         change = self.gradient(cells, space) - self.gradient(cells, space, old=True)
@@ -301,7 +303,7 @@ class CellMetric(base.Metric):
         )
 
     def _test_weighted(
-        self, slices: CellSums, population: CellSums, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Test weighted counts by the law of the contributions of random subsets."""
         value = self.of_cells(slices.weights, slices.space)
@@ -316,7 +318,7 @@ class CellMetric(base.Metric):
         return Tested.by(Method.WEIGHTED_SUBSET, p, reasons)
 
     def _random_subset_p(
-        self, slices: CellSums, population: CellSums, tail: Tail
+        self, slices: SummedCells, population: SummedCells, tail: Tail
     ) -> tuple[FloatArray, BoolArray]:
         """Return p [slices] if each were a random subset of a population, and where that varies.
 
@@ -354,7 +356,7 @@ class CellMetric(base.Metric):
         return pearson_iii.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
 
     def _pooled_variance(
-        self, slices: CellSums, population: CellSums, *, old: bool = False
+        self, slices: SummedCells, population: SummedCells, *, old: bool = False
     ) -> FloatArray:
         """Return the value's variance if each effective example varied as those of all do."""
         slopes = self.gradient(population.weights, slices.space, old=old)
@@ -365,13 +367,13 @@ class CellMetric(base.Metric):
             pooled += own / np.maximum(slices.kish(within), 1.0)
         return pooled
 
-    def effective_n(self, slices: CellSums, *, old: bool = False) -> FloatArray:
+    def effective_n(self, slices: SummedCells, *, old: bool = False) -> FloatArray:
         """Return the effective number of examples [slices] in the smallest denominator."""
         return np.asarray(
             np.minimum.reduce([slices.kish(cells) for cells in self.strata(slices.space, old=old)])
         )
 
-    def value_variance(self, slices: CellSums, *, old: bool = False) -> FloatArray:
+    def value_variance(self, slices: SummedCells, *, old: bool = False) -> FloatArray:
         """Return the delta method's variance of the value [slices]."""
         gradient = self.gradient(slices.weights, slices.space, old=old)
         return np.asarray((gradient**2 * slices.squares).sum(axis=1))
@@ -389,7 +391,10 @@ class CellMetric(base.Metric):
 
         With weights the variance is at least that of as many effective examples of all the data.
         """
-        slices, population = CellSums(sums, space), CellSums(totals[None, : space.columns], space)
+        slices, population = (
+            SummedCells(sums, space),
+            SummedCells(totals[None, : space.columns], space),
+        )
         variance = self.value_variance(slices, old=old)
         if space.weighted:
             pooled = self._pooled_variance(slices, population, old=old)
@@ -425,7 +430,7 @@ class CellMetric(base.Metric):
             confidence,
         )
 
-    def _ahead_variance(self, slices: CellSums, population: CellSums) -> FloatArray:
+    def _ahead_variance(self, slices: SummedCells, population: SummedCells) -> FloatArray:
         """Return the variance [slices] of a value, or change, less that of the population it is part of."""
         own, above = (self.gradient(some.weights, some.space) for some in (slices, population))
         if slices.space.comparison == "baseline":
@@ -436,7 +441,7 @@ class CellMetric(base.Metric):
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
     ) -> FloatArray:
         """Wald test of child against parent by the delta method; the child is part of the parent."""
-        child, parent = CellSums(sums, space), CellSums(parents, space)
+        child, parent = SummedCells(sums, space), SummedCells(parents, space)
         ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
         freedom = np.maximum(self.effective_n(child) - 1.0, 1.0)
         tail = self.tail("worse" if worse else "better")

@@ -9,7 +9,7 @@ import numpy as np
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric, CellSums, needs_of, ratio
+from slicebeam.metrics.measures.cell_metric import CellMetric, SummedCells, needs_of, ratio
 from slicebeam.metrics.significance import count_tests, few_cells
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
@@ -114,7 +114,7 @@ class Share(CellMetric):
         return counts[:, new & ~old].sum(axis=1), counts[:, old & ~new].sum(axis=1)
 
     def _test_overall(
-        self, slices: CellSums, population: CellSums, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         n, x = self._counted(slices.counts, slices.space)
@@ -130,7 +130,7 @@ class Share(CellMetric):
         return Tested.by(method.astype(np.int8), p, reasons)
 
     def _test_paired(
-        self, slices: CellSums, population: CellSums, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         if not self._has_exact_law(slices.space):
             return super()._test_paired(slices, population, tail, reasons)
@@ -169,7 +169,7 @@ class Share(CellMetric):
         old: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Agresti and Coull's interval, at Kish's effective number where there are weights."""
-        slices, (marks, within) = CellSums(sums, space), self.parts(space, old=old)
+        slices, (marks, within) = SummedCells(sums, space), self.parts(space, old=old)
         n, x = (part.astype(np.float64) for part in self._counted(slices.counts, space, old=old))
         if space.weighted:
             n = slices.kish(within)

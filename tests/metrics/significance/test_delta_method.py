@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.measures.cell_metric import CellSums
+from slicebeam.metrics.measures.cell_metric import SummedCells
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance import hall
 
@@ -101,7 +101,7 @@ def test_variance_of_two_models_on_the_same_slice(name):
     counts = np.rint(2000 * equal_models(name, *LAWS[0])).astype(np.int64)
     draws = rng.poisson(counts, (60_000, 8))
     simulated = metric_of(name, draws, NEW)[0] - metric_of(name, draws, OLD)[0]
-    whole = CellSums(placed(counts)[None], SPACE)
+    whole = SummedCells(placed(counts)[None], SPACE)
     assert metric(name).change(whole, whole)[0].error[0] ** 2 == pytest.approx(
         simulated.var(), rel=0.03
     )
