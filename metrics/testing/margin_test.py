@@ -72,7 +72,7 @@ def _paired_p(
     enough = np.ones(len(sums), bool)
     if isinstance(own, CellMetric):
         slices, population = own.own_cells(sums, totals, space)
-        t = own.change(slices, population)
+        t, _ = own.change(slices, population)
         # By simulation: with fewer of them t is too liberal.
         enough = slices.kish(tells_models_apart(slices.space)) >= _LEAST_TOLD_APART
     elif isinstance(own, Mean):
