@@ -228,9 +228,8 @@ def _check_intersections(side, rows, members):
     if not members:
         assert found == []
         return
-    assert [one["share"] for one in found] == pytest.approx(
-        sorted(shares.values(), reverse=True)[:20], rel=1e-12
-    )
+    largest = sorted(shares.values(), reverse=True)[:20]
+    assert [one["share"] for one in found] == pytest.approx(largest, rel=1e-12)
     for one in found:
         own = tuple(one["findings"])
         assert one["share"] == pytest.approx(shares[own], rel=1e-12)
@@ -283,9 +282,8 @@ def test_a_check_of_the_groups(found, kept, tmp_path):
     command = ["check", f"--changelist={found}/discover", "--data", f"{found}/part-*.parquet"]
     assert run([*command, *OUTCOME, "--quiet", f"--output={tmp_path}"]) == 0
     before, after = read(found / "discover").document, read(tmp_path).document
-    sizes = [
-        {one["slice_id"]: one["size"]["n"] for one in each["slices"]} for each in (before, after)
-    ]
+    both = (before, after)
+    sizes = [{one["slice_id"]: one["size"]["n"] for one in each["slices"]} for each in both]
     assert sizes[0] == sizes[1]
     assert sum(sizes[1].values()) == len(kept) == after["dataset"]["n"]
     assert after["dataset"]["within"] == before["dataset"]["within"]
