@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.fitting import fit, initial
+from slicebeam.metrics.discovery.mixture import fit, initial
 from slicebeam.pipelines.api import discover
 
 if TYPE_CHECKING:

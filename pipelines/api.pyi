@@ -35,6 +35,7 @@ def search(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
@@ -95,6 +96,7 @@ def search(
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
@@ -172,6 +174,7 @@ def discover(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
@@ -241,6 +244,7 @@ def discover(
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
@@ -306,6 +310,7 @@ def check(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
@@ -363,6 +368,7 @@ def check(
     prediction : Column of predicted classes or values, of the label's type.
     score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.

@@ -4,8 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slicebeam.metrics.attribution.estimates import NO, YES, Alignment, Draws, alignment
-from slicebeam.metrics.attribution.proposal import Proposal, proposal, simple_random_sample
+from slicebeam.metrics.attribution.estimates import (
+    NO,
+    YES,
+    Alignment,
+    Draws,
+    Proposal,
+    alignment,
+    proposal,
+    simple_random_sample,
+)
 
 OUTSIDE = 8000
 # What the words find: exponent, and how similar the examples are that satisfy them, in standard

@@ -1,8 +1,5 @@
 """Failure scores: how far outputs are from what is expected, in [0, 1]; above ½ a test fails.
 
-A score grows with the distance to what is expected, so that tests that nearly fail come before
-those that are safe: with probabilities it is (1 + the best wrong one − the right one) / 2.
-
 Of topics, a fifth of failing tests decides, and whether that changed when the model was updated.
 """
 
@@ -30,9 +27,7 @@ def fails(score: ArrayLike) -> BoolArray:
 
 
 def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
-    """Return how far a model is from predicting the wanted class: ½(1 + max of the others − wanted).
-
-    1 where the model does not know the class, −1. Probabilities are [tests, classes].
+    """Return ½(1 + max of the other probabilities − that of the wanted class); 1 of a class of −1.
 
     >>> output_failure(np.array([[0.7, 0.2, 0.1], [0.4, 0.3, 0.3]]), np.array([1, 0]))
     array([0.75, 0.45])
@@ -40,11 +35,11 @@ def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
     rows = np.arange(len(wanted))
     known = np.maximum(wanted, 0)
     others = probabilities.copy()
-    own = others[rows, known]
+    right = others[rows, known]
     others[rows, known] = -np.inf
     best = others.max(axis=1, initial=-np.inf)
     # Of a single class there is no other.
-    score = 0.5 * (1.0 + np.where(np.isneginf(best), own - 1.0, best) - own)
+    score = 0.5 * (1.0 + np.where(np.isneginf(best), right - 1.0, best) - right)
     return np.where(wanted < 0, 1.0, np.clip(score, 0.0, 1.0))
 
 

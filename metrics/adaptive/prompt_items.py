@@ -34,11 +34,10 @@ _STREAMS = 2
 
 
 def repetitions(proposals: int, prompt_size: int = PROMPT_SIZE) -> int:
-    """Return r, the number of prompts for K proposals.
+    """Return r, the number of prompts for K proposals, at most K.
 
-    The largest r for which the cost rises by no more than a half over that of a single prompt that
-    all completions share: r·p + K·c ≤ 1.5·(p + K·c), where a prompt costs p = `prompt_size` and a
-    completion, which is one item, c = 1. It is at most K.
+    The largest r that costs no more than half above a single prompt: r·p + K ≤ 1.5·(p + K), where a
+    prompt costs p = `prompt_size` and a completion, which is one item, 1.
 
     >>> [repetitions(number) for number in (1, 25, 100, 150)]
     [1, 3, 8, 12]
@@ -59,11 +58,10 @@ def select_items(
 ) -> IntArray:
     """Return the rows of the items of a prompt, in the order in which they stand there.
 
-    One after another the item of the highest product is chosen, of
-    (failure score + noise) × topic membership × skip × diversity; the list is then reversed, so that
-    the first choice stands last. The noise is normal, with the standard deviation of the scores of
-    those items that have the largest membership. Diversity is 1 − the largest cosine similarity to
-    an item that is chosen already. A product of 0 is never chosen, so that a duplicate is not.
+    One after another the item of the highest product above 0 is chosen, of (failure score + noise) ×
+    topic membership × skip × diversity; the first choice stands last. The noise is normal, with the
+    deviation of the scores of those items that have the largest membership. Diversity is 1 − the
+    largest cosine similarity to an item that is chosen already.
     """
     n = len(scores)
     if not n or not membership.max() > 0:

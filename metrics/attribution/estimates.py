@@ -1,15 +1,21 @@
-"""Precision and recall of the words that describe a slice, with intervals, and how to divide labels."""
+"""Precision and recall of the words that describe a slice, from a few labels: which, and how many.
+
+Examples are labelled at random in the slice, by similarity to the words outside it (Eyuboglu et al.
+2024, "Model ChangeLists", appendix B.2).
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.randomness import UInt64Array, hash64, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +41,8 @@ _LEAST, _MOST = 0.5, 0.95
 _TRIED = 100
 # Of a budget, so that a few labels don't leave one of the two unknown altogether.
 _LEAST_SHARE = 0.25
+# Streams of random words: rounds of draws count from 0.
+_SAMPLE_STREAM = -1
 
 
 @dataclass(frozen=True)
@@ -50,11 +58,8 @@ class Interval:
 class Answers:
     """How often each answer was given.
 
-    What is unsure counts as no in estimates, which so are of the share of examples of which a
-    labeller says yes. In bounds it counts as whatever moves them out: no in lower bounds of P, yes in
-    upper ones, and the other way round where R is bounded by Q. Intervals so cover the truth however
-    the unsure ones turn out, and a slice is never accepted because of them. To leave them out would
-    assume that they are like the others, but what is hard to tell lies between yes and no.
+    What is unsure counts as no in estimates. In bounds it counts as whatever moves them out, so that
+    intervals cover the truth however it turns out, and a slice is never accepted because of it.
     """
 
     yes: int
@@ -69,7 +74,7 @@ class Answers:
     @classmethod
     def of(cls, labels: LabelArray) -> Answers:
         """Count labels: int8, any shape, each `YES`, `NO` or `UNSURE`."""
-        counts = [int((labels == each).sum()) for each in (YES, NO, UNSURE)]
+        counts = [int((labels == answer).sum()) for answer in (YES, NO, UNSURE)]
         if sum(counts) != labels.size:
             known = np.isin(labels, (YES, NO, UNSURE))
             place = int(np.argmin(known.ravel()))
@@ -84,15 +89,13 @@ class Answers:
 class Draws:
     """Labelled draws with replacement from the N_C examples outside a slice."""
 
-    item: (
-        IntArray  # [m] positions, 0..N_C − 1; the same one may be drawn again, with the same label
-    )
+    # [m] positions, 0..N_C − 1; the same one may be drawn again, with the same label
+    item: IntArray
     weight: FloatArray  # [m] w = q(x)·N_C of the proposal by which it was drawn
     label: LabelArray  # [m] `YES`, `NO` or `UNSURE`
     least_weight: float  # the smallest w of any example that could be drawn, in any round
 
     def __post_init__(self) -> None:
-        """Check that weights and labels are possible."""
         if not self.least_weight > 0:
             raise InputError(f"least weight {self.least_weight} of a draw; it must be above 0")
         possible = np.isfinite(self.weight)
@@ -114,25 +117,23 @@ class Draws:
 
     @classmethod
     def merged(cls, rounds: Sequence[Draws]) -> Draws:
-        """Return the draws of several rounds, each with the weight of its own round's proposal.
+        """Return the draws of several rounds of a slice, each with the weight of its own proposal.
 
         With m_t draws in round t, Q̂ of all is Σ_t (m_t/m)·Q̂_t, unbiased as long as the m_t are fixed
-        beforehand, even if a proposal was chosen for what was labelled before: there weights by the
-        mixture of all proposals (the balance heuristic) are biased. All rounds are of the same slice.
+        beforehand; weights by the mixture of all proposals (the balance heuristic) would not be.
         """
         if not rounds:
             raise InputError("no round of draws to merge; draw at least one")
-        return cls(
-            np.concatenate([each.item for each in rounds]),
-            np.concatenate([each.weight for each in rounds]),
-            np.concatenate([each.label for each in rounds]),
-            min(each.least_weight for each in rounds),
+        item, weight, label = (
+            np.concatenate([getattr(draws, name) for draws in rounds])
+            for name in ("item", "weight", "label")
         )
+        return cls(item, weight, label, min(draws.least_weight for draws in rounds))
 
     def share(self) -> float:
-        """Return Q̂ = mean(1[yes]/w), unbiased; it may exceed 1, and is nan without a draw.
+        """Return Q̂ = mean(1[yes]/w), which may exceed 1, and is nan without a draw.
 
-        Assumes that the draws are independent and their number does not depend on the labels.
+        Unbiased if the draws are independent and their number does not depend on the labels.
         """
         if not self.item.size:
             return math.nan
@@ -151,15 +152,11 @@ def jeffreys(
     """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none.
 
     The α/2 and 1 − α/2 quantiles of Beta(x + ½, n − x + ½): Brown, Cai and DasGupta (2001), "Interval
-    estimation for a binomial proportion", Stat. Sci. 16:101. Where at most one is a yes, coverage of
-    shares near 0 would drop to .88; as they do (section 4.1.2), the lower end is 0 there, and the
-    upper one, here for x = 1 too, is Clopper and Pearson's; likewise near 1.
-
-    Half the interval on either side is then multiplied by √((N − n)/(N − 1)), the standard error's
-    finite population correction (Cochran 1977, "Sampling techniques", section 2.6), and its ends are
-    moved out to whole numbers of examples, but not past what is known: that the examples labelled yes
-    are, and the others are not. By enumeration of all populations of 60 to 10,000 a sample of 50 to
-    300 covers at .917 at the least, .95 or more on average.
+    estimation for a binomial proportion", Stat. Sci. 16:101. Where at most one is a yes, the lower end
+    is 0 (section 4.1.2), and the upper one Clopper and Pearson's; likewise near 1. Either half is then
+    multiplied by √((N − n)/(N − 1)) (Cochran 1977, "Sampling techniques", section 2.6), and its ends
+    are moved out to whole numbers of examples, but not past what the labels say. By enumeration of
+    all populations of 60 to 10,000 a sample of 50 to 300 covers at .917 at the least.
     """
     tail = _tail(confidence)
     arrays = (np.asarray(value, dtype=np.float64) for value in (yes, labelled, size))
@@ -168,15 +165,10 @@ def jeffreys(
     no = trials - np.minimum(x, trials)
     few, nearly_all = x <= 1, no <= 1
     # Beta(x + ½, ·) and Clopper and Pearson's Beta(x, ·) or Beta(x + 1, ·) differ by a half.
-    low = betaincinv(
-        np.where(nearly_all, np.maximum(x, 0.5), x + 0.5),
-        np.where(nearly_all, no + 1.0, no + 0.5),
-        tail,
-    )
-    high = betainccinv(
-        np.where(few, x + 1.0, x + 0.5), np.where(few, np.maximum(no, 0.5), no + 0.5), tail
-    )
-    low, high = np.where(few, 0.0, low), np.where(nearly_all, 1.0, high)
+    least = np.where(nearly_all, np.maximum(x, 0.5), x + 0.5), no + np.where(nearly_all, 1.0, 0.5)
+    most = x + np.where(few, 1.0, 0.5), np.where(few, np.maximum(no, 0.5), no + 0.5)
+    low = np.where(few, 0.0, betaincinv(*least, tail))
+    high = np.where(nearly_all, 1.0, betainccinv(*most, tail))
     share = x / trials
     left = np.sqrt(np.maximum(N - n, 0.0) / np.maximum(N - 1.0, 1.0))
     low = np.floor((share - left * (share - low)) * N + _ROUNDING)
@@ -193,18 +185,17 @@ def fay_feuer(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the gamma interval of y = Σ u_i x_i of Poisson counts, with v = Σ u_i² x_i.
 
-    ``largest`` is w_M, the largest of all u_i, whether it was counted or not. Source: Fay and Feuer (1997), "Confidence intervals for directly standardized rates: a method based on
-    the gamma distribution", Stat. Med. 16:791: quantiles of the gamma distributions with mean y and
-    variance v, and with mean y + w_M and variance v + w_M². Assumes independent Poisson counts, and
-    is the exact (Garwood's) interval where all u_i are equal. Conservative wherever it was tried,
-    as it is for counts with a smaller variance, such as binomial ones.
+    ``largest`` is w_M, the largest of all u_i, whether it was counted or not. Source: Fay and Feuer
+    (1997), Stat. Med. 16:791: quantiles of the gamma distributions with mean y and variance v, and
+    with mean y + w_M and variance v + w_M². Assumes independent Poisson counts; exact (Garwood's)
+    where all u_i are equal, else conservative, as for counts of a smaller variance.
     """
     tail = _tail(confidence)
     arrays = (np.asarray(value, dtype=np.float64) for value in (total, squares, largest))
     y, v, w = np.broadcast_arrays(*arrays)
-    some = y > 0
-    mean, variance = np.where(some, y, 1.0), np.where(some, v, 1.0)
-    low = np.where(some, gammaincinv(mean * mean / variance, tail) * variance / mean, 0.0)
+    counted = y > 0
+    mean, variance = np.where(counted, y, 1.0), np.where(counted, v, 1.0)
+    low = np.where(counted, gammaincinv(mean * mean / variance, tail) * variance / mean, 0.0)
     mean, variance = y + w, v + w * w
     high: FloatArray = gammainccinv(mean * mean / variance, tail) * variance / mean
     return low, high
@@ -226,10 +217,9 @@ def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interv
 def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
     """Return Q, the share of the examples outside the slice that satisfies the words.
 
-    Assumes independent draws. An example is drawn a binomial number of times, which varies less than
-    the Poisson number that the interval is for. That w_M is not the largest among the hits costs
-    width: from m draws without a hit Q may be up to 3.69/(m·w) at 95 %. With it the interval would
-    not hold where the words also fit examples that the queries are not like.
+    Assumes independent draws. w_M is not the largest among the hits, which would not hold where the
+    words also fit examples that the queries are not like: of m draws without a hit Q may be up to
+    3.69/(m·w) at 95 %.
     """
     if size == 0 and not draws.item.size:
         return Interval(0.0, 0.0, 0.0)
@@ -250,11 +240,7 @@ def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
     _, high = fay_feuer(possible.sum(), np.square(possible).sum(), largest, confidence)
     least = np.unique(draws.item[draws.label == YES]).size / size
     most = 1 - np.unique(draws.item[draws.label == NO]).size / size
-    return Interval(
-        min(max(draws.share(), least), most),
-        min(max(float(low), least), most),
-        min(max(float(high), least), most),
-    )
+    return Interval(*(min(max(float(end), least), most) for end in (draws.share(), low, high)))
 
 
 @dataclass(frozen=True)
@@ -280,15 +266,13 @@ def alignment(
     """Return precision and recall of the words that are said of a slice.
 
     It is looked at most ``looks`` times whether the labels suffice, each at the confidence
-    1 − (1 − confidence)/looks, so that all hold together (Bonferroni). R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂). As R rises with P and falls with Q, its lower bound is that of
-    the lower bound of P with the upper one of Q, and the other way round.
+    1 − (1 − confidence)/looks, so that all hold together (Bonferroni). R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂);
+    its lower bound is that of the lower bound of P with the upper one of Q, and the other way round.
 
-    Assumes that labels of the slice and draws outside it are independent. R̂ is consistent; as a ratio
-    it is too high by about R(1 − R)²·Var(Q̂)/Q², since 1/Q is convex, and 1 where nothing was hit.
-    Both ends of R together fail less often than those of P and Q: never more than 2(1 − confidence),
-    and 1 − confidence or less where it was simulated. R is taken as 1 where no example satisfies the
-    words but the estimate is nan. Source: Eyuboglu et al. (2024), appendix B.2, whose printed R̂
-    weighs P̂ by n − n_S and Q̂ by n, which is another number.
+    Assumes that labels of the slice and draws outside it are independent. Both ends of R together
+    fail with 2(1 − confidence) at most, and 1 − confidence or less where it was simulated. R is taken
+    as 1 where no example satisfies the words but the estimate is nan. Source: Eyuboglu et al. (2024),
+    appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n, which is another number.
     """
     if looks < 1:
         raise InputError(f"looks = {looks}; give a whole number that is at least 1")
@@ -304,12 +288,12 @@ def alignment(
     return Alignment(inside, missed, recall, Answers.of(labels), Answers.of(draws.label))
 
 
-def _recall(found: float, missed: float, of_none: float) -> float:
-    """Return the share that was found; `of_none` where there is nothing to find."""
-    return found / (found + missed) if found + missed != 0 else of_none
+def _recall(held: float, missed: float, of_none: float) -> float:
+    """Return the share that the slice holds; `of_none` where there is nothing to find."""
+    return held / (held + missed) if held + missed != 0 else of_none
 
 
-def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
+def decision(estimated: Alignment, *, precision: float, recall: float) -> Decision:
     """Return what to do with the words and the slice, given the least of each that is wanted.
 
     "accept" if both lower bounds reach it: wrong with a chance of (1 − confidence)/2 for each of P and
@@ -318,9 +302,9 @@ def decision(found: Alignment, *, precision: float, recall: float) -> Decision:
     for name, least in (("precision", precision), ("recall", recall)):
         if not 0 <= least <= 1:
             raise InputError(f"least {name} = {least}; give a number from 0 to 1")
-    if found.precision.low >= precision and found.recall.low >= recall:
+    if estimated.precision.low >= precision and estimated.recall.low >= recall:
         return "accept"
-    if found.precision.high < precision or found.recall.high < recall:
+    if estimated.precision.high < precision or estimated.recall.high < recall:
         return "update"
     return "label more"
 
@@ -340,36 +324,123 @@ def split_labels(
     """Return how many examples of the slice to label, and how many draws outside it.
 
     Minimises the width of the interval of P plus that of R after this round, as `jeffreys` and
-    `fay_feuer` would give them if P and R were the thresholds, since it is there that a decision is
-    hardest, and one draw in four a hit. With few labels the example that is least likely to be drawn
-    decides how wide the interval of R is, so that more of them go outside than the variances of P̂
-    and Q̂ alone would have it. Neither gets less than a quarter, as far as there are examples.
-
-    What was answered so far is left out on purpose: the numbers of draws must be fixed beforehand
-    for Q̂ of several rounds to be unbiased (`Draws.merged`).
+    `fay_feuer` would give them if P and R were the thresholds, where a decision is hardest, and one
+    draw in four a hit. Neither gets less than a quarter, as far as there are examples. It does not
+    depend on answers, so that Q̂ of several rounds is unbiased (`Draws.merged`).
     """
     left = size - labelled
     if budget >= left + size_outside:
         return left, size_outside
-    each = min(int(_LEAST_SHARE * budget), left, size_outside)
-    fewest, most = max(each, budget - size_outside), min(budget - each, left)
+    least = min(int(_LEAST_SHARE * budget), left, size_outside)
+    fewest, most = max(least, budget - size_outside), min(budget - least, left)
     inside = np.unique(np.linspace(fewest, most, min(most - fewest + 1, _TRIED)).round())
-    P, R = (min(max(one, _LEAST), _MOST) for one in (precision, recall))
+    P, R = (min(max(share, _LEAST), _MOST) for share in (precision, recall))
     of_slice = labelled + inside
     low, high = jeffreys(P * of_slice, of_slice, np.full(inside.size, size), confidence)
     width = high - low
     if size_outside:
         # Less than one draw would divide by nothing.
         outside = np.maximum(drawn + budget - inside, math.ulp(1.0))
-        found = size * P
-        missed = found * (1 - R) / R / size_outside
+        missed = np.full(inside.size, size * P * (1 - R) / R / size_outside)
         variance = missed**2 * _DRAWS_FOR_A_HIT / outside
-        least, most_missed = fay_feuer(
-            np.full(inside.size, missed), variance, 1 / (least_weight * outside), confidence
+        fewest_missed, most_missed = fay_feuer(
+            missed, variance, 1 / (least_weight * outside), confidence
         )
-        most_missed = np.minimum(most_missed, 1.0)
         with_all, with_none = size * high, size * low
-        width = width + with_all / (with_all + size_outside * least)
-        width = width - with_none / (with_none + size_outside * most_missed)
+        width = width + with_all / (with_all + size_outside * fewest_missed)
+        width = width - with_none / (with_none + size_outside * np.minimum(most_missed, 1.0))
     best = int(inside[np.argmin(width)])
     return best, min(budget - best, size_outside)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The chances with which the N_C examples outside a slice are drawn, with replacement."""
+
+    # [N_C] q(x) > 0, in the order of the examples, which must be the same in every run of a seed.
+    probability: FloatArray
+
+    @property
+    def size(self) -> int:
+        """N_C."""
+        return int(self.probability.size)
+
+    @cached_property
+    def _cumulative(self) -> FloatArray:
+        return np.asarray(np.cumsum(self.probability))
+
+    @cached_property
+    def least_weight(self) -> float:
+        """The smallest w of any example: at least the uniform share of the mixture."""
+        return float(self.probability.min()) * self.size
+
+    def weight(self, items: ArrayLike) -> FloatArray:
+        """Return w = q(x)·N_C, 1 for an example that is drawn as a uniform choice would."""
+        return np.asarray(self.probability[np.asarray(items, dtype=np.int64)] * self.size)
+
+    def draw(self, count: int, *, seed: int, round_number: int = 0, start: int = 0) -> IntArray:
+        """Return draws start..start + count − 1 of a round, functions of (seed, round, number) alone."""
+        numbers = np.arange(start, start + count, dtype=np.uint64)
+        levels = uniform(hash64(seed, round_number, numbers)) * self._cumulative[-1]
+        drawn = np.searchsorted(self._cumulative, levels, side="right")
+        # A level may be rounded up to the total.
+        return np.asarray(np.minimum(drawn, self.size - 1).astype(np.int64))
+
+
+def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0.2) -> Proposal:
+    """Return the mixture by which examples outside a slice are drawn.
+
+    q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
+    scaled to 0..1 by its minimum and maximum; uniform where these are equal.
+    """
+    if not (math.isfinite(exponent) and exponent >= 0):
+        raise InputError(f"exponent = {exponent} of the proposal; give a number that is at least 0")
+    if not 0 < uniform_share <= 1:
+        raise InputError(
+            f"uniform share = {uniform_share} of the proposal; give a number above 0, so that every "
+            "example can be drawn, and at most 1"
+        )
+    queries = np.atleast_2d(np.asarray(similarity))
+    if queries.ndim != 2 or queries.shape[0] == 0:
+        raise InputError(
+            f"similarities of shape {queries.shape}; give one row for each query, at least one"
+        )
+    if queries.shape[1] == 0:
+        raise InputError(
+            "no example is outside the slice, so there is none to draw: its recall is 1"
+        )
+    size = queries.shape[1]
+    probability = np.full(size, uniform_share / size)
+    for number, query in enumerate(queries):
+        scaled = query.astype(np.float64)
+        finite = np.isfinite(scaled)
+        if not finite.all():
+            place = int(np.argmin(finite))
+            raise InputError(
+                f"similarity of example {place} to query {number} is {scaled[place]}; embeddings "
+                "must be finite"
+            )
+        least, most = scaled.min(), scaled.max()
+        if least == most:
+            scaled[:] = 1.0
+        else:
+            scaled -= least
+            scaled /= most - least
+            np.power(scaled, exponent, out=scaled)
+        scaled *= (1 - uniform_share) / len(queries) / scaled.sum()
+        probability += scaled
+    return Proposal(probability)
+
+
+def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int = 0) -> IntArray:
+    """Return places start..start + count − 1 of a random order of the slice's examples.
+
+    The order is that of a hash of (seed, id), so that a sample can be added to.
+    """
+    words = hash64(seed, _SAMPLE_STREAM, ids)
+    stop = min(start + count, words.size)
+    if stop <= start:
+        return np.zeros(0, np.int64)
+    # Sorting all of a large slice takes ten times as long as finding its smallest.
+    smallest = np.argpartition(words, stop - 1)[:stop]
+    return np.asarray(smallest[np.argsort(words[smallest])][start:].astype(np.int64))

@@ -83,7 +83,7 @@ class Resampling:
 class RowBlock:
     """Consecutive rows of a shard."""
 
-    rows: int  # how many
+    rows: int
     # returns the codes of a feature: int64 [rows], or `Ragged`
     column: Callable[[int], IntArray | Ragged]
     cells: IntArray  # [rows] the outcome cell of each row
@@ -122,10 +122,7 @@ def extend(coded: Coded, column: IntArray | Ragged, radix: int) -> Coded:
 
 
 class Prefixes:
-    """Packed codes of feature tuples, sharing those of common prefixes.
-
-    Tuples that come in lexicographic order cost one multiply and add each.
-    """
+    """Packed codes of feature tuples: in lexicographic order they cost one multiply and add each."""
 
     def __init__(self, block: RowBlock, radices: IntArray, start: IntArray) -> None:
         self.block, self.radices = block, radices
@@ -190,9 +187,9 @@ class _Sparse:
         self.counts.append(counts)
         self.size += codes.size
         if self.size > 2 * self.merged_size + ROWS_AT_A_TIME:
-            self.merge()
+            self.merged()
 
-    def merge(self) -> tuple[IntArray, IntArray]:
+    def merged(self) -> list[IntArray]:
         if len(self.codes) > 1:
             codes = np.concatenate(self.codes)
             order = np.argsort(codes)
@@ -201,7 +198,7 @@ class _Sparse:
             stacked = np.concatenate(self.counts)[order]
             self.codes, self.counts = [codes[begins]], [np.add.reduceat(stacked, begins)]
             self.merged_size = self.size = begins.size
-        return self.codes[0], self.counts[0]
+        return [*self.codes, *self.counts]
 
 
 def _tally(planes: IntArray, code: IntArray, values: IntArray | None) -> None:
@@ -243,23 +240,18 @@ class SummedRows:
             buckets = block.buckets if space.ranked else ()
             with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
         weights = [_of(weight, rows) for weight in block.weights]
-        terms = [_of(term, rows) for term in block.terms[: len(space.terms)]]
+        of_cells = [(with_cell, values, space.cells) for values in (None, *weights)]
+        terms = [(code, _of(term, rows), 1) for term in block.terms[: len(space.terms)]]
+        # An example of weight w counts w times in the distribution of scores.
+        counted = weights[0] if weights else None
+        of_buckets = [(bucket, counted, 2 * BUCKETS) for bucket in with_bucket]
         for layer, times in zip(table, [None, *self.drawn], strict=True):
-            own = None if times is None else _of(times, rows).astype(np.int64)
-            planes = space.cells * size
-            _tally(layer[:planes], with_cell, own)
-            for weight in weights:
-                _tally(layer[planes : planes + space.cells * size], with_cell, _times(weight, own))
-                planes += space.cells * size
-            for term in terms:
-                _tally(layer[planes : planes + size], code, _times(term, own))
-                planes += size
-            for bucket in with_bucket:
-                # An example of weight w counts w times in the distribution of scores.
-                counted = _times(weights[0], own) if weights else own
-                width = 2 * BUCKETS * size
-                _tally(layer[planes : planes + width], bucket, counted)
-                planes += width
+            drawn = None if times is None else _of(times, rows).astype(np.int64)
+            begin = 0
+            for at, values, planes in (*of_cells, *terms, *of_buckets):
+                end = begin + planes * size
+                _tally(layer[begin:end], at, drawn if values is None else _times(values, drawn))
+                begin = end
 
 
 def _of(values: NDArray[Any], rows: IntArray | None) -> NDArray[Any]:
@@ -271,25 +263,7 @@ def _times(values: IntArray, drawn: NDArray[Any] | None) -> IntArray:
 
 
 class Tables:
-    """The sums of a block of units, summed over row blocks.
-
-    Six examples with one feature of two values; the cell of an example is 1 where the model is wrong.
-
-    >>> from slicebeam.metrics.counting.lattice import Lattice
-    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    >>> codes, wrong = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 0, 0, 0, 1, 1])
-    >>> ids, none = np.arange(6, dtype=np.uint64), np.zeros((0, 6), np.int64)
-    >>> block = RowBlock(6, lambda feature: codes, wrong, ids, ids, none, none, none)
-    >>> lattice, space = Lattice((2,), max_cross_size=1), StatisticSpace(("wrong",), "overall")
-    >>> tables = Tables([Unit((0,), "dense")], lattice, space, resampling=None)
-    >>> tables.add(block)
-    >>> state = tables.state()
-    >>> state.totals  # right and wrong among all examples: int64 [1 + replicates, columns]
-    array([[3, 3]])
-    >>> state.tables[0][0].reshape(space.raw_columns, 2).T  # right and wrong in either slice
-    array([[3, 1],
-           [0, 2]])
-    """
+    """The sums of a block of units, summed over row blocks."""
 
     def __init__(
         self,
@@ -302,23 +276,18 @@ class Tables:
         self.layers = 1 + (resampling.replicates if resampling else 0)
         columns = space.raw_columns + len(space.total_terms)
         self.total = np.zeros((self.layers, columns), np.int64)
-        self.tables: list[list[IntArray | _Sparse]] = [
-            [self._empty(unit, size) for size in self._sizes(unit)] for unit in units
-        ]
+        self.tables: list[list[Any]] = [self._empty(unit) for unit in units]
         self._selectors = [self._selector(unit) for unit in units]
 
-    def _sizes(self, unit: Unit) -> list[int]:
-        if unit.method == "inside":
-            bases = 0 if unit.bases is None else unit.bases.size
-            return [bases * int(self.lattice.radices[f]) for f in unit.extensions]
-        if unit.method == "listed" and unit.bases is not None:
-            return [unit.bases.size]
-        return [table_cells(unit.features, self.lattice)]
-
-    def _empty(self, unit: Unit, size: int) -> IntArray | _Sparse:
+    def _empty(self, unit: Unit) -> list[Any]:
         if unit.method == "sparse":
-            return _Sparse()
-        return np.zeros((self.layers, self.space.raw_columns * size), np.int64)
+            return [_Sparse()]
+        sizes = [table_cells(unit.features, self.lattice)]
+        if unit.bases is not None:
+            sizes = [unit.bases.size * int(self.lattice.radices[f]) for f in unit.extensions]
+            sizes = sizes if unit.method == "inside" else [unit.bases.size]
+        columns = self.space.raw_columns
+        return [np.zeros((self.layers, columns * size), np.int64) for size in sizes]
 
     def _selector(self, unit: Unit) -> Callable[[IntArray], IntArray] | None:
         if unit.bases is None:
@@ -340,18 +309,17 @@ class Tables:
                 celled = with_cell.coded(unit.features)
                 coded = plain.coded(unit.features) if needs_plain else celled
                 buckets = [prefixes.coded(unit.features).code for prefixes in with_bucket]
-                sums.add(tables[0], coded, celled.code, buckets)  # type: ignore[arg-type]
+                sums.add(tables[0], coded, celled.code, buckets)
             elif unit.method == "sparse":
-                self._add_sparse(unit, tables[0], plain.coded(unit.features), sums)  # type: ignore[arg-type]
+                self._add_sparse(unit, tables[0], plain.coded(unit.features), sums)
             elif select is not None:
                 self._add_inside(unit, tables, plain.coded(unit.features), select, sums)
 
     def _drawn(self, block: RowBlock) -> list[NDArray[np.uint8]]:
-        if self.resampling is None:
+        draws = self.resampling
+        if draws is None:
             return []
-        replicates = range(self.resampling.replicates)
-        seed = self.resampling.seed
-        return [poisson_weights(seed, b, block.ids) for b in replicates]
+        return [poisson_weights(draws.seed, b, block.ids) for b in range(draws.replicates)]
 
     def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
         raw = self.space.raw_columns
@@ -377,36 +345,29 @@ class Tables:
     def _add_inside(
         self,
         unit: Unit,
-        tables: list[IntArray | _Sparse],
+        tables: list[IntArray],
         coded: Coded,
         select: Callable[[IntArray], IntArray],
         sums: SummedRows,
     ) -> None:
         position = select(coded.code)
         kept = np.flatnonzero(position >= 0)
-        if kept.size == 0 or unit.bases is None:
+        if kept.size == 0:
             return
         rows = kept if coded.rows is None else coded.rows[kept]
         inside = Coded(position[kept].astype(np.int64), rows)
         if unit.method == "listed":
-            sums.add(tables[0], inside)  # type: ignore[arg-type]
-            return
-        for feature, table in zip(unit.extensions, tables, strict=True):
+            sums.add(tables[0], inside)
+        for feature, table in zip(unit.extensions, tables, strict=unit.method == "inside"):
             radix = int(self.lattice.radices[feature])
-            sums.add(table, extend(inside, sums.block.column(feature), radix))  # type: ignore[arg-type]
+            sums.add(table, extend(inside, sums.block.column(feature), radix))
 
     def state(self) -> UnitSums:
         """Return the sums."""
-        tables: list[list[Array]] = []
-        for of_unit in self.tables:
-            arrays: list[Array] = []
-            for table in of_unit:
-                if isinstance(table, _Sparse):
-                    arrays += table.merge() if table.codes else ()
-                else:
-                    arrays.append(table)
-            tables.append(arrays)
-        return UnitSums(self.total, tables, tuple(unit.method == "sparse" for unit in self.units))
+        is_sparse = tuple(unit.method == "sparse" for unit in self.units)
+        pairs = zip(is_sparse, self.tables, strict=True)
+        arrays = [tables[0].merged() if sparse else tables for sparse, tables in pairs]
+        return UnitSums(self.total, arrays, is_sparse)
 
 
 @dataclass(frozen=True)
@@ -430,16 +391,14 @@ class UnitSums:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return self.totals.nbytes + sum(array.nbytes for some in self.tables for array in some)
+        return self.totals.nbytes + sum(array.nbytes for arrays in self.tables for array in arrays)
 
 
 def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
-    if not mine or not other:
-        return mine or other
     table = _Sparse()
-    for codes, sums in (mine, other):
-        table.add(codes, sums)
-    return list(table.merge())
+    for arrays in filter(None, (mine, other)):
+        table.add(*arrays)
+    return table.merged()
 
 
 class SliceSums(NamedTuple):
@@ -448,11 +407,6 @@ class SliceSums(NamedTuple):
     keys: Keys  # [slices]
     sums: IntArray  # [slices, 1 + replicates, raw columns]
     nonempty: int  # how many slices of the unit are not empty, reported or not
-
-    @staticmethod
-    def none(layers: int, columns: int) -> SliceSums:
-        """Return the sums of no slice."""
-        return SliceSums(np.zeros(0, np.int64), np.zeros((0, layers, columns), np.int64), 0)
 
 
 @dataclass(frozen=True)
@@ -472,11 +426,9 @@ class SumReader:
                 nonempty = int(np.count_nonzero(self.space.sizes(sums[:, 0])))
                 yield SliceSums(unit.candidates, sums, nonempty)
             elif unit.method == "sparse":
-                if arrays:
-                    columns = arrays[1].T.reshape(self.layers, self.space.raw_columns, -1)
-                    yield self._every_slice(unit.features, arrays[0], columns)
-                else:
-                    yield SliceSums.none(self.layers, self.space.raw_columns)
+                codes, counts = arrays or [np.zeros(0, np.int64), np.zeros((0, 0), np.int64)]
+                columns = counts.T.reshape(*self._tables, codes.size)
+                yield self._every_slice(unit.features, codes, columns)
             else:
                 margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
                 for features in unit.reported:
@@ -498,11 +450,11 @@ class SumReader:
         return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
 
     def _listed(self, unit: Unit, arrays: list[Array], candidates: Keys) -> IntArray:
-        sums = np.zeros((candidates.size, self.layers, self.space.raw_columns), np.int64)
+        sums = np.zeros((candidates.size, *self._tables), np.int64)
         if unit.method == "inside":
             self._read_inside(unit, arrays, candidates, sums)
         elif unit.method == "listed":
-            sums[:] = arrays[0].reshape(self.layers, self.space.raw_columns, -1).transpose(2, 0, 1)
+            sums[:] = arrays[0].reshape(*self._tables, -1).transpose(2, 0, 1)
         elif unit.method == "dense":
             margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
             for features, mine in self.lattice.by_tuple(candidates).items():
@@ -512,9 +464,8 @@ class SumReader:
             wanted = self.lattice.key_cells(candidates, unit.features)
             codes = arrays[0]
             at = np.minimum(np.searchsorted(codes, wanted), codes.size - 1)
-            found = codes[at] == wanted
-            flat = arrays[1].reshape(codes.size, self.layers, self.space.raw_columns)
-            sums[found] = flat[at[found]]
+            held = codes[at] == wanted
+            sums[held] = arrays[1].reshape(codes.size, *self._tables)[at[held]]
         return sums
 
     def _read_inside(
@@ -530,10 +481,9 @@ class SumReader:
                 continue
             base_digits = np.where(owners[mine] == feature, 0, digits[mine])
             base_at = np.searchsorted(unit.bases, lattice.keys_of_sets(base_digits))
-            code = np.where(owners[mine] == feature, digits[mine], 0).sum(axis=1)
-            code -= lattice.offsets[feature] + 1
+            code = lattice.key_cells(candidates[mine], [feature])
             cells = base_at * int(lattice.radices[feature]) + code
-            by_column = table.reshape(self.layers, self.space.raw_columns, -1)
+            by_column = table.reshape(*self._tables, -1)
             sums[mine] = by_column[:, :, cells].transpose(2, 0, 1)
 
 
@@ -547,18 +497,13 @@ class Margins:
         self._known = {features: table.reshape(*tables, -1)}
 
     def of(self, features: tuple[int, ...]) -> Array:
-        """Return the table [layers, columns, cells] of some of the features.
-
-        It is summed from the smallest table that is known, axis by axis.
-        """
+        """Return the table [layers, columns, cells], summed from the smallest one known."""
         known = self._known.get(features)
         if known is not None:
             return known
         wanted = set(features)
-        wider = min(
-            (one for one in self._known if wanted.issubset(one)),
-            key=lambda one: self._known[one].size,
-        )
+        holding = (features for features in self._known if wanted.issubset(features))
+        wider = min(holding, key=lambda features: self._known[features].size)
         table = self._known[wider]
         while len(wider) > len(features):
             radices = self._lattice.radices

@@ -98,13 +98,9 @@ def whole_tuples(
     """Yield the units that count all slices of feature tuples: joint tables, or sparse parts."""
     fitting = [features for features in tuples if _fits(table_cells(features, lattice), budget)]
     for table in joint_tables(fitting, lattice, budget):
-        listed = [keys for one in table.tuples if (keys := tuples[one]) is not None]
-        unit = Unit(
-            table.features,
-            "dense",
-            candidates=np.concatenate(listed) if listed else None,
-            margins=table.tuples,
-        )
+        listed = [keys for part in table.tuples if (keys := tuples[part]) is not None]
+        keys = np.concatenate(listed) if listed else None
+        unit = Unit(table.features, "dense", candidates=keys, margins=table.tuples)
         cells = table_cells(table.features, lattice)
         seconds = _whole_seconds(cells, budget) + len(table.features) * budget.rows * AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
@@ -178,9 +174,10 @@ def plan_listed(
     }
     yield from whole_tuples(whole, lattice, budget)
     chosen = inside[group_of]
-    candidates, bases, base_sizes = candidates[chosen], bases[chosen], base_sizes[chosen]
-    del order, group_of, chosen
-    yield from _inside_units(candidates, bases, base_sizes, lattice, budget)
+    if chosen.any():
+        inner = candidates[chosen], bases[chosen], base_sizes[chosen]
+        del order, group_of, chosen, candidates, bases, base_sizes
+        yield from _inside_units(*inner, lattice, budget)
 
 
 def plan_chosen(
@@ -198,11 +195,11 @@ def plan_chosen(
         overhead = table_cells(features, lattice)
         for begin in range(0, places.size, width):
             mine = order[places[begin : begin + width]]
-            some = candidates[mine]
-            unit = Unit(features, "listed", bases=some, candidates=some)
+            keys = candidates[mine]
+            unit = Unit(features, "listed", bases=keys, candidates=keys)
             seconds = budget.rows * _SELECT_ROW + TABLE_UNIT
             seconds += int(sizes[mine].sum()) * _INSIDE_ROW * budget.sums
-            size = some.size * budget.cell_bytes + selector_bytes(some.size, overhead)
+            size = keys.size * budget.cell_bytes + selector_bytes(keys.size, overhead)
             yield PlannedUnit(unit, seconds, size)
 
 
@@ -216,8 +213,7 @@ def _cheaper_inside(
 ) -> BoolArray:
     """Return for which feature tuples [groups] counting inside base slices costs less.
 
-    Selecting the examples of the base slices of one feature set is paid once for all tuples that
-    extend it, so a feature set whose tuples together do not save that much is counted whole.
+    Selecting the examples of the bases of one feature set is paid once for all tuples that extend it.
     """
     order = np.lexsort((bases, group_of))
     is_first = np.ones(order.size, bool)
@@ -248,8 +244,6 @@ def _inside_units(
     candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
     """Yield units of base slices on the same features with all the features that extend them."""
-    if candidates.size == 0:
-        return
     set_of, sets = lattice.feature_sets(bases)
     # The extension is the one predicate that the base lacks: the digit sums differ by it.
     extension_of = np.empty(candidates.size, np.int64)
@@ -266,18 +260,12 @@ def _inside_units(
         widest = int(lattice.radices[extension_of[mine]].max())
         width = max(1, budget.memory // 2 // (widest * budget.cell_bytes))
         for begin in range(0, distinct.size, width):
-            some = distinct[begin : begin + width]
-            end = first[begin + width] if begin + width < distinct.size else mine.size
-            of_some = mine[first[begin] : end]
-            yield from _extensions(
-                tuple(row[row >= 0].tolist()),
-                some,
-                int(sizes[begin : begin + width].sum()),
-                candidates[of_some],
-                extension_of[of_some],
-                lattice,
-                budget,
-            )
+            now = slice(begin, begin + width)
+            end = first[now.stop] if now.stop < distinct.size else mine.size
+            within = mine[first[begin] : end]
+            features, selected = tuple(row[row >= 0].tolist()), int(sizes[now].sum())
+            grown = candidates[within], extension_of[within]
+            yield from _extensions(features, distinct[now], selected, *grown, lattice, budget)
 
 
 def _extensions(
@@ -297,9 +285,8 @@ def _extensions(
     def unit() -> PlannedUnit:
         mine = np.isin(extension_of, taken)
         planned = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
-        seconds = budget.rows * _SELECT_ROW + len(taken) * (
-            selected * _INSIDE_ROW * budget.sums + TABLE_UNIT
-        )
+        a_table = selected * _INSIDE_ROW * budget.sums + TABLE_UNIT
+        seconds = budget.rows * _SELECT_ROW + len(taken) * a_table
         return PlannedUnit(planned, seconds, size)
 
     for feature in np.unique(extension_of).tolist():
@@ -314,15 +301,12 @@ def _extensions(
 
 
 def balanced(units: Sequence[PlannedUnit], budget: Budget, workers: int) -> Budget:
-    """Return the budget of blocks that keep all workers at work until the end.
-
-    Without it the last of few blocks would be one worker's, and the others would wait.
-    """
+    """Return the budget of blocks that keep all workers at work until the end."""
     seconds = sum(planned.seconds for planned in units)
-    each = -int(-seconds // (workers * BLOCK_SECONDS))
     if seconds < BLOCK_SECONDS:
         return budget
-    return replace(budget, block_seconds=seconds / (workers * each))
+    blocks_each = -int(-seconds // (workers * BLOCK_SECONDS))
+    return replace(budget, block_seconds=seconds / (workers * blocks_each))
 
 
 def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[PlannedUnit]]:
@@ -353,33 +337,20 @@ def joint_tables(
 ) -> Iterator[JointTable]:
     """Yield tables of which every tuple is read exactly once, as itself or a sum over other axes.
 
-    Counting an example costs the same in a table of four features as in one of three, and the table
-    of four holds four tables of three, six of two and four of one. So tables are widened as long as a
-    pass over the examples for each tuple that they cover costs more than their cells. Nothing is
-    summed over a list column, of which an example stands in several cells, or in none.
-
-    Slices of one and two of three features, with 2, 3 and 4 values. Counting a million examples in
-    six tables would take six passes; one table of all three features holds the other six as sums
-    over its axes:
-
-    >>> from slicebeam.metrics.counting.lattice import Lattice
-    >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
-    >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
-    >>> budget = Budget(rows=1_000_000, columns=2, passes=1, layers=1, memory=1 << 30)
-    >>> for table in joint_tables(wanted, lattice, budget):
-    ...     print(table.features, table.tuples)
-    (0, 1, 2) ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,))
+    A table of four features holds four tables of three, six of two and four of one. So tables are
+    widened as long as a pass over the examples for each tuple that they cover costs more than their
+    cells. Nothing is summed over a list column, of which an example stands in several cells, or none.
     """
     by_length: dict[int, list[FeatureTuple]] = {}
     for features in tuples:
         by_length.setdefault(len(features), []).append(features)
-    waiting = {features for some in by_length.values() for features in some}
+    waiting = {features for same in by_length.values() for features in same}
     for length in sorted(by_length, reverse=True):
         longest = [features for features in by_length.pop(length) if features in waiting]
         for begin in range(0, len(longest), _TUPLES_AT_A_TIME):
-            some = longest[begin : begin + _TUPLES_AT_A_TIME]
-            waiting.difference_update(some)
-            for members, covered in _covering(some, lattice, budget):
+            now = longest[begin : begin + _TUPLES_AT_A_TIME]
+            waiting.difference_update(now)
+            for members, covered in _covering(now, lattice, budget):
                 shorter = [
                     part
                     for size in range(length - 1, 0, -1)
@@ -440,9 +411,9 @@ def _covering(
             gain += wanted.gain(parts)
             members = list(grown)
         table = tuple(members)
-        own = [part for part in _parts(table, len(first), lattice) if wanted.has(part)]
-        wanted.remove(own)
-        tables.append((table, own))
+        held = [part for part in _parts(table, len(first), lattice) if wanted.has(part)]
+        wanted.remove(held)
+        tables.append((table, held))
     return sorted(tables)
 
 
@@ -451,13 +422,12 @@ class _Wanted:
 
     def __init__(self, tuples: Sequence[FeatureTuple], lattice: Lattice) -> None:
         self._rows: dict[FeatureTuple, int] = {}
-        self._features = len(lattice.sizes)
-        partners: list[tuple[int, int]] = []
-        for features in tuples:
-            for position, feature in enumerate(features):
-                rest = features[:position] + features[position + 1 :]
-                partners.append((self._rows.setdefault(rest, len(self._rows)), feature))
-        self._open = np.zeros((len(self._rows), self._features), bool)
+        partners = [
+            (self._rows.setdefault(rest, len(self._rows)), feature)
+            for features in tuples
+            for feature, rest in _without_each(features)
+        ]
+        self._open = np.zeros((len(self._rows), len(lattice.sizes)), bool)
         self._open[tuple(np.array(partners).T)] = True
 
     def has(self, features: FeatureTuple) -> bool:
@@ -471,6 +441,11 @@ class _Wanted:
 
     def remove(self, tuples: Iterable[FeatureTuple]) -> None:
         for features in tuples:
-            for position, feature in enumerate(features):
-                rest = features[:position] + features[position + 1 :]
+            for feature, rest in _without_each(features):
                 self._open[self._rows[rest], feature] = False
+
+
+def _without_each(features: FeatureTuple) -> Iterator[tuple[int, FeatureTuple]]:
+    """Yield each feature of a tuple, and the others."""
+    for position, feature in enumerate(features):
+        yield feature, features[:position] + features[position + 1 :]

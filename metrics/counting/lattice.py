@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import chain, combinations
 from math import comb
 from typing import TYPE_CHECKING
 
@@ -117,8 +117,7 @@ class Lattice:
 
     @cached_property
     def _weights(self) -> IntArray:
-        powers = [self.base**i for i in range(self.max_cross_size)]
-        return np.array(powers[::-1], np.int64)
+        return np.array([self.base**i for i in reversed(range(self.max_cross_size))], np.int64)
 
     def keys(self, digits: IntArray) -> Keys:
         """Return the keys [slices] of digits [slices, up to L]; a row is ascending, zeros last."""
@@ -142,10 +141,10 @@ class Lattice:
 
     def by_singleton(self, keys: Keys, sizes: IntArray) -> IntArray:
         """Return the sizes of the singletons among some slices by digit [singletons + 1], else 0."""
-        found = np.zeros(self.base, np.int64)
+        by_digit = np.zeros(self.base, np.int64)
         single = self.cross_sizes(keys) == 1
-        found[self.digits(keys[single])[:, 0]] = sizes[single]
-        return found
+        by_digit[self.digits(keys[single])[:, 0]] = sizes[single]
+        return by_digit
 
     def cross_sizes(self, keys: Keys) -> IntArray:
         """Return the number of predicates [slices] of each slice."""
@@ -165,8 +164,8 @@ class Lattice:
         powers = np.array([base**i for i in reversed(range(self.max_cross_size))], np.int64)
         packed = np.empty(keys.size, np.int64)
         for begin in range(0, keys.size, _KEYS_AT_A_TIME):
-            some = slice(begin, begin + _KEYS_AT_A_TIME)
-            packed[some] = (self.features(keys[some]) + 1) @ powers
+            now = slice(begin, begin + _KEYS_AT_A_TIME)
+            packed[now] = (self.features(keys[now]) + 1) @ powers
         distinct = np.unique(packed)
         return np.searchsorted(distinct, packed), distinct[:, None] // powers % base - 1
 
@@ -198,9 +197,7 @@ class Lattice:
         """Return all tuples [tuples, cross_size] of different features, in lexicographic order."""
         chosen = combinations(range(len(self.sizes)), cross_size)
         rows = comb(len(self.sizes), cross_size)
-        flat = np.fromiter(
-            (feature for row in chosen for feature in row), np.int64, rows * cross_size
-        )
+        flat = np.fromiter(chain.from_iterable(chosen), np.int64, rows * cross_size)
         return flat.reshape(rows, cross_size)
 
     def space(self) -> int:
@@ -222,10 +219,7 @@ class Lattice:
         return self.keys(digits)
 
     def key_cells(self, keys: Keys, features: Sequence[int]) -> IntArray:
-        """Return the cells of slices in the table of a feature tuple; inverse of `cell_keys`.
-
-        The slices may have further predicates on other features, which are passed over.
-        """
+        """Return the cells of slices in a feature tuple's table; other predicates are passed over."""
         digits = self.digits(keys)
         owners = self.feature_of[digits]
         cells = np.zeros(keys.size, np.int64)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import RowBlock, Unit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
-# A slice of so many groups has enough; it is not looked at any further.
+# Counting stops at this many distinct groups per slice.
 ENOUGH_GROUPS = 100
 # Seconds, as those of tables, of looking a slice up: for all rows, since they come in blocks, and for
 # those of its rarest predicate.
@@ -63,8 +63,7 @@ class Members(NamedTuple):
 class Membership:
     """Which rows are in which of some slices: a tree of predicates, by feature tuples.
 
-    With the examples of each singleton by digit, the rarest predicate of a slice is looked at first,
-    which leaves few rows for the others. Each node sees its parent's rows.
+    With the examples of each singleton by digit, the rarest predicate of a slice is looked at first.
     """
 
     def __init__(
@@ -89,17 +88,17 @@ class Membership:
         features = self._features[slices, depth] if slices.size else slices
         for feature in np.unique(features).tolist():
             mine = features == feature
-            some, radix = slices[mine], int(self.lattice.radices[feature])
-            packed = parent[mine] * radix + self._codes[some, depth]
+            within, radix = slices[mine], int(self.lattice.radices[feature])
+            packed = parent[mine] * radix + self._codes[within, depth]
             wanted, position = np.unique(packed, return_inverse=True)
-            ends = np.ones(some.size, bool)
+            ends = np.ones(within.size, bool)
             if depth + 1 < self._features.shape[1]:
-                ends = self._features[some, depth + 1] < 0
+                ends = self._features[within, depth + 1] < 0
             listed = np.full(wanted.size, -1)
-            listed[position[ends]] = some[ends]
+            listed[position[ends]] = within[ends]
             number = self.numbers
             self.numbers += 1
-            children = self._nodes(some[~ends], position[~ends], wanted.size, depth + 1)
+            children = self._nodes(within[~ends], position[~ends], wanted.size, depth + 1)
             select = positions(wanted, parents * radix)
             nodes.append(_Node(number, feature, select, listed, children))
         return tuple(nodes)
@@ -133,10 +132,8 @@ class DistinctGroups:
         self.keys = keys
         self.sums = np.zeros(keys.size, np.uint64)
         self._membership = Membership(keys, lattice, singleton_sizes)
-        nothing = (np.zeros(0, np.int64), np.zeros(0, np.uint64))
         # Slices and groups that were seen together, for each feature tuple.
-        self._seen: list[tuple[IntArray, NDArray[np.uint64]]]
-        self._seen = [nothing] * self._membership.numbers
+        self._seen = [(np.zeros(0, np.int64), np.zeros(0, np.uint64))] * self._membership.numbers
 
     def add(self, block: RowBlock) -> None:
         """Add the groups of a block's rows to the slices that hold them."""
@@ -147,8 +144,7 @@ class DistinctGroups:
             groups = np.concatenate([seen_groups, block.ids[rows[is_open]]])
             order = np.lexsort((groups, at))
             at, groups = at[order], groups[order]
-            first = np.ones(at.size, bool)
-            first[1:] = (np.diff(at) != 0) | (groups[1:] != groups[:-1])
+            first = (np.diff(at, prepend=-1) != 0) | (np.diff(groups, prepend=groups[:1]) != 0)
             at, groups = at[first], groups[first]
             changed, counted = np.unique(at, return_counts=True)
             self.sums[changed] = np.minimum(counted, ENOUGH_GROUPS)
@@ -168,10 +164,7 @@ class HashBlock(NamedTuple):
 def plan_hashes(
     keys: Keys, lattice: Lattice, rows: int, singleton_sizes: IntArray
 ) -> list[HashBlock]:
-    """Return all slices in blocks that fit the memory.
-
-    Many slices of few feature tuples are summed in tables, a few small slices are looked up.
-    """
+    """Return all slices in blocks that fit the memory: many of few tuples in tables, few looked up."""
     places = lattice.by_tuple(keys)
     digits = lattice.digits(keys)
     rarest = np.where(digits > 0, singleton_sizes[digits], rows).min(axis=1)
@@ -191,22 +184,22 @@ def plan_hashes(
         # What is left of the places in the end is looked up.
         return np.concatenate([keys[places.pop(features)] for features in tuples])
 
-    found = []
+    hashed = []
     for together in blocks(worth_it, budget):
         units = tuple(planned.unit for planned in together)
         mine = keys_of(features for unit in units for features in unit.reported)
-        found.append(HashBlock(mine, units, sum(planned.seconds for planned in together)))
+        hashed.append(HashBlock(mine, units, sum(planned.seconds for planned in together)))
     others = list(places)
     for begin in range(0, len(others), _TUPLES_AT_A_TIME):
-        some = others[begin : begin + _TUPLES_AT_A_TIME]
-        block = HashBlock(keys_of(some), (), sum(alone[features] for features in some))
-        if begin == 0 and found:
+        now = others[begin : begin + _TUPLES_AT_A_TIME]
+        block = HashBlock(keys_of(now), (), sum(alone[features] for features in now))
+        if begin == 0 and hashed:
             # Looked up while the rows are read for tables anyway.
-            last = found.pop()
+            last = hashed.pop()
             mine = np.concatenate([last.keys, block.keys])
             block = HashBlock(mine, last.tables, last.seconds + block.seconds)
-        found.append(block)
-    return found
+        hashed.append(block)
+    return hashed
 
 
 class RowHashSums:
@@ -223,9 +216,7 @@ class RowHashSums:
         tables: Sequence[Unit] = (),
     ) -> None:
         self.keys, self._lattice, self._tables = keys, lattice, tables
-        self._summed = [
-            np.zeros(table_cells(table.features, lattice), np.int64) for table in tables
-        ]
+        self._summed = [np.zeros(table_cells(t.features, lattice), np.int64) for t in tables]
         self._places = lattice.by_tuple(keys)
         tabled = {features for table in tables for features in table.reported}
         others = [mine for features, mine in self._places.items() if features not in tabled]
@@ -281,7 +272,8 @@ class CandidateLookup:
     def __init__(self, keys: Keys, lattice: Lattice) -> None:
         tuples = lattice.by_tuple(keys)
         cells = {features: table_cells(features, lattice) for features in tuples}
-        is_plain = not any(lattice.is_multi(one) for features in tuples for one in features)
+        self._features = sorted({feature for features in tuples for feature in features})
+        is_plain = not any(map(lattice.is_multi, self._features))
         self._tree = None
         if not is_plain or sum(cells.values()) > _MOST_CELLS:
             self._tree = Membership(keys, lattice)
@@ -289,10 +281,7 @@ class CandidateLookup:
         groups: dict[tuple[int, ...], list[int]] = {}
         for *first, last in sorted(tuples):
             groups.setdefault(tuple(first), []).append(last)
-        self._groups = [
-            self._group(first, lasts, keys, tuples, lattice) for first, lasts in groups.items()
-        ]
-        self._features = sorted({one for features in tuples for one in features})
+        self._groups = [self._group(*group, keys, tuples, lattice) for group in groups.items()]
         self._radices = lattice.radices.astype(np.int32)
 
     @staticmethod
@@ -334,12 +323,12 @@ class CandidateLookup:
         for group in self._groups:
             step = max(1, _PAIRS_AT_A_TIME // group.last.size)
             for begin in range(0, block.rows, step):
-                some = codes[:, begin : begin + step]
-                own = self._candidates(group, some)
-                held = np.flatnonzero(own >= 0)
-                rows = (held % some.shape[1]).astype(np.int32)
+                now = codes[:, begin : begin + step]
+                candidates = self._candidates(group, now)
+                held = np.flatnonzero(candidates >= 0)
+                rows = (held % now.shape[1]).astype(np.int32)
                 rows += np.int32(begin)
-                yield rows, own[held]
+                yield rows, candidates[held]
 
     def _candidates(self, group: _Group, codes: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return the candidate of each tuple and row [tuples · rows], −1 where there is none."""
@@ -362,7 +351,7 @@ def rows_in(block: RowBlock, lattice: Lattice, key: int) -> IntArray:
     features = lattice.feature_of[digits].tolist()
     if any(lattice.is_multi(feature) for feature in features):
         members = Membership(np.array([key], np.int64), lattice).of(block)
-        return np.sort(np.concatenate([np.zeros(0, np.int64), *(one.rows for one in members)]))
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *(held.rows for held in members)]))
     codes = (digits - 1 - lattice.offsets[features]).tolist()
     held: BoolArray = block.stored(features[0]) == codes[0]
     for feature, code in zip(features[1:], codes[1:], strict=True):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import frexp
+from math import frexp, prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -143,9 +143,8 @@ class StatisticSpace:
         """Stride and size of each axis of the cells, by its name and whether it is the old model's."""
         paired = self.comparison == "baseline"
         names = [(name, False) for name in self.indicators]
-        names += [
-            (name, True) for name in self.indicators if paired and name not in _OF_THE_EXAMPLE
-        ]
+        of_old = self.indicators if paired else ()
+        names += [(name, True) for name in of_old if name not in _OF_THE_EXAMPLE]
         sizes = [(name, 2) for name in names]
         if self.classes:
             pairs = [("label_class", False), ("predicted_class", False)]
@@ -160,10 +159,7 @@ class StatisticSpace:
     @cached_property
     def cells(self) -> int:
         """Number of outcome cells."""
-        size = 1
-        for _, length in self.axes.values():
-            size *= length
-        return size
+        return prod(length for _, length in self.axes.values())
 
     def code(self, axis: str, *, old: bool = False) -> IntArray:
         """Return an axis' value in each cell [cells], of the old model for ``old``."""
@@ -206,9 +202,7 @@ class StatisticSpace:
     @property
     def passes(self) -> int:
         """Columns that an example is added to."""
-        return (
-            1 + (2 if self.weighted else 0) + len(self.terms) + (self.sides if self.ranked else 0)
-        )
+        return 1 + 2 * self.weighted + len(self.terms) + self.sides * self.ranked
 
     def sizes(self, sums: IntArray) -> IntArray:
         """Return the examples [slices] of sums [slices, columns]."""
@@ -294,7 +288,9 @@ class StatisticSpace:
         """Return what AUC counts of negatives and positives [slices, 2]: examples, or weights."""
         begin = self.cells if self.weighted else 0
         cells, positive = sums[..., begin : begin + self.cells], self.holds("positive")
-        return np.stack([cells[..., some].sum(axis=-1) for some in (~positive, positive)], axis=-1)
+        return np.stack(
+            [cells[..., of_class].sum(axis=-1) for of_class in (~positive, positive)], axis=-1
+        )
 
     def histogram(self, sums: IntArray, *, old: bool = False) -> IntArray:
         """Return a model's counts by class and score bucket [slices, 2, buckets] of raw sums."""
@@ -309,10 +305,10 @@ class StatisticSpace:
         for old in (False, True)[: self.sides]:
             histogram = self.histogram(sums, old=old)
             others = self.histogram(totals, old=old) - histogram
-            own, rest = placements(histogram), placements(others)
+            inside, rest = placements(histogram), placements(others)
             coarse = np.array(self.coarse[old]) if self.coarse else None
-            errors = [discretisation_error(some, coarse) for some in (histogram, others)]
-            reduced += [_in_units(column)[:, None] for column in (*own, rest.auc, *errors)]
+            errors = [discretisation_error(counts, coarse) for counts in (histogram, others)]
+            reduced += [_in_units(column)[:, None] for column in (*inside, rest.auc, *errors)]
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
 
     def scaled(
@@ -321,14 +317,13 @@ class StatisticSpace:
         """Return the space with shifts, and scales that hold for all values within the ranges."""
         shifts = {}
         for name in {name for name, _ in ranges}:
-            some = [found for (value, _), found in ranges.items() if value == name]
-            low, high = min(r.low for r in some), max(r.high for r in some)
+            spans = [span for (value, _), span in ranges.items() if value == name]
+            low, high = min(r.low for r in spans), max(r.high for r in spans)
             is_narrow = high - low < _NARROW * max(abs(low), abs(high))
             shifts[name] = (low + high) / 2 if is_narrow else 0.0
-        nonnegative = {name for (name, old), found in ranges.items() if not old and found.low >= 0}
-        shifted = replace(
-            self, shifts=tuple(sorted(shifts.items())), nonnegative=tuple(sorted(nonnegative))
-        )
+        above = {name for (name, old), span in ranges.items() if not old and span.low >= 0}
+        known = tuple(sorted(shifts.items())), tuple(sorted(above))
+        shifted = replace(self, shifts=known[0], nonnegative=known[1])
         largest = [shifted.largest(term, ranges, heaviest) for term in self.all_terms]
         return shifted.with_scales(
             [_scale(rows * most, most) for most in largest],
@@ -385,16 +380,15 @@ class StatisticSpace:
             old = ranges[term.value, True]
             size = max(abs(new.high - old.low), abs(old.high - new.low))
         else:
-            own = ranges[term.value, term.source == "old"]
-            size = max(abs(edge - self.shift(term.value)) for edge in own)
+            span = ranges[term.value, term.source == "old"]
+            size = max(abs(edge - self.shift(term.value)) for edge in span)
         return float(size**term.power * heaviest**term.weight_power)
 
 
 def _scale(total: float, largest: float) -> float:
     """Return the power of two that is the unit of a sum of absolute values of this size.
 
-    Replicates weigh an example more than once: the sum has room to double, and the largest value
-    for a weight that never comes.
+    The sum has room to double in a replicate, and the largest value for a weight that never comes.
     """
     _, exponent = frexp(2.0 * total + _LARGEST_DRAWN * largest)
     return float(2.0 ** (exponent - _SUM_BITS))

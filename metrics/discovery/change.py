@@ -1,8 +1,7 @@
 """How much the loss changed on slices, how slices are ranked by it, and how much of it they explain.
 
 Source: Eyuboglu et al. (2024), "Model ChangeLists". The change D of an example is its loss before
-minus its loss after: above 0 where the new model is better. Of one model it is the loss with its sign
-turned; what is then said of a slice is its `difference`.
+minus its loss after: above 0 where the new model is better. Of one model it is −loss.
 """
 
 from __future__ import annotations
@@ -179,9 +178,8 @@ class Coverage(NamedTuple):
 def of_partition(components: ChangeSums) -> Coverage:
     """Return what a regression of D on the component explains; each example is in one.
 
-    r² = Σ_k n_k(m_k − m)²/Σ(D − m)². If every order of the values of D is as likely (so that
-    components must not have been shaped by D), its mean is exactly (K⁺ − 1)/(n − 1), with K⁺ the
-    components that are not empty: a projection on K⁺ − 1 of the n − 1 dimensions of a centred vector.
+    r² = Σ_k n_k(m_k − m)²/Σ(D − m)². If components were not shaped by D, its mean is exactly
+    (K⁺ − 1)/(n − 1), with K⁺ the components that are not empty.
     """
     n = int(components.n.sum())
     mean = float(components.total.sum()) / max(n, 1)
@@ -197,8 +195,6 @@ def of_slices(
 
     ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples. The
     null expectation is that of `of_partition`, with the rank of the centred SᵀS for K⁺ − 1.
-
-    One slice of two of four examples, where D is 1, and elsewhere 0 and 1:
 
     >>> import numpy as np
     >>> of_slices(np.array([[2]]), np.array([2.0]), n=4, total=3.0, scatter=0.75)

@@ -140,9 +140,8 @@ def _counted(
     names = [_phrase(int(code), vocabulary) for code in distinct[often]]
     named = sorted(zip(names, often.tolist(), strict=True))
     order = np.array([number for _, number in named], np.int64)
-    return Occurrences(
-        [phrase for phrase, _ in named], counts[order].astype(np.int64), within[:, order]
-    )
+    phrases = [phrase for phrase, _ in named]
+    return Occurrences(phrases, counts[order].astype(np.int64), within[:, order])
 
 
 def _phrase(code: int, vocabulary: list[str]) -> str:

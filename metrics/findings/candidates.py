@@ -97,8 +97,7 @@ def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) 
     Intersections(masks=array([0, 1]), size=array([50., 50.]), total=array([25., 25.]))
     """
     first, at = np.unique(masks & ((1 << MOST_FINDINGS) - 1), return_inverse=True)
-    sizes, totals = (
-        np.asarray(np.bincount(at, sums, first.size), np.float64) for sums in (size, total)
-    )
+    sums = [np.bincount(at, column, first.size) for column in (size, total)]
+    sizes, totals = np.array(sums, np.float64)
     order = np.lexsort((first, -sizes))[:MOST_SETS]
     return Intersections(first[order], sizes[order], totals[order])

@@ -120,7 +120,7 @@ class Choice:
     def __post_init__(self) -> None:
         candidates = self.candidates
         # Positions of the findings.
-        self.found: list[int] = []
+        self.earlier: list[int] = []
         self.sign = 1.0 if self.upward else -1.0
         self.tail: Tail = "upper" if self.upward else "lower"
         eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
@@ -175,7 +175,7 @@ class Choice:
             self._check(chosen, inside)
             self.parts.split(self.patterns.add(inside))
             self.free[chosen] = False
-            self.found.append(int(self.positions[chosen]))
+            self.earlier.append(int(self.positions[chosen]))
             model = self._model()
             size = float(self.sizes[chosen, 0])
             value = float(self.total[chosen]) / size
@@ -335,7 +335,7 @@ class Choice:
         if not passing or self.count_groups is None:
             return None
         positions = self.positions[[at for at, _, _ in passing]]
-        groups = self.count_groups(np.array(self.found, np.int64), positions, self.patterns.masks)
+        groups = self.count_groups(np.array(self.earlier, np.int64), positions, self.patterns.masks)
         of_model = groups.of_model(step.model)
         for number, (at, p, part) in enumerate(passing):
             acts = influence(step.model, weight, self.layout.size(part, 1))
@@ -362,9 +362,8 @@ class Choice:
             return rate_p_value(step.model, weight, part[:, 0], observed, self.tail)
         if self.law is None:
             raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
-        return sum_p_value(
-            step.model, step.variances, sums, part, observed, layout, self.law, self.tail
-        )
+        known = step.model, step.variances, sums, part
+        return sum_p_value(*known, observed, layout, self.law, self.tail)
 
 
 def _divergence(observed: FloatArray, expected: FloatArray) -> FloatArray:

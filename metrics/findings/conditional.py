@@ -60,10 +60,8 @@ def _information(model: ExpectationModel, weight: FloatArray) -> tuple[FloatArra
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
     """Return the rest of each deviation after the fit of the model, to weights [patterns].
 
-    ``part`` [patterns] are the weights of the candidate's examples.
-
-    With deviations d_i the candidate's excess over its fitted expectation is Σ a_i·d_i to first
-    order, a = s − x·b, where s says whether the example is in the candidate and
+    With deviations d_i the excess of a candidate of ``part`` [patterns] weights over its fitted
+    expectation is Σ a_i·d_i to first order, a = s − x·b, where s says whether the example is in it and
     b = (XᵀHX)⁻¹·XᵀHs, H the weights times the variance function: the efficient score (Cox and
     Hinkley 1974, "Theoretical statistics", section 9.3). For least squares it is exact.
     """
@@ -75,11 +73,7 @@ def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> 
 
 
 def rate_variances(model: ExpectationModel, weight: FloatArray, parts: FloatArray) -> FloatArray:
-    """Return the variances [candidates] of counts given the counts that the model keeps.
-
-    What the linear regression of a candidate's membership on that of the findings leaves, see
-    `influence`: the variance to first order, which the normal law would have.
-    """
+    """Return the variances [candidates] of counts given those that the model keeps, to first order."""
     v = np.where(model.varies, model.variance, 0.0)
     X, gram = _information(model, weight * v)
     cross = (parts * v) @ X
@@ -92,24 +86,20 @@ def rate_p_value(
 ) -> float:
     """Return the mid-p of a candidate's count, given the counts that the model keeps.
 
-    With a known model the count is a sum of independent outcomes (Poisson-binomial). Given the
-    counts of all examples and of each finding it is the law of exact conditional logistic regression
-    (Cox 1970), whose tail is Φ(−r*), r* = r + log(u/r)/r, by the double saddle point (Skovgaard
+    Given the counts of all examples and of each finding it has the law of conditional logistic
+    regression (Cox 1970), whose tail is Φ(−r*), r* = r + log(u/r)/r, by the double saddle point (Skovgaard
     1987, J. Appl. Prob. 24:875; Barndorff-Nielsen 1986, Biometrika 73:307). With ψ the log odds
     ratio of the candidate against the rest of its patterns, fitted together with the findings,
     r = sign(ψ)·√(2(ℓ₁ − ℓ₀)) and u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), where J are the informations with and
-    without ψ. The tanh makes it the mid-p of a lattice (Daniels 1987, Int. Stat. Rev. 55:37), as
-    in `count_tests.likelihood_mid_p`, which this is with no finding.
-
-    A count at the end of what the findings' counts allow has no finite ψ. Its probability is taken
-    half a step before the end, with 2·sinh(ψ/2) (Daniels' second continuity correction), and halved.
+    without ψ. The tanh makes it the mid-p of a lattice (Daniels 1987, Int. Stat. Rev. 55:37). A count
+    at the end of what the findings' counts allow has no finite ψ: its probability is taken half a step
+    before the end, with 2·sinh(ψ/2) (Daniels' second continuity correction), and halved.
     """
-    everything, own = np.asarray(weight, np.float64), np.asarray(part, np.float64)
+    everything, inside = np.asarray(weight, np.float64), np.asarray(part, np.float64)
     rows = model.varies
-    sure = float(own[~rows] @ model.expected[~rows])
-    problem = _Conditional(
-        model.design[np.ix_(rows, model.columns)], everything[rows], own[rows], model.expected[rows]
-    )
+    sure = float(inside[~rows] @ model.expected[~rows])
+    X = model.design[np.ix_(rows, model.columns)]
+    problem = _Conditional(X, everything[rows], inside[rows], model.expected[rows])
     return max(problem.p_value(observed - sure, tail), SMALLEST_P)
 
 
@@ -221,8 +211,8 @@ def sum_p_value(
     d = w·(x − μ) have the pattern's variance per squared weight and the shape of all examples'.
     With the influences a of `influence` the excess is Σ a·d over the examples inside and outside.
     """
-    weight, own = layout.moment(sums, 1, 0), layout.size(part, 1)
-    acts = influence(model, weight, own)
+    weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
+    acts = influence(model, weight, held)
     inside, squares = layout.size(part, 2), layout.moment(sums, 2, 0)
     rest = float(((squares - inside) * acts.outside**2) @ variances)
     variance = float((inside * acts.inside**2) @ variances) + rest
@@ -230,12 +220,12 @@ def sum_p_value(
         return 1.0
     # The squared weight of an example, on average.
     squared = float(squares.sum()) / law.examples
-    excess = observed - float(own @ model.expected)
+    excess = observed - float(held @ model.expected)
     return law.p_value(excess, inside / squared, acts.inside, variances * squared, rest, tail)
 
 
 def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetSums) -> FloatArray:
-    """Return the variance of each pattern's deviations, per squared weight: float64 [patterns].
+    """Return the variance [patterns] of each pattern's deviations, per squared weight.
 
     Σw²·(x − μ)²/Σw², divided by 1 − leverage as in HC2 (MacKinnon and White 1985, J. Econometrics
     29:305): with no finding the variance of a candidate's sum is n(N − n)/(N(N − 1))·Σ(x − x̄)², that
@@ -244,23 +234,22 @@ def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetS
     mu, squares = model.expected, layout.moment(sums, 2, 0)
     deviations = layout.moment(sums, 2, 2) - 2.0 * mu * layout.moment(sums, 2, 1) + mu**2 * squares
     weight = layout.moment(sums, 1, 0)
-    some = model.varies & (squares > 0)
-    size = np.where(some, squares, 1.0)
-    heavy = np.where(some, model.variance, 0.0)
+    valid = model.varies & (squares > 0)
+    size = np.where(valid, squares, 1.0)
+    heavy = np.where(valid, model.variance, 0.0)
     X, gram = _information(model, weight * heavy)
     # Of an example whose weight is the pattern's mean, by weight.
-    mean_weight = size / np.where(some, weight, 1.0)
+    mean_weight = size / np.where(valid, weight, 1.0)
     leverage = heavy * mean_weight * (X * np.linalg.solve(gram, X.T).T).sum(axis=1)
     left = np.maximum(1.0 - leverage, 0.5)
-    return np.where(some, np.maximum(deviations, 0.0) / size / left, 0.0)
+    return np.where(valid, np.maximum(deviations, 0.0) / size / left, 0.0)
 
 
 class DeviationLaw:
     """The deviations from the mean of all examples, each times its weight.
 
     With M the moment-generating function of the deviations, that of a pattern with θ times their
-    variance is taken as 1 + θ·(M − 1): the same deviations, θ times as often. The examples outside
-    the candidate move its sum a little each, and count as normal. The saddle point t solves
+    variance is taken as 1 + θ·(M − 1). Examples outside count as normal. The saddle point t solves
     K′(t) = z; the tail is Φ(−r*), r* = r + log(u/r)/r, r = ±√(2(t·z − K)) and u = t·√K″, or
     (2/d)·tanh(t·d/2)·√K″ on a lattice of span d, which makes it the mid-p: Lugannani and Rice (1980),
     Adv. Appl. Prob. 12:475; Daniels (1987), Int. Stat. Rev. 55:37; Barndorff-Nielsen (1986). For
@@ -288,10 +277,9 @@ class DeviationLaw:
         outside: float,
         tail: Tail,
     ) -> float:
-        """Return the tail of Σ influence·deviation.
+        """Return the tail of Σ influence·deviation of a ``number`` [patterns] of examples inside.
 
-        Of a ``number`` [patterns] of examples in the candidate with this variance (``second``) of
-        their deviations, and others, which add the variance ``outside``.
+        ``second`` [patterns] is the variance of their deviations; the others add ``outside``.
         """
         often = second / self.variance
         held = (number > 0) & (influence**2 * often > 0)
@@ -358,10 +346,8 @@ def change_p_value(net: float, squares: float, tail: Tail, *, counts: bool) -> f
     """Return the p-value of a slice's summed change against 0.
 
     Counts: McNemar's mid-p. Otherwise the normal tail of net/√squares, which changes that are as
-    likely positive as negative exceed no more often, to a small factor, whatever their sizes (Efron
-    1969, J. Am. Stat. Assoc. 64:1278). Assumption: examples are independent.
-
-    Of 30 examples 12 became wrong and 2 right:
+    likely positive as negative exceed no more often, to a small factor (Efron 1969, J. Am. Stat. Assoc.
+    64:1278). Assumes independent examples. Of 30 examples 12 became wrong and 2 right:
 
     >>> round(change_p_value(10.0, 14.0, "upper", counts=True), 4)
     0.0037

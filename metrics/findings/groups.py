@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 class Covariance(NamedTuple):
     """The variances of a finding's value and of what is expected of it, and their covariance.
 
-    Both are means over the finding's examples, and the model was fitted to these as well as to others:
-    the more of all examples the finding holds, the more the two go together.
+    The more of all examples, which the model was fitted to, it holds, the more the two go together.
     """
 
     value: float
@@ -41,13 +40,10 @@ class Covariance(NamedTuple):
         expected: float,
         of_expected: tuple[float, float],
     ) -> tuple[float, float]:
-        """Return the interval of value minus expectation, from the intervals of both.
+        """Return the interval of value minus expectation, from the intervals of both, by MOVER.
 
-        MOVER (Zou and Donner 2008, Statist. Med. 27:1693), for values that go together (Zou 2007,
-        Psychol. Methods 12:399, equation 15): it keeps that the interval of a small slice's rate is
-        not symmetric. The confidence is that of the intervals given.
-
-        30 of 100 examples against an expectation that is known to ±0.02:
+        For values that go together: Zou (2007), Psychol. Methods 12:399, equation 15. Of 30 of 100
+        examples against an expectation that is known to ±0.02:
 
         >>> both = Covariance(0.0021, 0.0, 0.0001)
         >>> low, high = both.interval_of_difference(0.30, (0.219, 0.396), 0.10, (0.08, 0.12))
@@ -57,8 +53,8 @@ class Covariance(NamedTuple):
         product = math.sqrt(self.value * self.expected)
         correlation = max(-1.0, min(1.0, self.both / product)) if product > 0 else 0.0
 
-        def length(one: float, other: float) -> float:
-            squared = one**2 + other**2 - 2.0 * correlation * one * other
+        def length(arm: float, other: float) -> float:
+            squared = arm**2 + other**2 - 2.0 * correlation * arm * other
             return math.sqrt(max(squared, 0.0))
 
         difference = value - expected
@@ -79,20 +75,14 @@ def of_patterns(
 
     The value is Σ w·x/Σw over the finding's examples; to first order the expectation is that of the
     true means plus Σ taken·w·(x − μ)/Σw over all examples. Deviations are those from the model with
-    the finding in it, so that what sets the finding apart adds nothing to them, with the variance of
-    each pattern as it is inside and outside (HC2, see `pattern_variances`): neither the model's
-    variance function nor equal variances are assumed (White 1980, Econometrica 48:817).
+    the finding in it, with the variance of each pattern as it is (HC2, see `pattern_variances`).
     """
     squares = layout.moment(sums, 2, 0)
     spread = squares * pattern_variances(model, sums, layout)
     size = float(layout.moment(sums, 1, 0)[inside].sum())
     of_value = spread * inside
-    return Covariance(
-        *(
-            float(part.sum()) / size**2
-            for part in (of_value, of_value * taken, spread * np.square(taken))
-        )
-    )
+    parts = of_value, of_value * taken, spread * np.square(taken)
+    return Covariance(*(float(part.sum()) / size**2 for part in parts))
 
 
 # Fewer groups say nothing of their variance.
@@ -141,43 +131,34 @@ class GroupSums:
         tail: Tail,
     ) -> float:
         """Return the p-value of a candidate's excess over the model; see `group_p_value`."""
-        own = self.of[candidate]
-        excess = own.total - own.size * model.expected[self.pattern[own.cell]]
-        return group_p_value(
-            self._by_group(excess, own.cell),
-            of_model,
-            slopes,
-            self._by_group(own.size, own.cell),
-            tail,
-        )
+        held = self.of[candidate]
+        excess = held.total - held.size * model.expected[self.pattern[held.cell]]
+        scores, sizes = (self._by_group(values, held.cell) for values in (excess, held.size))
+        return group_p_value(scores, of_model, slopes, sizes, tail)
 
     def change_p_value(self, candidate: int, none: float, tail: Tail) -> float:
         """Return the p-value of a candidate's mean against a fixed one, that of no change."""
-        own = self.of[candidate]
-        change = self._by_group(own.total - own.size * none, own.cell)
-        sizes = self._by_group(own.size, own.cell)
+        held = self.of[candidate]
+        change = self._by_group(held.total - held.size * none, held.cell)
+        sizes = self._by_group(held.size, held.cell)
         return group_p_value(change, np.zeros((self.groups, 1)), np.zeros(1), sizes, tail)
 
     def covariance(
         self, candidate: int, taken: FloatArray, inside: FloatArray, outside: FloatArray
     ) -> Covariance:
         """Return the covariance of a candidate's value and expectation."""
-        own = self.of[candidate]
-        within = own.total - own.size * inside[self.pattern[own.cell]]
+        held = self.of[candidate]
+        within = held.total - held.size * inside[self.pattern[held.cell]]
         rest, left = self.total.copy(), self.size.copy()
-        rest[own.cell] -= own.total
-        left[own.cell] -= own.size
+        rest[held.cell] -= held.total
+        left[held.cell] -= held.size
         apart = rest - left * outside[self.pattern]
-        apart[own.cell] += within
-        value = self._by_group(within, own.cell)
+        apart[held.cell] += within
+        value = self._by_group(within, held.cell)
         expected = self._by_group(apart * taken[self.pattern])
-        size, groups = float(own.size.sum()), self.groups
-        scale = groups / max(groups - 1.0, 1.0) / size**2
-        return Covariance(
-            float(value @ value) * scale,
-            float(value @ expected) * scale,
-            float(expected @ expected) * scale,
-        )
+        scale = self.groups / max(self.groups - 1.0, 1.0) / float(held.size.sum()) ** 2
+        products = value @ value, value @ expected, expected @ expected
+        return Covariance(*(float(product) * scale for product in products))
 
 
 def group_p_value(
@@ -185,28 +166,24 @@ def group_p_value(
 ) -> float:
     """Return the p-value of a candidate's excess where whole groups of examples are independent.
 
-    The group's scores e = excess − of_model·slopes add up to the whole excess; their squares
+    The groups' scores e = excess − of_model·slopes add up to the whole excess; their squares
     estimate its variance whatever the dependence within groups (Liang and Zeger 1986, Biometrika
-    73:13). About the mean score of the candidate's groups and with G − 1 degrees of freedom, as
-    Student's t of G means: G is Kish's number Σ(n)²/Σn² where groups are of unequal size. No more
-    than the chance that all groups' signs agree can be known of few groups.
+    73:13). Student's t of G means, G Kish's number Σ(n)²/Σn², but no less than the chance that all
+    groups' signs agree.
     """
-    own, whole = np.asarray(excess, np.float64), np.asarray(of_model, np.float64)
-    n = np.asarray(sizes, np.float64)
+    whole, n = np.asarray(of_model, np.float64), np.asarray(sizes, np.float64)
     held = n > 0
     groups = int(np.count_nonzero(held))
     if groups < LEAST_GROUPS:
         return 1.0
-    scores = own - whole @ np.asarray(slopes, np.float64)
+    scores = np.asarray(excess, np.float64) - whole @ np.asarray(slopes, np.float64)
     total = float(scores.sum())
     effective = float(n.sum() ** 2 / (n**2).sum())
     centred = float((scores**2).sum() - scores[held].sum() ** 2 / groups)
     variance = max(centred, 0.0) * groups / (groups - 1.0)
-    if not variance > 0:
-        if not total:
-            return 1.0
-        towards = 0.0
-    else:
-        towards = float(stdtr(max(effective - 1.0, 1.0), -abs(total) / np.sqrt(variance)))
+    if not variance > 0 and not total:
+        return 1.0
+    root = abs(total) / np.sqrt(variance) if variance > 0 else np.inf
+    towards = float(stdtr(max(effective - 1.0, 1.0), -root))
     towards = min(1.0, max(towards, 2.0 ** -min(groups, 900)))
     return p_of_side(towards, tail, above=total >= 0)

@@ -79,10 +79,8 @@ def taken_rows(
     Ids, positions and buckets are left out.
     """
     stored = {
-        feature: _taken(
-            block.column(feature) if lattice.is_multi(feature) else block.stored(feature), rows
-        )
-        for feature in features
+        f: _taken(block.column(f) if lattice.is_multi(f) else block.stored(f), rows)
+        for f in features
     }
     cells = block.cells[rows].astype(np.int64, copy=False)
     return _block(stored, cells, block.weights[:, rows], block.terms[:, rows])
@@ -90,9 +88,7 @@ def taken_rows(
 
 def _joined(held: list[RowBlock], features: Iterable[int]) -> RowBlock:
     """Return the rows of several blocks, at least one, that `taken_rows` returned, as one."""
-    stored = {
-        feature: _joined_column([block.stored(feature) for block in held]) for feature in features
-    }
+    stored = {f: _joined_column([block.stored(f) for block in held]) for f in features}
     weights, terms = (
         np.concatenate([getattr(block, name) for block in held], axis=1)
         for name in ("weights", "terms")
@@ -259,11 +255,8 @@ class InsideCounter:
         return InsideCounts(masks, sums.reshape(self.space.raw_columns, masks.size).T, *columns)
 
     def _rows(self, block: RowBlock, rows: IntArray) -> RowBlock:
-        return (
-            block
-            if rows.size == block.rows
-            else taken_rows(block, rows, self._features, self.lattice)
-        )
+        whole = rows.size == block.rows
+        return block if whole else taken_rows(block, rows, self._features, self.lattice)
 
     def _looked_up(self, block: RowBlock, pattern: IntArray) -> Pairs:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""

@@ -1,10 +1,8 @@
 """The expectation from the findings so far: main effects that keep each finding's observed sum.
 
-Of all ways to give every example an expected target, the model takes the one that assumes least
-beyond the observed sums: of all examples together and of each finding. For rates this is the law of
-maximum entropy, a logistic regression on membership; for means it is least squares. Examples that
-are in the same findings, a *pattern*, have the same expectation, so that a fit costs as many rows
-as there are patterns.
+Beyond the observed sums, of all examples together and of each finding, the model assumes least. For
+rates this is the law of maximum entropy, a logistic regression on membership; for means it is least
+squares. Examples that are in the same findings, a *pattern*, have the same expectation.
 
 Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407, "Maximum entropy models and subjective
 interestingness" (section 3: expected sums as constraints, the dual is a maximum of likelihood);
@@ -72,21 +70,14 @@ def fit(
 ) -> ExpectationModel:
     """Fit a model's sums to the observed ones: of all examples, and of each finding.
 
-    Nothing is penalised. Where a finding's examples are all wrong, or patterns are separated in a less
-    plain way, no finite coefficients reach the observed sums, but a limit does, and it is unique in
-    the expectations: patterns on which a direction of recession acts have exactly 0 or 1, and the
-    others follow a model of their own (Albert and Anderson 1984, Biometrika 71:1; Geyer 2009,
-    Electron. J. Statist. 3:259). A direction d has no effect on patterns with targets of both kinds
-    and moves the log odds of others to their own side only; one linear program (Konis 2007, section
-    4) finds one that moves all patterns that any such direction moves.
+    Nothing is penalised. Where patterns are separated, as by a finding that is wrong throughout, a
+    limit reaches the observed sums: patterns on which a direction of recession acts have exactly 0 or
+    1, and the others follow a model of their own (Albert and Anderson 1984, Biometrika 71:1; Geyer
+    2009, Electron. J. Statist. 3:259). One linear program (Konis 2007, section 4) finds a direction
+    that moves all patterns that any moves.
 
-    100 of 1,000 examples are wrong, among them 30 of the 50 in a finding:
-
-    >>> model = fit("rate", [0, 1], 1, [950, 50], [70, 30])
-    >>> model.expected.round(4)
-    array([0.0737, 0.6   ])
-
-    A second finding that holds 20 examples, 10 of them in the first, and is wrong throughout:
+    100 of 1,000 examples are wrong, among them 30 of the 50 in a finding, and all 20 of a second one,
+    of which 10 are in the first:
 
     >>> model = fit("rate", [0, 1, 2, 3], 2, [940, 40, 10, 10], [60, 20, 10, 10])
     >>> model.expected.round(4), model.unbounded
@@ -114,11 +105,11 @@ def _least_squares(
     root = np.sqrt(weight[filled])
     rows = X[np.ix_(filled, columns)]
     coefficients = np.zeros(X.shape[1])
-    found = np.linalg.lstsq(rows * root[:, None], total[filled] / root, rcond=None)[0]
+    solved = np.linalg.lstsq(rows * root[:, None], total[filled] / root, rcond=None)[0]
     # One step of refinement brings the last digits of the sums.
-    rest = total[filled] - weight[filled] * (rows @ found)
+    rest = total[filled] - weight[filled] * (rows @ solved)
     gram = rows.T @ (rows * weight[filled, None])
-    coefficients[columns] = found + np.linalg.solve(gram, rows.T @ rest)
+    coefficients[columns] = solved + np.linalg.solve(gram, rows.T @ rest)
     zero = np.zeros(X.shape[1])
     return ExpectationModel("mean", X, coefficients, zero, X @ coefficients, filled, columns)
 
@@ -163,28 +154,25 @@ def _recession(
     rows = np.unique(side[:, None] * (X[pure] @ free), axis=0)
     count, width = rows.shape
     # max Σ t with t ≤ rows @ c and 0 ≤ t ≤ 1: the best c moves all that any c moves.
-    found = linprog(
+    solved = linprog(
         np.concatenate([np.zeros(width), -np.ones(count)]),
         A_ub=np.concatenate([-rows, np.eye(count)], axis=1),
         b_ub=np.zeros(count),
         bounds=[(None, None)] * width + [(0.0, 1.0)] * count,
         method="highs",
     )
-    if not found.success or found.x is None:
-        raise ArithmeticError(f"the search for separated patterns failed: {found.message}")
-    if found.x[width:].max() < _STRICT:
+    if not solved.success or solved.x is None:
+        raise ArithmeticError(f"the search for separated patterns failed: {solved.message}")
+    if solved.x[width:].max() < _STRICT:
         return none
-    direction = free @ found.x[:width]
-    return np.asarray(np.round(direction, 9) + 0.0)
+    return np.asarray(np.round(free @ solved.x[:width], 9) + 0.0)
 
 
 def _one_sided(pure: FloatArray, side: FloatArray, free: FloatArray) -> FloatArray | None:
     """Return the direction where it follows from findings one by one; None in other cases.
 
-    A finding that no mixed pattern is in is free to move. Patterns that are in it and in no other
-    such finding must not move against their own side: where they are of both sides it stays, and
-    does not count for other patterns. If each of the rest has one side, and patterns of several of
-    them agree, all of them move, and nothing else can.
+    A finding that no mixed pattern is in may move. Where patterns that are in it alone are of both
+    sides it stays. If each of the rest has one side, and patterns of several agree, all of them move.
     """
     if (np.count_nonzero(free, axis=0) != 1).any():
         return None
@@ -192,10 +180,7 @@ def _one_sided(pure: FloatArray, side: FloatArray, free: FloatArray) -> FloatArr
     inside = pure[:, columns] > 0
     while True:
         alone = inside & (inside.sum(axis=1) == 1)[:, None]
-        up, down = (
-            (alone & (side > 0)[:, None]).any(axis=0),
-            (alone & (side < 0)[:, None]).any(axis=0),
-        )
+        up, down = ((alone & is_side[:, None]).any(axis=0) for is_side in (side > 0, side < 0))
         if not (up & down).any():
             break
         inside[:, up & down] = False

@@ -63,7 +63,10 @@ class PartTables:
         for number, table in enumerate(self._counts):
             sizes = np.asarray(inside.sizes[:, number], self._number)
             taken = coo_array((sizes, at), (table.shape[0], by.inside.size)).tocsr()
-            rest = table[:, by.inside] - taken
+            inner = table[:, by.inside]
+            # Sums are taken in the order of the patterns.
+            inner.sort_indices()
+            rest = inner - taken
             if rest.data.size and rest.data.min() < 0:
                 mask = inside.masks[rest.indices[np.argmin(rest.data)]]
                 raise ValueError(
@@ -72,8 +75,6 @@ class PartTables:
             rest.eliminate_zeros()
             parts = [table[:, by.others], rest[:, by.kept], taken]
             self._counts[number] = csr_array(hstack(parts, format="csr"))
-            # Sums are taken in the order of the patterns.
-            self._counts[number].sort_indices()
         self._measure()
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:

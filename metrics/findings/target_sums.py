@@ -1,8 +1,7 @@
 """The sums over the examples of a pattern, the set of findings that an example is in.
 
 The *target* is what a metric averages: 0 or 1 of each example of a rate's denominator, a loss, or
-the change of either between two models. A new finding splits each pattern in two: the examples inside
-it get one bit more. So only the finding's own examples are looked at again.
+the change of either between two models. A new finding gives the examples inside it one bit more.
 """
 
 from __future__ import annotations
@@ -30,18 +29,10 @@ MOST_FINDINGS = 50
 class TargetSums:
     """The columns of summed targets: Σ weight^a · target^b.
 
-    Of a rate, examples and errors are counted; of a mean, squares are summed too, and of weights
-    their squares with everything:
+    Of a candidate's part of a pattern only the number of examples, or the weights, are needed.
 
-    >>> TargetSums("rate").powers
-    ((0, 0), (0, 1))
-    >>> TargetSums("mean").powers
-    ((0, 0), (0, 1), (0, 2))
-    >>> TargetSums("rate", weighted=True).powers
-    ((1, 0), (1, 1), (2, 0), (2, 1))
-
-    Of a candidate's part of a pattern only the number of examples, or the weights, are needed:
-
+    >>> TargetSums("mean").powers, TargetSums("rate", weighted=True).powers
+    (((0, 0), (0, 1), (0, 2)), ((1, 0), (1, 1), (2, 0), (2, 1)))
     >>> TargetSums("mean").size_columns, TargetSums("mean", weighted=True).size_columns
     (1, 2)
     """
@@ -57,9 +48,7 @@ class TargetSums:
         largest = 1 if self.kind == "rate" else 2
         if not self.weighted:
             return tuple((0, power) for power in range(largest + 1))
-        return tuple(
-            (weight, power) for weight in (1, 2) for power in range(min(weight, largest) + 1)
-        )
+        return tuple((a, b) for a in (1, 2) for b in range(min(a, largest) + 1))
 
     @property
     def columns(self) -> int:
@@ -115,10 +104,7 @@ class InsideSums(NamedTuple):
 
 
 class PatternSplit(NamedTuple):
-    """How a new finding changes the patterns: afterwards ``others`` come first, then ``kept``.
-
-    The parts inside the finding come last, in the order of ``inside``. All are positions before.
-    """
+    """How a new finding splits patterns: afterwards ``others`` come first, ``kept``, then ``inside``."""
 
     others: IntArray  # [patterns] those that the finding holds nothing of
     inside: IntArray  # [patterns] those that it holds examples of
@@ -146,9 +132,9 @@ class Patterns:
         missing = [mask for mask in masks.tolist() if mask not in row_of]
         if missing:
             raise ValueError(f"the finding holds examples of pattern {missing[0]}, which has none")
-        own = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
-        others = np.setdiff1d(np.arange(self.masks.size), own)
-        left = self.raw[own] - inside.sums
+        held = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
+        others = np.setdiff1d(np.arange(self.masks.size), held)
+        left = self.raw[held] - inside.sums
         # Patterns that lie within the finding are gone.
         kept = np.flatnonzero(self.layout.moment(self.moments(left), 1, 0) > 0)
         self.raw = np.concatenate([self.raw[others], left[kept], inside.sums])
@@ -156,14 +142,13 @@ class Patterns:
         self.masks = np.concatenate([self.masks[others], masks[kept], masks | bit])
         self.findings += 1
         self.sums = self.moments(self.raw)
-        return PatternSplit(others, own, kept)
+        return PatternSplit(others, held, kept)
 
     def summable(self, values: FloatArray) -> FloatArray:
         """Return values [patterns] whose sums over examples are the same in any order.
 
-        They are rounded to multiples of a unit so large that no sum over all examples exceeds 2⁵³
-        units, which doubles hold without rounding: to about 2⁻⁵³ of the number of examples times
-        the largest value. Of weighted examples they are returned as they are.
+        They are rounded to a unit of which no sum over all examples exceeds 2⁵³, which doubles hold
+        without rounding. Of weighted examples they are returned as they are.
         """
         if self.layout.weighted:
             return values

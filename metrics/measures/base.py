@@ -17,7 +17,7 @@ from slicebeam.metrics.kinds import (
     OF_RANKINGS,
     TOP,
 )
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance.outcome_codes import Reason
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -311,9 +311,9 @@ class Metric(ABC):
         undefined = np.isnan(self.value(sums, space))
         if space.comparison == "baseline":
             undefined |= np.isnan(self.value(sums, space, old=True))
-        reasons = np.where(undefined, outcome_codes.UNDEFINED, 0)
+        reasons = np.where(undefined, Reason.UNDEFINED, 0)
         if space.comparison == "overall":
-            reasons[space.sizes(sums) == space.sizes(totals)] = outcome_codes.WHOLE
+            reasons[space.sizes(sums) == space.sizes(totals)] = Reason.WHOLE
         return reasons.astype(np.int8)
 
     def needs_rows(self, space: StatisticSpace) -> bool:

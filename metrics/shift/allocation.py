@@ -97,10 +97,9 @@ def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1).
 
     Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
-    σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch the answers are not known yet: N_s is counted
-    up, σ̂_s stays. With weights σ̂²_s is Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is
-    multiplied by √u_s, of `static_weights`. A stratum that is used up is passed over, and −1 is
-    returned where all are. One call at a time is the published algorithm.
+    σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch N_s is counted up, σ̂_s stays; one call at a time
+    is the published algorithm. With weights σ̂²_s is Σ_j W²_sj·(sample variance of 1[new = j]), and the
+    bonus is multiplied by √u_s, of `static_weights`.
     """
     share, sizes = strata.share, strata.sizes
     known = np.maximum(sample.asked.astype(np.float64), 1)
@@ -184,11 +183,10 @@ def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
 def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
     """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
 
-    g_s = p_s·√v_s, Neyman's optimum, where v_s is the sample variance of what the estimate sums,
-    1[new = j] − λ·1[old = j] over all j (times W²_j), in the other half, shrunk to what the static weights
-    expect of it as if 20 more answers had shown that: (½σ²_old,s + ½Σ p σ²_old) times the ratio of the two
-    over all strata. From λ = 0.4 to 0.7 it is shrunk further, in the end wholly. The weights of the
-    first halves sum to 1, and so do those of the second ones.
+    g_s = p_s·√v_s, Neyman's optimum, where v_s is the sample variance of what the estimate sums in the
+    other half, shrunk, as if 20 more answers had shown that, to what the static weights expect of it,
+    times the ratio of the two over all strata. From λ = 0.4 to 0.7 it is shrunk further, in the end
+    wholly. The weights of the first halves sum to 1, and so do those of the second ones.
     """
     runs, share = halves.asked.shape[0], strata.share
     asked = halves.asked.astype(np.float64)

@@ -133,9 +133,8 @@ class Allocator:
             self.check_answers()
             self.sample.halves = self._halves
             self._end = min(allocation.next_look(strata.count, begin), self.limit)
-            weights = allocation.adapted_weights(
-                strata, self._halves, reliance(strata, self.sample)
-            )
+            factor = reliance(strata, self.sample)
+            weights = allocation.adapted_weights(strata, self._halves, factor)
             limits = allocation.half_limits(strata.sizes, self.limit)
             order = allocation.adapted_order(weights, self._halves, limits, self._end - begin)
         else:

@@ -38,9 +38,7 @@ class MatrixEstimate:
     accuracy: FloatArray  # [R]
     accuracy_variance: FloatArray  # [R]
     accuracy_unseen: FloatArray  # [R] √Σ_i c_i², which widens its interval where its variance is 0
-    reliance: (
-        FloatArray  # [R] λ, the coefficient of the old predictions as a control variate, 0 to 1
-    )
+    reliance: FloatArray  # [R] λ, the coefficient of the old predictions as a control, 0 to 1
     loss: FloatArray  # [R] T, the expected squared Frobenius error, of cells times their weights
     loss_error: FloatArray  # [R] standard error of T
     loss_unseen: FloatArray  # [R] e₁, what unseen changes could add to T
@@ -104,9 +102,8 @@ def _reliance(strata: Strata, counts: Counts) -> FloatArray:
     weights = np.square(strata.share) / asked
     degrees = np.maximum(asked - 1, 1)
     cells = strata.squared_weights
-    covariance = (
-        (counts.both * cells).sum(axis=2) - (counts.new * old * cells).sum(axis=2) / asked
-    ) / degrees
+    new, both = counts.new, counts.both
+    covariance = ((both * cells).sum(axis=2) - (new * old * cells).sum(axis=2) / asked) / degrees
     variance = ((old * cells).sum(axis=2) - (np.square(old) * cells).sum(axis=2) / asked) / degrees
     above = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
     below = np.where(asked > 1, weights * variance, 0).sum(axis=1)
@@ -139,26 +136,18 @@ def estimate(
 
     Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)].
 
-    V_ij = Σ_{s∈i} w_s·(sample variance of 1[new = j] − λ·1[old = j]) with
-    w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, where τ̂²_s is the sum of these sample variances
-    over j, times W²_sj; SE(T) = √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, what a single change
-    that was seen adds to T, on average over the pool, with m_s = `Strata.pair_weight` (2 without
-    weights).
+    V_ij = Σ_{s∈i} w_s·(sample variance of x_j = 1[new = j] − λ·1[old = j]) with
+    w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, τ̂²_s the sum of these sample variances over j, times
+    W²_sj; SE(T) = √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, with m_s = `Strata.pair_weight`.
+    Without ``control`` λ = 0; estimated from the sample it biases Ĉ by O(1/N). Assumes that within a
+    stratum the items are a simple random sample whose size does not depend on the answers.
 
-    Without ``control`` λ = 0. Of ``slices`` `sample` has N_s of the whole pool and, in place of runs,
-    the counts of each slice's items alone.
-
-    Assumes that within a stratum the items are a simple random sample whose size does not depend on
-    the answers (so not of MASA, whose estimate is biased where a stratum without an error is
-    starved). λ is estimated from the sample, which biases Ĉ by O(1/N).
-
-    A slice g is a domain of the pool (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11).
-    Within a label its share p_gi is known, so that Ĉ_gij = p_gi·r_gij + λC°_gij, where r_gij is the
-    ratio Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, with n_gs the slice's items in the
-    sample; V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², with
-    x_j = 1[new = j] − λ·1[old = j] and q_g the share of the slice. A label of which no item of the
-    slice was asked is taken as unchanged; the widening by c then covers it. Of the whole pool this is
-    the estimate above.
+    Of ``slices`` `sample` has N_s of the whole pool and, in place of runs, the counts of each slice's
+    items alone. A slice g is a domain (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11)
+    whose share p_gi within a label is known: Ĉ_gij = p_gi·r_gij + λC°_gij, r_gij the ratio
+    Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, n_gs the slice's items in the sample;
+    V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², q_g its share. A
+    label of which no item was asked is taken as unchanged; the widening by c then covers it.
     """
     counts = _counts(strata, sample)
     asked = counts.asked
@@ -174,12 +163,11 @@ def estimate(
     inside = counts.new.sum(axis=2)
     summed = np.einsum("ls,rsp->rlp", strata.members, counted * (strata.share / asked)[:, :, None])
     seen = (inside * strata.share / asked) @ strata.members.T
-    ratio = np.divide(
-        summed, seen[:, :, None], out=np.zeros_like(summed), where=seen[:, :, None] > 0
-    )
+    seen = seen[:, :, None]
+    ratio = np.divide(summed, seen, out=np.zeros_like(summed), where=seen > 0)
     matrix = ratio * slices.labels[:, :, None]
     if slices.old is not None:
-        matrix += np.where(seen[:, :, None] > 0, factor, 1.0) * slices.old
+        matrix += np.where(seen > 0, factor, 1.0) * slices.old
     left = 1 - asked / strata.sizes
     # All of a stratum's items in two halves sum to its size except for rounding.
     weights = weights * np.where(left > _ROUNDING, left, 0)
@@ -223,11 +211,11 @@ def estimate(
 
 def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
     """Return the estimate of a method; the error of MASA's accuracy covers its bias."""
-    found = estimate(strata, sample, control=method == "plus")
+    estimated = estimate(strata, sample, control=method == "plus")
     if method != "masa":
-        return found
-    variance = starved_variance(strata, sample, found.accuracy_unseen)
-    return replace(found, accuracy_variance=variance)
+        return estimated
+    variance = starved_variance(strata, sample, estimated.accuracy_unseen)
+    return replace(estimated, accuracy_variance=variance)
 
 
 def starved_variance(
@@ -235,16 +223,12 @@ def starved_variance(
 ) -> FloatArray:
     """Return a mean squared error [R] of a sum of cells that also covers MASA's bias.
 
-    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet, so
-    their sample variances are too small, and what they hide biases the estimate. Against the first,
-    p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells (the Wilson interval's centre as Agresti and Coull,
-    1998, simplify it) and the widening of the cells; against the second b = Σ p_s(1 − N_s/M_s)·(q_s −
-    x_s/N_s), what the accuracy would change by if each stratum had four more answers like those of
-    its label.
-
-    u is `MatrixEstimate.accuracy_unseen`; ``cells`` [S, P] say how much each counts, 0 to 1: the right
-    predictions if left out. An approximation: measured on recorded APIs (benchmarks/shift.py), 95 %
-    intervals covered in 0.92 to 1.00 of the runs, and without it in 0.31 to 0.94.
+    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet: their
+    variances are too small, hence p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells, and what they
+    hide biases the estimate, hence b = Σ p_s(1 − N_s/M_s)·(q_s − x_s/N_s), what four more answers like
+    those of its label would change in each stratum. u is `MatrixEstimate.accuracy_unseen`; ``cells``
+    [S, P] say how much each counts, 0 to 1: the right predictions if left out. On recorded APIs
+    (benchmarks/shift.py) 95 % intervals covered in 0.92 to 1.00 of the runs, without it 0.31 to 0.94.
     """
     cells = strata.right_cells[strata.row] if cells is None else cells
     # What never counts is known not to.
@@ -265,18 +249,15 @@ def starved_variance(
 
 
 def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> FloatArray:
-    """Return σ̂² [R, S], the variance of what the estimate sums in each stratum.
+    """Return σ̂² [R, S], the variance of what the estimate sums; NaN of fewer than two answers.
 
-    Σ_j W²_sj·(sample variance of 1[new = j] − λ·1[old = j]), the paper's uncertainty score for λ = 0
-    without weights; NaN of fewer than two answers. ``factor`` is λ.
+    Without weights, and for λ (``factor``) = 0, it is the paper's uncertainty score.
     """
     counts = counts_of(strata, sample)
     counted, squares = differences(counts, factor[:, None, None])
     asked = np.maximum(counts.asked, 1)[:, :, None]
-    variance = (_sample_variance(squares, counted / asked, asked) * strata.squared_weights).sum(
-        axis=2
-    )
-    return np.asarray(np.where(counts.asked > 1, variance, np.nan))
+    variances = _sample_variance(squares, counted / asked, asked) * strata.squared_weights
+    return np.where(counts.asked > 1, variances.sum(axis=2), np.nan)
 
 
 def weighted_sum_errors(
@@ -333,9 +314,8 @@ def error_bound(estimated: MatrixEstimate, confidence: float = 0.95) -> FloatArr
     """Return an upper bound [R] of the Frobenius error of W ⊙ Ĉ with the given confidence.
 
     √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣW⁴V²)), where z and χ² are the quantiles
-    q of a standard normal and of a chi-squared variable: the squared error is about a scaled
-    chi-squared variable (Satterthwaite), and its scale an upper bound that also counts what was not
-    seen. Stop as soon as this is at most ε.
+    q of a standard normal and of a chi-squared variable, which the scaled squared error about is
+    (Satterthwaite). Stop as soon as this is at most ε.
     """
     z = stats.norm.ppf(confidence)
     scale = estimated.loss + z * estimated.loss_error + z**2 * estimated.loss_unseen

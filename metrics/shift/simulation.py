@@ -141,55 +141,46 @@ def qualities(
     occurs: BoolArray = np.asarray((truths > 0).any(axis=0))
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
-    parts: dict[int, list[_Part]] = {check: [] for check in checks}
+    parts: dict[int, list[FloatArray]] = {check: [] for check in checks}
     course = simulate(strata, items, method, checks, runs, seed, batch=batch, weights=weights)
     for checked in course:
-        found = summarise(method, strata, checked.sample)
+        estimated = summarise(method, strata, checked.sample)
         truth = truths if truths.shape[0] == 1 else truths[checked.runs]
-        parts[checked.calls].append(_judged(strata, found, truth, occurs, confidence))
-    return [_merged(calls, judged) for calls, judged in parts.items()]
-
-
-class _Part(NamedTuple):
-    errors: FloatArray
-    bias: FloatArray
-    covered: FloatArray
-    cells: FloatArray
-    width: FloatArray
-    cell_width: FloatArray
+        parts[checked.calls].append(_judged(strata, estimated, truth, occurs, confidence))
+    wholes = ((calls, np.concatenate(judged, axis=1)) for calls, judged in parts.items())
+    return [
+        Quality(calls, errors, *(float(column.mean()) for column in columns))
+        for calls, (errors, *columns) in wholes
+    ]
 
 
 def _judged(
-    strata: Strata, found: MatrixEstimate, truth: FloatArray, occurs: BoolArray, confidence: float
-) -> _Part:
+    strata: Strata,
+    estimated: MatrixEstimate,
+    truth: FloatArray,
+    occurs: BoolArray,
+    confidence: float,
+) -> FloatArray:
+    """Return what `Quality` has of each run [its fields without the calls, runs]."""
     weights = 1.0 if strata.weights is None else strata.weights
-    errors = np.sqrt(np.square(weights * (found.matrix - truth)).sum(axis=(1, 2)))
+    errors = np.sqrt(np.square(weights * (estimated.matrix - truth)).sum(axis=(1, 2)))
     accuracy = strata.accuracy(truth)
-    low, high = found.accuracies(confidence)
-    cell_low, cell_high = found.cells(confidence)
+    low, high = estimated.accuracies(confidence)
+    cell_low, cell_high = estimated.cells(confidence)
     # Bounds that were clipped at a share differ from it by rounding.
     slack = 1e-12
     covered = (cell_low <= truth + slack) & (truth <= cell_high + slack)
-    return _Part(
-        errors,
-        found.accuracy - accuracy,
-        ((low <= accuracy + slack) & (accuracy <= high + slack)).astype(np.float64),
-        covered[:, occurs].mean(axis=1),
-        high - low,
-        (cell_high - cell_low)[:, occurs].mean(axis=1),
-    )
-
-
-def _merged(calls: int, parts: Sequence[_Part]) -> Quality:
-    whole = _Part(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    means = (float(column.mean()) for column in whole[1:])
-    return Quality(calls, whole.errors, *means)
+    is_covered = (low <= accuracy + slack) & (accuracy <= high + slack)
+    of_cells = (values[:, occurs].mean(axis=1) for values in (covered, cell_high - cell_low))
+    cells, cell_width = of_cells
+    bias = estimated.accuracy - accuracy
+    return np.stack([errors, bias, is_covered, cells, high - low, cell_width])
 
 
 def calls_for_target(checked: Sequence[Quality], target: float, q: float = 0.95) -> float | None:
     """Return the calls from which a share q of the runs has at most an error; None if none has.
 
-    Interpolated between two checks on logarithmic scales, on which the error is about straight.
+    Interpolated between two checks on logarithmic scales.
     """
     calls = np.array([quality.calls for quality in checked], np.float64)
     errors = np.array([quality.quantile(q) for quality in checked])

@@ -19,9 +19,7 @@ class Strata:
     row: IntArray  # [S] label (row of the matrix)
     sizes: IntArray  # [S] M_s, items, at least 1
     shape: tuple[int, int]  # L, P
-    right: (
-        IntArray  # [L] the prediction (column) that is right for each label; −1 where there is none
-    )
+    right: IntArray  # [L] the prediction (column) that is right for each label; −1: none
     old: IntArray | None = None  # [S, P] old predictions of each class, if known item by item
     weights: FloatArray | None = None  # [L, P] W ≥ 0, the factor of each cell's error; None: 1
 
@@ -120,9 +118,8 @@ class Sample:
         np.add.at(self.asked.reshape(-1), place, 1)
         np.add.at(self.new.reshape(-1), place * predictions + answers, 1)
         # A pool may have so many cells that only those of the calls can be looked at each time.
-        self.squares.reshape(-1)[place] = np.square(self.new.reshape(-1, predictions)[place]).sum(
-            axis=1
-        )
+        counts = self.new.reshape(-1, predictions)[place]
+        self.squares.reshape(-1)[place] = np.square(counts).sum(axis=1)
         if old is not None:
             before = old[made]
             same = before == answers
@@ -171,9 +168,8 @@ def counts_of(strata: Strata, sample: Sample) -> Counts:
     part = np.where(asked > 0, part, 0)
     total = part.sum(axis=2, keepdims=True)
     part = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
-    inverse = np.divide(np.square(part), asked, out=np.zeros_like(part), where=asked > 0).sum(
-        axis=2
-    )
+    inverse = np.divide(np.square(part), asked, out=np.zeros_like(part), where=asked > 0)
+    inverse = inverse.sum(axis=2)
     alike = np.divide(1, inverse, out=np.zeros_like(inverse), where=inverse > 0)
     weights = (alike[:, :, None] * part / np.maximum(asked, 1))[..., None]
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.attribution.estimates import split_labels
-from slicebeam.metrics.attribution.proposal import proposal, simple_random_sample
+from slicebeam.metrics.attribution.estimates import proposal, simple_random_sample, split_labels
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.population import ids_at
 from slicebeam.pipelines.attribution.state import Drawn
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.attribution.proposal import Proposal
+    from slicebeam.metrics.attribution.estimates import Proposal
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import State
     from slicebeam.pipelines.changelist.discovered import Id

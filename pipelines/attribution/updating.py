@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.attribution.estimates import UNSURE, YES
-from slicebeam.metrics.attribution.proposal import simple_random_sample
+from slicebeam.metrics.attribution.estimates import UNSURE, YES, simple_random_sample
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labels import MISSING
 from slicebeam.pipelines.attribution.population import positions_of

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from slicebeam.pipelines.config.common import DataConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, Option
+from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, Option
 
 
 class ModelsConfig(DataConfig):
@@ -28,6 +28,10 @@ class ModelsConfig(DataConfig):
     """Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder),
     ONNX, or module:function of Python. Loading one runs the code in it: name only what you
     trust."""
+    model_inputs: Annotated[
+        tuple[str, ...], Option("Models", metavar=COLUMNS, default="the features", by_commas=True)
+    ] = ()
+    """Columns that a model takes that does not name them itself, in its order, for both models."""
     baseline_prediction: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column of the old model's predictions, to compare two models."""
     baseline_score: Annotated[str | None, Option("Models", metavar=COLUMN)] = None

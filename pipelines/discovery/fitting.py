@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.fitting import MOST_ITERATIONS, initial, is_converged
-from slicebeam.metrics.discovery.mixture import updated
+from slicebeam.metrics.discovery.mixture import MOST_ITERATIONS, initial, is_converged, updated
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
 from slicebeam.pipelines.prepare.shard_passes import pass_over

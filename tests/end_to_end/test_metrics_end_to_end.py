@@ -342,9 +342,8 @@ class Wide:
 
 def fitted(adult, features):
     words = [name for name in features if not pd.api.types.is_numeric_dtype(adult[name])]
-    encode = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), words), remainder="passthrough"
-    )
+    one_hot = OneHotEncoder(handle_unknown="ignore")
+    encode = make_column_transformer((one_hot, words), remainder="passthrough")
     model = make_pipeline(encode, DecisionTreeClassifier(max_depth=4, random_state=0))
     return model.fit(adult[features].iloc[:2000], adult["income"].iloc[:2000])
 
@@ -380,9 +379,8 @@ def test_a_model_is_its_predictions(tmp_path, data):
 def test_a_model_without_names_of_columns_reads_the_features(tmp_path, data, adult):
     numbers = ["age", "hours-per-week"]
     train = adult.iloc[:500]
-    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(
-        train[numbers].to_numpy(), train["income"]
-    )
+    model = DecisionTreeClassifier(max_depth=3, random_state=0)
+    model.fit(train[numbers].to_numpy(), train["income"])
     joblib.dump(model, tmp_path / "plain.joblib")
     frame = pd.read_parquet(data["data"][0])
     frame["p"] = model.predict(frame[numbers].to_numpy())

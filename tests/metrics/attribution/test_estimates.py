@@ -16,15 +16,17 @@ from slicebeam.metrics.attribution.estimates import (
     Answers,
     Draws,
     Interval,
+    Proposal,
     alignment,
     decision,
     fay_feuer,
     jeffreys,
     missed_share,
     precision,
+    proposal,
+    simple_random_sample,
     split_labels,
 )
-from slicebeam.metrics.attribution.proposal import Proposal, proposal, simple_random_sample
 from slicebeam.metrics.errors import InputError
 from tests.attribution_populations import PROPOSALS, population, simulate
 from tests.conftest import slow

@@ -12,12 +12,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 from slicebeam.metrics.discovery import mixture as em
-from slicebeam.metrics.discovery.fitting import fit, initial, is_converged
 from slicebeam.metrics.discovery.mixture import (
     CategoricalHead,
     Mixture,
     MixtureSums,
     NormalHead,
+    fit,
+    initial,
+    is_converged,
     log_responsibilities,
     most_likely,
     sums,

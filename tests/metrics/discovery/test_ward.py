@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from slicebeam.metrics.discovery.fitting import ward
+from slicebeam.metrics.discovery.mixture import ward
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 

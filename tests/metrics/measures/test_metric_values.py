@@ -13,8 +13,8 @@ from slicebeam.metrics.measures.base import Metric, Needs
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.number_losses import number_loss
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
-from slicebeam.metrics.significance import outcome_codes
 from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
+from slicebeam.metrics.significance.outcome_codes import Reason
 from tests.deviations import with_deviations
 
 # The values of lists are measured elsewhere; one has a mean that is better when it is higher.
@@ -463,7 +463,7 @@ def test_a_metric_says_by_default_which_slices_are_not_tested():
     sums = np.array([[6, 4], [0, 0], [50, 10]])
     own, space = Plain(), StatisticSpace(("wrong",), "overall")
     reasons = own.untestable(sums, sums[2], space)
-    assert reasons.tolist() == [0, outcome_codes.UNDEFINED, outcome_codes.WHOLE]
+    assert reasons.tolist() == [0, Reason.UNDEFINED, Reason.WHOLE]
     assert own.inputs(sums[0], sums[2], space) == {
         "n": 10.0,
         "N": 60.0,
@@ -473,4 +473,4 @@ def test_a_metric_says_by_default_which_slices_are_not_tested():
     # All examples may be the slice where two models are compared on it.
     paired = StatisticSpace(("wrong",), "baseline")
     cells = np.array([[6, 4, 1, 2], [0, 0, 0, 0]])
-    assert own.untestable(cells, cells[0], paired).tolist() == [0, outcome_codes.UNDEFINED]
+    assert own.untestable(cells, cells[0], paired).tolist() == [0, Reason.UNDEFINED]

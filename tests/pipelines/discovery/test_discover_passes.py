@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.fitting import fit, initial
-from slicebeam.metrics.discovery.mixture import CategoricalHead
+from slicebeam.metrics.discovery.mixture import CategoricalHead, fit, initial
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.transforms.discovery import mixture_passes
@@ -151,11 +150,8 @@ def test_several_resolutions_and_principal_components_in_one_pass(tmp_path, smal
 
 
 def published(found):
-    return {
-        path.name: path.read_bytes()
-        for path in found.folder.iterdir()
-        if path.is_file() and path.name != "changelist.json"
-    }
+    files = [path for path in found.folder.iterdir() if path.is_file()]
+    return {path.name: path.read_bytes() for path in files if path.name != "changelist.json"}
 
 
 @pytest.mark.parametrize("told", [
