@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import calibration_auc
+from benchmarks import calibration_auc, calibration_margins
+from benchmarks import calibration_counts as counts
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
 from benchmarks.calibration_designs import ADULT, Each, Result, in_turn
@@ -407,6 +408,10 @@ CHECKS: dict[int, tuple[str, str, Callable[[Each], Result]]] = {
     16: ("means of random slices", "≤ 1.15 × at .01, ≤ 1.5 × at 1e-4", means.random_slices),
     17: ("permuted losses", "false slices in ≤ .08 of searches", means.permuted_losses),
     18: ("intervals of AUC", "≥ .93 at .95", calibration_auc.intervals),
+    19: ("tests against a margin", "≤ 1.15 ×", calibration_margins.margin_rates),
+    20: ("two models by contributions", "median ≥ .6, each ≤ 1.15 ×", counts.two_models),
+    21: ("few cells at 1e-4", "≤ 1.3 ×", counts.far_out),
+    22: ("means of few values", "≤ 1.15 ×", counts.few_values),
 }
 
 

@@ -26,3 +26,14 @@ REPLICATES: dict[Test, int] = {"auto": 200, "bootstrap-rows": 200, "paper": 20}
 OF_NUMBERS = frozenset(
     ("bias", "mae", "mse", "rmse", "mape", "smape", "pinball", "poisson_deviance")
 )
+# Values of the scores of all classes, and of lists of labels.
+OF_CLASS_SCORES = frozenset(("log_loss_multiclass", "brier_multiclass"))
+OF_LISTS = frozenset(("jaccard", "hamming"))
+# The indicator ``top:3``: the label is among the three classes of the highest scores.
+TOP = "top:"
+# Values of the probability of the positive class.
+OF_PROBABILITIES = frozenset(("log_loss", "brier", "calibration_in_the_large"))
+# The indicator ``above:0.05``: the score is above the cut that 5 % of all negatives are above.
+ABOVE = "above:"
+# Values of a query's ranking, without a parameter.
+OF_RANKINGS = frozenset(("ndcg", "map", "mrr", "precision_at"))

@@ -46,6 +46,13 @@ METRICS: tuple[Metric, ...] = (
     Mean("brier", "Brier score", (0.0, 1.0)),
     Mean("mse", "Mean squared error", (0.0, inf)),
     Mean("mae", "Mean absolute error", (0.0, inf)),
+    # Of probabilities too low; more counts as worse, --alternative both finds either.
+    Mean("calibration_in_the_large", "Observed minus expected rate", (-1.0, 1.0)),
+    Mean("log_loss_multiclass", "Log loss of all classes", (0.0, inf)),
+    Mean("brier_multiclass", "Brier score of all classes", (0.0, 2.0)),
+    Mean("mrr", "Mean reciprocal rank", (0.0, 1.0), higher_is_better=True),
+    Mean("jaccard", "Jaccard similarity", (0.0, 1.0), higher_is_better=True),
+    Mean("hamming", "Hamming distance", (0.0, inf)),
     RootMean("rmse", "Root mean squared error"),
     Mean("mape", "Mean absolute percentage error", (0.0, inf)),
     Mean("smape", "Symmetric mean absolute percentage error", (0.0, 2.0)),

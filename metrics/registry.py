@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
-from slicebeam.metrics.kinds import Comparison
+from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
 from slicebeam.metrics.measures.base import Metric, Needs
 from slicebeam.metrics.measures.confusion import FBeta
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
+from slicebeam.metrics.measures.share import Share
 from slicebeam.metrics.registered import METRICS
 from slicebeam.metrics.user_metrics import load, loaded
 
@@ -20,16 +21,53 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _COLUMN = "mean:"
-# Metrics that are named with a number: what makes them of it, the number's bound, and what it is.
-_NUMBERED: dict[str, tuple[Callable[[float], Metric], float, str]] = {
-    "fbeta": (FBeta, inf, "beta must be a number above 0, such as fbeta:2"),
+# Metrics that are named with a number: what makes them of it, what it must be, and that in words.
+_NUMBERED: dict[str, tuple[Callable[[float], Metric], Callable[[float], bool], str]] = {
+    "fbeta": (FBeta, lambda beta: 0 < beta < inf, "beta must be a number above 0, such as fbeta:2"),
     "pinball": (
         lambda share: Mean(f"pinball:{share!r}", f"Pinball loss ({share!r})", (0.0, inf)),
-        1.0,
+        lambda share: 0 < share < 1,
         "the quantile must be between 0 and 1, such as pinball:0.9",
     ),
+    **{
+        name: (
+            lambda k, name=name, title=title: Mean(
+                f"{name}:{k:.0f}", f"{title} at {k:.0f}", (0.0, 1.0), higher_is_better=True
+            ),
+            lambda k: k >= 1 and k.is_integer(),
+            f"the number of results must be a whole number above 0, such as {name}:10",
+        )
+        for name, title in (
+            ("ndcg", "NDCG"),
+            ("map", "Mean average precision"),
+            ("precision_at", "Precision"),
+        )
+    },
+    "recall_at_fpr": (
+        lambda rate: Share(
+            f"recall_at_fpr:{rate!r}",
+            f"Recall at a false positive rate of {rate!r}",
+            f"{ABOVE}{rate!r}",
+            "positive",
+            higher_is_better=True,
+        ),
+        lambda rate: 0 < rate < 1,
+        "the rate must be between 0 and 1, such as recall_at_fpr:0.05",
+    ),
+    "top_k_accuracy": (
+        lambda k: Share(
+            f"top_k_accuracy:{k:.0f}",
+            f"Top-{k:.0f} accuracy",
+            f"{TOP}{k:.0f}",
+            "",
+            higher_is_better=True,
+        ),
+        lambda k: k >= 1 and k.is_integer(),
+        "the number of classes must be a whole number above 0, such as top_k_accuracy:3",
+    ),
 }
-_FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE")
+_FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K", "recall_at_fpr:RATE",
+          "ndcg:K", "map:K", "precision_at:K")  # fmt: skip
 
 
 @cache
@@ -82,12 +120,12 @@ def _built_in(name: str) -> Metric:
         return Mean(name, f"Mean of {column}", (-inf, inf), compares_models=False)
     prefix, colon, text = name.partition(":")
     if colon and prefix in _NUMBERED:
-        make, bound, expected = _NUMBERED[prefix]
+        make, is_valid, expected = _NUMBERED[prefix]
         try:
             number = float(text)
         except ValueError:
             number = -1.0
-        if not 0.0 < number < bound:
+        if not is_valid(number):
             raise OptionError(f"--metric {name}: {expected}")
         return make(number)
     if name not in metrics():

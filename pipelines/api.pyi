@@ -35,12 +35,14 @@ def search(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
+    score_classes: str | Sequence[str] = (),
     threshold: float = 0.5,
     features: str | Sequence[str] = (),
     exclude_features: str | Sequence[str] = (),
@@ -92,14 +94,16 @@ def search(
     eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
     positive_class : Class whose probability is the score. By default 1 or true.
+    score_classes : Classes of a `score` that is a list with a number for each of them, in its order. By default labels are 0, 1, ….
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by. One or several. By default all others.
     exclude_features : Columns not to slice by. One or several.
@@ -108,7 +112,7 @@ def search(
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
     keep_outputs : Slice by columns named like a model's output (score_old, y_pred).
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -170,12 +174,14 @@ def discover(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
+    score_classes: str | Sequence[str] = (),
     threshold: float = 0.5,
     features: str | Sequence[str] = (),
     bins: int = 10,
@@ -236,20 +242,22 @@ def discover(
     phrases : File of phrases that may describe slices, one per line; or YAML file of an API whose model suggests phrases. By default taken from the texts.
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
     positive_class : Class whose probability is the score. By default 1 or true.
+    score_classes : Classes of a `score` that is a list with a number for each of them, in its order. By default labels are 0, 1, ….
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
     exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -302,12 +310,14 @@ def check(
     prediction: str | None = None,
     score: str | None = None,
     model: str | None = None,
+    model_inputs: str | Sequence[str] = (),
     baseline_prediction: str | None = None,
     baseline_score: str | None = None,
     baseline_model: str | None = None,
     loss: str | None = None,
     baseline_loss: str | None = None,
     positive_class: str | float | None = None,
+    score_classes: str | Sequence[str] = (),
     threshold: float = 0.5,
     features: str | Sequence[str] = (),
     exclude_features: str | Sequence[str] = (),
@@ -356,18 +366,20 @@ def check(
     encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only auc, log_loss and brier use it.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
+    model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
     baseline_score : Column of the old model's scores.
     baseline_model : The old model. Loading it runs the code in it, as for `model`.
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
     positive_class : Class whose probability is the score. By default 1 or true.
+    score_classes : Classes of a `score` that is a list with a number for each of them, in its order. By default labels are 0, 1, ….
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
     exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.

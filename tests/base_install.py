@@ -36,10 +36,11 @@ def required():
         further = installed[name].requires if name in installed else None
         if name not in found:
             found.add(name)
+            every = map(Requirement, further or ())
             waiting += [
                 one
-                for one in map(Requirement, further or ())
-                if one.marker is None or any(map(one.marker.evaluate, environments))
+                for one in every
+                if not one.marker or any(map(one.marker.evaluate, environments))
             ]
     return found
 

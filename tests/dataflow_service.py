@@ -213,9 +213,8 @@ class DataflowService:
             for name, count in job.counts.items()
             for tentative in ({}, {"tentative": "true"})
         ]
-        metrics.append(
-            {"name": {"origin": "dataflow/v1b3", "name": "TotalVcpuTime"}, "scalar": 7.0}
-        )
+        name = {"origin": "dataflow/v1b3", "name": "TotalVcpuTime"}
+        metrics.append({"name": name, "scalar": 7.0})
         return {"metrics": metrics, "metricTime": _time(time.time())}
 
     def _work(self, job):
@@ -276,12 +275,8 @@ def _lives(process):
 
 
 def _message(importance, text):
-    return {
-        "id": uuid.uuid4().hex,
-        "time": _time(time.time()),
-        "messageText": text,
-        "messageImportance": importance,
-    }
+    told = {"id": uuid.uuid4().hex, "time": _time(time.time())}
+    return {**told, "messageText": text, "messageImportance": importance}
 
 
 def _time(seconds):
@@ -294,11 +289,8 @@ def _storage(environment):
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
-    client = storage.Client(
-        project="tests",
-        credentials=AnonymousCredentials(),
-        client_options={"api_endpoint": environment["STORAGE_EMULATOR_HOST"]},
-    )
+    how = {"api_endpoint": environment["STORAGE_EMULATOR_HOST"]}
+    client = storage.Client("tests", AnonymousCredentials(), client_options=how)
     try:
         yield client
     finally:

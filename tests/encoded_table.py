@@ -46,9 +46,8 @@ class EncodedTable:
         self.row_sizes = np.stack(columns, axis=1)
         self.lattice = Lattice(tuple((codes.max(axis=0) + 1).tolist()), levels)
         found = [self._of(features, smallest) for features in self._tuples()]
-        self.keys, self.sizes, self.total, self.count, self.level = map(
-            np.concatenate, zip(*found, strict=True)
-        )
+        joined = map(np.concatenate, zip(*found, strict=True))
+        self.keys, self.sizes, self.total, self.count, self.level = joined
         self.tests = [int((self.level == level).sum()) for level in range(1, levels + 1)]
         self.everything = self.row_sums.sum(axis=0)
         counts = kind == "rate" and weight is None
@@ -136,10 +135,8 @@ class EncodedTable:
             cells, cell = np.unique(group * masks.size + pattern, return_inverse=True)
 
             def summed(rows):
-                return [
-                    np.bincount(cell, values * rows, cells.size)
-                    for values in (self.weight, self.weight * self.target)
-                ]
+                both = (self.weight, self.weight * self.target)
+                return [np.bincount(cell, values * rows, cells.size) for values in both]
 
             of = []
             for candidate in chosen:

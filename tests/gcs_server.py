@@ -381,11 +381,8 @@ class Handler(BaseHTTPRequestHandler):
         self._json(self.store.insert(bucket, name, data, attributes, query).resource())
 
     def _told_hashes(self):
-        told = dict(
-            one.strip().split("=", 1)
-            for one in self.headers.get("X-Goog-Hash", "").split(",")
-            if one.strip()
-        )
+        parts = self.headers.get("X-Goog-Hash", "").split(",")
+        told = dict(one.strip().split("=", 1) for one in parts if one.strip())
         names = {"crc32c": "crc32c", "md5": "md5Hash"}
         return {names[key]: value for key, value in told.items() if key in names}
 

@@ -73,11 +73,8 @@ def _client(scheme, endpoint):
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import storage
 
-        return storage.Client(
-            project="tests",
-            credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": endpoint},
-        )
+        how = {"api_endpoint": endpoint}
+        return storage.Client("tests", AnonymousCredentials(), client_options=how)
     import boto3
 
     keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
@@ -118,12 +115,10 @@ class Bucket:
 
     def keys(self, prefix=""):
         if self.store.scheme == "gs":
-            return sorted(
-                blob.name for blob in self.store.client.list_blobs(self.name, prefix=prefix)
-            )
-        pages = self.store.client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.name, Prefix=prefix
-        )
+            blobs = self.store.client.list_blobs(self.name, prefix=prefix)
+            return sorted(blob.name for blob in blobs)
+        paginator = self.store.client.get_paginator("list_objects_v2")
+        pages = paginator.paginate(Bucket=self.name, Prefix=prefix)
         return sorted(one["Key"] for page in pages for one in page.get("Contents", ()))
 
 

@@ -139,12 +139,7 @@ def attacked(sockets, folder):
         "file": str(secret),
         "user": NOBODY,
     }
-    done = subprocess.run(
-        [sys.executable, str(_ATTACK)],
-        input=json.dumps(task),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command, given = [sys.executable, str(_ATTACK)], json.dumps(task)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

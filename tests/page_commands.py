@@ -28,10 +28,8 @@ PAGES = tuple(
 )
 # Pages whose blocks go on with what earlier ones wrote.
 TRAINING = "docs/how-to/train-on-tests.md"
-ONE_AFTER_ANOTHER = (
-    *("README.md", "docs/how-to/discover.md", "docs/how-to/report.md", TRAINING),
-    TUTORIAL,
-)
+ONE_AFTER_ANOTHER = ("README.md", "docs/how-to/discover.md", "docs/how-to/report.md")
+ONE_AFTER_ANOTHER += (TRAINING, TUTORIAL)
 # Commands that the tests do not run: how they begin, and why.
 INSTALLS = "installs packages, as .ci/run does in environments of its own"
 CLOUD = "needs an account and a bucket of a cloud; the tests use stand-ins of it"
@@ -74,17 +72,8 @@ NOT_RUN = {
         "needs PyTorch and takes four CPU minutes"
     ),
 }
-PROGRAMS = (
-    "slicebeam",
-    "python",
-    "python3",
-    "pip",
-    "gcloud",
-    "export",
-    "printf",
-    "pytest",
-    "docker",
-)
+PROGRAMS = ("slicebeam", "python", "python3", "pip", "gcloud")
+PROGRAMS += ("export", "printf", "pytest", "docker")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -153,9 +142,8 @@ def run_pages(folder):
         raise ValueError("the README shows no command `slicebeam serve`")
     print("+", served[1], flush=True)
     command = shlex.split(served[1])
-    with subprocess.Popen(
-        command, cwd=folder / "readme", stdout=subprocess.PIPE, text=True
-    ) as process:
+    how = {"cwd": folder / "readme", "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **how) as process:
         try:
             address = process.stdout.readline().strip() if process.stdout else ""
             with urlopen(address, timeout=60) as answer:

@@ -207,11 +207,8 @@ class MemoryStore:
                 raise VersionConflictError(key)
             self._written += 1
             # Of S3 the same content has the same mark.
-            version = (
-                str(self._written)
-                if self.scheme == "gs"
-                else f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
-            )
+            digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+            version = str(self._written) if self.scheme == "gs" else f'"{digest}"'
             self.objects[key] = _Stored(content, version, dict(metadata or {}))
 
     def delete(self, bucket, keys):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.counting.counting import Tables
@@ -39,11 +41,10 @@ class Found:
 
     def names(self):
         """The oracle's name of each singleton, by its JSON."""
-        return {
-            json.dumps(predicate["all"][0], sort_keys=True): (feature, index)
-            for feature, predicates in self.domains().items()
-            for index, predicate in enumerate(predicates)
-        }
+        every = [
+            (name, at, one) for name, of in self.domains().items() for at, one in enumerate(of)
+        ]
+        return {json.dumps(one["all"][0], sort_keys=True): (name, at) for name, at, one in every}
 
     def conjunctions(self, rows=None):
         """The slice of each row of the table, as the oracle names it."""
@@ -98,6 +99,25 @@ def search_noting_ids(output, rows, **options):
         found = search(output, **options)
     assert np.unique(ids).size == rows
     return found, ids
+
+
+def importable(monkeypatch, folder, name, text, *others):
+    """Write a module that a test imports; afterwards it and others are as if never imported."""
+    (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    for one in (name, *others):
+        monkeypatch.setitem(sys.modules, one, None)
+        monkeypatch.delitem(sys.modules, one)
+
+
+def small_search(folder, wrong=(3,), **columns):
+    """Search 400 examples, ``data.parquet``, of which those of some x are wrong."""
+    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200, **columns})
+    frame["p"] = frame.y.where(~frame.x.isin(wrong), 1 - frame.y)
+    frame.to_parquet(folder / "data.parquet")
+    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
+    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
+    return folder
 
 
 def read(folder):

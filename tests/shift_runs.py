@@ -79,14 +79,11 @@ def oracle_pool(frame, stratum, rows):
     classes = sorted({*frame["label"], *frame["old"], *frame["new"].dropna()})
     labels = sorted(set(frame["label"]))
     code = {value: number for number, value in enumerate(classes)}
-    return shift_oracle.Pool(
-        stratum.tolist(),
-        [code[value] for value in frame["old"]],
-        [code.get(value, len(classes)) for value in frame["new"]],
-        [labels.index(label) for label in rows],
-        (len(labels), len(classes) + 1),
-        [code[label] for label in labels],
-    )
+    old = [code[value] for value in frame["old"]]
+    new = [code.get(value, len(classes)) for value in frame["new"]]
+    places, shape = [labels.index(label) for label in rows], (len(labels), len(classes) + 1)
+    right = [code[label] for label in labels]
+    return shift_oracle.Pool(stratum.tolist(), old, new, places, shape, right)
 
 
 def asked_items(stratum, calls, seed):

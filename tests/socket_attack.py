@@ -119,11 +119,11 @@ def main():
         told[address] = {"connects": connects(address)}
         if told[address]["connects"]:
             with grpc.insecure_channel(target(address)) as channel:
-                told[address] |= {
+                own = {
                     "reads": reads(channel, task["file"]),
                     "starts": starts(channel, control, at),
-                    "takes_jobs": takes_jobs(channel),
                 }
+                told[address] |= {**own, "takes_jobs": takes_jobs(channel)}
     for network in task["networks"]:
         told[network] = {"connects": enters(network)}
     sys.stdout.write(json.dumps(told))

@@ -116,9 +116,7 @@ class Proxy:
         handler = type("ProxyHandler", (_Handler,), {"proxy": self})
         self._server = _Server(("127.0.0.1", self._port), handler)
         self._port = self._server.server_port
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-        ).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def down(self):
         if self._server is None:
@@ -354,9 +352,6 @@ def repeat_at_once(replace=setattr):
         sleep = staticmethod(lambda seconds: time.sleep(seconds / 100))
         monotonic, time = time.monotonic, time.time
 
-    for module in (
-        "botocore.endpoint",
-        "google.api_core.retry.retry_unary",
-        "slicebeam.transforms.storage.s3_storage",
-    ):
+    modules = ("botocore.endpoint", "google.api_core.retry.retry_unary")
+    for module in (*modules, "slicebeam.transforms.storage.s3_storage"):
         replace(import_module(module), "time", Time)

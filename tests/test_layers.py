@@ -75,11 +75,8 @@ def arrows(root, folders):
                 ]
             else:
                 continue
-            found |= {
-                Arrow(file, node.lineno, files[name])
-                for name in names
-                if name in files and files[name] != file
-            }
+            reached = [files[name] for name in names if name in files]
+            found |= {Arrow(file, node.lineno, one) for one in reached if one != file}
     return sorted(found, key=str)
 
 
@@ -94,11 +91,8 @@ def upward(found, order):
     wrong = []
     for arrow in found:
         source, target = room(arrow.source, order), room(arrow.target, order)
-        wrong += [
-            f"{arrow}: {name} has no place in ORDER; give it one"
-            for name in (source, target)
-            if name not in rank
-        ]
+        homeless = [name for name in (source, target) if name not in rank]
+        wrong += [f"{arrow}: {name} has no place in ORDER; give it one" for name in homeless]
         if source in rank and target in rank and rank[target] > rank[source]:
             wrong.append(
                 f"{arrow}: {source} lies below {target} and must not know it; move what it needs to "
@@ -173,9 +167,8 @@ def test_only_the_doors_lie_beside_the_folders_of_pipelines():
 def test_wrong_arrows_are_named_with_file_and_line(tmp_path):
     (tmp_path / "low").mkdir()
     (tmp_path / "high").mkdir()
-    (tmp_path / "low" / "a.py").write_text(
-        "def f() -> None:\n    from slicebeam.high import b\n\n    b.g()\n"
-    )
+    text = "def f() -> None:\n    from slicebeam.high import b\n\n    b.g()\n"
+    (tmp_path / "low" / "a.py").write_text(text)
     (tmp_path / "high" / "b.py").write_text(
         "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from slicebeam.low.a import f\n"
     )

@@ -18,14 +18,8 @@ def night(accuracy, n=4000, seed=1):
     """A model that is right as often on every slice."""
     rng = np.random.default_rng(seed)
     label = rng.integers(0, 2, n)
-    return pd.DataFrame(
-        {
-            "f": rng.choice(list("abc"), n),
-            "k": rng.choice(list("uvw"), n),
-            "y": label,
-            "p": np.where(rng.random(n) < accuracy, label, 1 - label),
-        }
-    )
+    frame = pd.DataFrame({"f": rng.choice(list("abc"), n), "k": rng.choice(list("uvw"), n)})
+    return frame.assign(y=label, p=np.where(rng.random(n) < accuracy, label, 1 - label))
 
 
 def few_groups(groups=10, n=4000, seed=5):
@@ -34,11 +28,6 @@ def few_groups(groups=10, n=4000, seed=5):
     feature = rng.choice(list("abcd"), n)
     label = rng.integers(0, 2, n)
     right = rng.random(n) < np.where(feature == "a", 0.5, 0.9)
-    return pd.DataFrame(
-        {
-            "f": feature,
-            "y": label,
-            "p": np.where(right, label, 1 - label),
-            "u": [f"u{number}" for number in rng.integers(0, groups, n)],
-        }
-    )
+    users = [f"u{number}" for number in rng.integers(0, groups, n)]
+    columns = {"f": feature, "y": label, "p": np.where(right, label, 1 - label), "u": users}
+    return pd.DataFrame(columns)

@@ -70,17 +70,9 @@ def balanced_accuracy(
     shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334). With Wilson's, all failures are on
     one side, and 8 % at 25 examples of a label.
     """
-    hits, with_label, rejected, without = floats(tp, positives, tn, negatives)
-    recall = hits / np.maximum(with_label, 1.0)
-    specificity = rejected / np.maximum(without, 1.0)
-    low_recall, high_recall = jeffreys(hits, with_label, confidence)
-    low_specificity, high_specificity = jeffreys(rejected, without, confidence)
-    value = 0.5 * (recall + specificity)
-    low = value - 0.5 * np.hypot(recall - low_recall, specificity - low_specificity)
-    high = value + 0.5 * np.hypot(high_recall - recall, high_specificity - specificity)
-    missing = (with_label == 0) | (without == 0)
-    # Ends within 0..1 keep these there as well, except for rounding.
-    low, high = np.clip(low, 0.0, value), np.clip(high, value, 1.0)
+    sizes = np.stack(floats(positives, negatives))
+    low, high = mean_recall(np.stack(floats(tp, tn)), sizes, confidence)
+    missing = (sizes == 0).any(axis=0)
     return np.where(missing, 0.0, low), np.where(missing, 1.0, high)
 
 

@@ -63,6 +63,18 @@ def jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> tuple[FloatArra
     return np.where(x > 0, low, 0.0), np.where(x < n, high, 1.0)
 
 
+def mover(
+    first: tuple[FloatArray, FloatArray, FloatArray],
+    second: tuple[FloatArray, FloatArray, FloatArray],
+) -> tuple[FloatArray, FloatArray]:
+    """Return how far the interval of first − second reaches below and above, of (estimate, low, high) of either.
+
+    Squared distances to the ends of two independent intervals add up: Zou and Donner (2008), Stat. Med. 27:1693, eq. 5.
+    """
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    return np.hypot(a - a_low, b_high - b), np.hypot(a_high - a, b - b_low)
+
+
 def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
     """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval of x/n, with Student's quantile.
 
@@ -92,14 +104,13 @@ def difference_from_overall(
     """
     size, hits, everything, marked = floats(n, x, N, K)
     rest, rest_hits = everything - size, marked - hits
-    low_slice, high_slice = wilson(hits, size, confidence)
-    low_rest, high_rest = wilson(rest_hits, rest, confidence)
-    share = hits / np.maximum(size, 1.0)
-    rest_share = rest_hits / np.maximum(rest, 1.0)
+    share, rest_share = hits / np.maximum(size, 1.0), rest_hits / np.maximum(rest, 1.0)
+    below, above = mover(
+        (share, *wilson(hits, size, confidence)), (rest_share, *wilson(rest_hits, rest, confidence))
+    )
     outside = rest / np.maximum(everything, 1.0)
     delta = share - marked / np.maximum(everything, 1.0)
-    low = delta - outside * np.hypot(share - low_slice, high_rest - rest_share)
-    high = delta + outside * np.hypot(high_slice - share, rest_share - low_rest)
+    low, high = delta - outside * below, delta + outside * above
     whole, nothing = rest == 0, size == 0
     low, high = np.where(whole, 0.0, low), np.where(whole, 0.0, high)
     return np.where(nothing, -1.0, low), np.where(nothing, 1.0, high)

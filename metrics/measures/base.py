@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.kinds import OF_NUMBERS
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.kinds import (
+    ABOVE,
+    OF_CLASS_SCORES,
+    OF_LISTS,
+    OF_NUMBERS,
+    OF_PROBABILITIES,
+    OF_RANKINGS,
+    TOP,
+)
+from slicebeam.metrics.significance.outcome_codes import Reason
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +55,8 @@ class Needs:
     @property
     def scores(self) -> bool:
         """Whether the scores themselves are measured, not only the classes they predict."""
-        return self.ranked or bool({"log_loss", "brier"} & set(self.values))
+        has_cut = any(one.startswith(ABOVE) for one in self.indicators)
+        return self.ranked or has_cut or bool(OF_PROBABILITIES & set(self.values))
 
     @property
     def predicted_classes(self) -> bool:
@@ -65,6 +74,23 @@ class Needs:
         return any(one.split(":")[0] in OF_NUMBERS for one in self.values)
 
     @property
+    def class_scores(self) -> bool:
+        """Whether the scores of all classes are measured."""
+        return bool(OF_CLASS_SCORES & set(self.values)) or any(
+            one.startswith(TOP) for one in self.indicators
+        )
+
+    @property
+    def label_lists(self) -> bool:
+        """Whether lists of labels and predictions are compared."""
+        return bool(OF_LISTS & set(self.values))
+
+    @property
+    def rankings(self) -> bool:
+        """Whether an example is a query, with lists of relevances and of scores."""
+        return any(one.split(":")[0] in OF_RANKINGS for one in self.values)
+
+    @property
     def losses(self) -> bool:
         """Whether the losses are given, and no predictions."""
         return "loss" in self.values
@@ -72,7 +98,8 @@ class Needs:
     @property
     def predictions(self) -> bool:
         """Whether a model's output is needed at all."""
-        return self.scores or self.predicted_classes or self.predicted_numbers
+        needed = self.scores, self.predicted_classes, self.predicted_numbers
+        return any(needed) or self.class_scores or self.label_lists or self.rankings
 
     @property
     def labels(self) -> bool:
@@ -284,9 +311,9 @@ class Metric(ABC):
         undefined = np.isnan(self.value(sums, space))
         if space.comparison == "baseline":
             undefined |= np.isnan(self.value(sums, space, old=True))
-        reasons = np.where(undefined, outcome_codes.UNDEFINED, 0)
+        reasons = np.where(undefined, Reason.UNDEFINED, 0)
         if space.comparison == "overall":
-            reasons[space.sizes(sums) == space.sizes(totals)] = outcome_codes.WHOLE
+            reasons[space.sizes(sums) == space.sizes(totals)] = Reason.WHOLE
         return reasons.astype(np.int8)
 
     def needs_rows(self, space: StatisticSpace) -> bool:

@@ -16,14 +16,8 @@ import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import (
-    count_tests,
-    delta_method,
-    hall,
-    outcome_codes,
-    pearson_iii,
-    permutation,
-)
+from slicebeam.metrics.significance import count_tests, delta_method, hall, pearson_iii, permutation
+from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +25,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Tail
-    from slicebeam.metrics.significance.outcome_codes import Tested
 
     Sums = IntArray
 
@@ -205,18 +198,18 @@ class CellMetric(base.Metric):
         counts, of_all = space.counts(sums), space.counts(totals)
         n = counts.sum(axis=1)
         denominator = self.denominator(counts, space)
-        least = outcome_codes.LEAST_DENOMINATOR
+        least = LEAST_DENOMINATOR
         if space.comparison == "baseline":
             denominator = np.minimum(denominator, self.denominator(counts, space, old=True))
         # Where all examples are the denominator the smallest slice size says what is too small.
         small = (denominator < least) & (denominator < n)
-        reasons = np.where(small, outcome_codes.SMALL_DENOMINATOR, 0)
-        reasons[denominator == 0] = outcome_codes.UNDEFINED
+        reasons = np.where(small, Reason.SMALL_DENOMINATOR, 0)
+        reasons[denominator == 0] = Reason.UNDEFINED
         if space.comparison == "overall":
             outside = [(of_all - counts)[:, cells].sum(axis=1) for cells in self.strata(space)]
             # Nothing is left to compare with.
-            reasons[(np.maximum.reduce(outside) == 0) & (reasons == 0)] = outcome_codes.WHOLE
-            reasons[n == of_all.sum()] = outcome_codes.WHOLE
+            reasons[(np.maximum.reduce(outside) == 0) & (reasons == 0)] = Reason.WHOLE
+            reasons[n == of_all.sum()] = Reason.WHOLE
         return reasons.astype(np.int8)
 
     def _test_overall(
@@ -224,7 +217,7 @@ class CellMetric(base.Metric):
     ) -> Tested:
         """Test counts without weights by the simulated law of the metric on random subsets."""
         if np.count_nonzero(population.counts) < 2:
-            reasons[reasons == 0] = outcome_codes.CONSTANT
+            reasons[reasons == 0] = Reason.CONSTANT
         p = np.ones(reasons.shape)
         some = np.flatnonzero(reasons == 0)
         p[some], reasons[some], _ = permutation.permutation_p_value(
@@ -235,7 +228,7 @@ class CellMetric(base.Metric):
             tail,
             _PERMUTATIONS,
         )
-        return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
+        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
     def _test_paired(
         self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
@@ -246,18 +239,18 @@ class CellMetric(base.Metric):
         """
         t = self.change(slices, population)
         different = slices.kish(tells_models_apart(slices.space))
-        reasons[(reasons == 0) & np.isnan(t.difference)] = outcome_codes.UNDEFINED
-        reasons[(reasons == 0) & (different == 0)] = outcome_codes.UNCHANGED
+        reasons[(reasons == 0) & np.isnan(t.difference)] = Reason.UNDEFINED
+        reasons[(reasons == 0) & (different == 0)] = Reason.UNCHANGED
         p, too_skewed = t.p_value(tail)
-        reasons[(reasons == 0) & too_skewed] = outcome_codes.TOO_SKEWED
+        reasons[(reasons == 0) & too_skewed] = Reason.TOO_SKEWED
         constant = (reasons == 0) & ~(t.error > 0)
-        reasons[constant & (t.difference == 0)] = outcome_codes.UNCHANGED
-        p = np.maximum(p, np.exp2(-different))
+        reasons[constant & (t.difference == 0)] = Reason.UNCHANGED
+        p = np.maximum(p, np.exp2((tail == "both") - different))
         p[constant] = count_tests.constant_change_p(
             different[constant], t.difference[constant], tail
         )
-        method = np.where(constant, outcome_codes.SIGN_FLIP, outcome_codes.HALL_PAIRED)
-        return outcome_codes.Tested.by(method.astype(np.int8), p, reasons)
+        method = np.where(constant, Method.SIGN_FLIP, Method.HALL_PAIRED)
+        return Tested.by(method.astype(np.int8), p, reasons)
 
     def change(self, slices: Slices, population: Slices) -> hall.TStatistic:
         """Return Hall's t of the change between two models.
@@ -308,15 +301,15 @@ class CellMetric(base.Metric):
     ) -> Tested:
         """Test weighted counts by the law of the contributions of random subsets."""
         value = self.of_cells(slices.weights, slices.space)
-        reasons[(reasons == 0) & np.isnan(value)] = outcome_codes.UNDEFINED
+        reasons[(reasons == 0) & np.isnan(value)] = Reason.UNDEFINED
         rest = population - slices
-        reasons[(reasons == 0) & ~(rest.weights.sum(axis=1) > 0)] = outcome_codes.WHOLE
+        reasons[(reasons == 0) & ~(rest.weights.sum(axis=1) > 0)] = Reason.WHOLE
         # A few heavy examples are most of the slice, or of what is outside.
         few = np.minimum(*(self.effective_n(some) for some in (slices, rest)))
-        reasons[(reasons == 0) & (few < outcome_codes.LEAST_DENOMINATOR)] = outcome_codes.TOO_SKEWED
+        reasons[(reasons == 0) & (few < LEAST_DENOMINATOR)] = Reason.TOO_SKEWED
         p, varies = self._random_subset_p(slices, population, tail)
-        reasons[(reasons == 0) & ~varies] = outcome_codes.CONSTANT
-        return outcome_codes.Tested.by(outcome_codes.WEIGHTED_SUBSET, p, reasons)
+        reasons[(reasons == 0) & ~varies] = Reason.CONSTANT
+        return Tested.by(Method.WEIGHTED_SUBSET, p, reasons)
 
     def _random_subset_p(
         self, slices: Slices, population: Slices, tail: Tail
@@ -474,7 +467,7 @@ def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan
 
 def needs_of(*conditions: str) -> base.Needs:
     """Return the indicators that conditions name."""
-    return base.Needs(indicators=tuple(sorted(set(re.findall(r"\w+", " ".join(conditions))))))
+    return base.Needs(indicators=tuple(sorted(set(re.findall(r"[^\s&|~]+", " ".join(conditions))))))
 
 
 def where(condition: str, space: StatisticSpace, *, old: bool = False) -> BoolArray:

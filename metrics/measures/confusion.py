@@ -9,7 +9,8 @@ import numpy as np
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.measures.cell_metric import CellMetric, Slices, ratio
-from slicebeam.metrics.significance import few_cells, outcome_codes
+from slicebeam.metrics.significance import few_cells
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.outcome_codes import Tested
 
     Sums = IntArray
 
@@ -68,8 +68,8 @@ class BinaryMetric(Aggregate):
     ) -> Tested:
         p, some = np.ones(reasons.shape), reasons == 0
         p[some] = self._subset_p(slices.counts[some], population.counts, slices.space, tail)
-        reasons[some & np.isnan(p)] = outcome_codes.CONSTANT
-        return outcome_codes.Tested.by(outcome_codes.FEW_CELLS, p, reasons)
+        reasons[some & np.isnan(p)] = Reason.CONSTANT
+        return Tested.by(Method.FEW_CELLS, p, reasons)
 
     def _subset_p(
         self, counts: Sums, population: Sums, space: StatisticSpace, tail: Tail

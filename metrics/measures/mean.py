@@ -10,8 +10,10 @@ from scipy.special import gammaln
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import count_tests, hall, outcome_codes, random_subset
+from slicebeam.metrics.significance import count_tests, hall, random_subset
 from slicebeam.metrics.significance.hall import Moments
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
+from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,9 +22,14 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison, Tail
-    from slicebeam.metrics.significance.outcome_codes import Tested
+    from slicebeam.metrics.significance.subset_law import Population
 
     Sums = IntArray
+
+# On a lattice a tail begins this part of its span, from a value's middle, nearer to the mean.
+_OF_SPAN = 0.3
+# The mid-p has half of the chance of the value itself, the tail .8 of it: it is at most 1.6 times as large.
+_OF_MID_P = 1.6
 
 
 class Mean(base.Metric):
@@ -32,12 +39,17 @@ class Mean(base.Metric):
     of Kish's (1965) effective number of examples, (Σw)²/Σw². The name is also that of the value.
     """
 
-    higher_is_better = False
-
     def __init__(
-        self, name: str, title: str, limits: tuple[float, float], *, compares_models: bool = True
+        self,
+        name: str,
+        title: str,
+        limits: tuple[float, float],
+        *,
+        compares_models: bool = True,
+        higher_is_better: bool = False,
     ) -> None:
         self.name, self.title, self.range = name, title, limits
+        self.higher_is_better = higher_is_better
         self.needs = base.Needs(values=(name,))
         self.compares_models = compares_models
 
@@ -177,10 +189,8 @@ class Mean(base.Metric):
         if ready.any():
             deviations = self._deviations(space)
             excess = self._deviation(sums[ready], space, deviations.centre)
-            p[ready] = random_subset.sum_p_value(
-                space.sizes(sums[ready]), excess, deviations.population, tail
-            )
-        return outcome_codes.Tested.by(outcome_codes.RANDOM_SUBSET, p, reasons)
+            p[ready] = subset_p(space.sizes(sums[ready]), excess, deviations.population, tail)
+        return Tested.by(Method.RANDOM_SUBSET, p, reasons)
 
     def _of_two_models(
         self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail, reasons: NDArray[np.int8]
@@ -197,16 +207,16 @@ class Mean(base.Metric):
         t = hall.against_zero(changes, everything)
         p, too_skewed = t.p_value(tail)
         refused = ready & too_skewed
-        method = np.full(len(sums), outcome_codes.HALL_PAIRED, np.int8)
+        method = np.full(len(sums), Method.HALL_PAIRED, np.int8)
         if constant.any():
             one_way = changes.mean * everything.skewness >= 0
             flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
             least = np.where(one_way | ~(t.error > 0), 0.0, p)
             p = np.where(constant, np.maximum(flipped, least), p)
             refused &= ~(constant & one_way)
-            method[constant] = outcome_codes.SIGN_FLIP
-        reasons[refused] = outcome_codes.TOO_SKEWED
-        return outcome_codes.Tested.by(method, p, reasons)
+            method[constant] = Method.SIGN_FLIP
+        reasons[refused] = Reason.TOO_SKEWED
+        return Tested.by(method, p, reasons)
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
         found = space.deviations_of(self.name)
@@ -224,14 +234,14 @@ class Mean(base.Metric):
         if space.comparison == "baseline":
             changes = self.moments(sums, space, "change")
             coarse = ~self._is_surely_constant(changes, sums, space)
-            constant = np.where(coarse, outcome_codes.UNVARYING, 0)
-            constant[changes.mean == 0] = outcome_codes.UNCHANGED
+            constant = np.where(coarse, Reason.UNVARYING, 0)
+            constant[changes.mean == 0] = Reason.UNCHANGED
             return np.where(changes.variance > 0, 0, constant).astype(np.int8)
         whole = totals[None, : space.columns]
         varies = bool(self.moments(whole, space).variance[0] > 0)
-        reasons = np.full(len(sums), 0 if varies else outcome_codes.CONSTANT)
-        reasons[space.weights(sums).sum(axis=-1) == 0] = outcome_codes.UNDEFINED
-        reasons[space.sizes(sums) == space.sizes(whole)] = outcome_codes.WHOLE
+        reasons = np.full(len(sums), 0 if varies else Reason.CONSTANT)
+        reasons[space.weights(sums).sum(axis=-1) == 0] = Reason.UNDEFINED
+        reasons[space.sizes(sums) == space.sizes(whole)] = Reason.WHOLE
         return reasons.astype(np.int8)
 
     def _is_surely_constant(self, changes: Moments, sums: Sums, space: StatisticSpace) -> BoolArray:
@@ -377,3 +387,21 @@ class Mean(base.Metric):
             for field, column in zip(Moments._fields, moments, strict=True):
                 named[f"{name} {field}"] = float(np.broadcast_to(column, (1,))[0])
         return named
+
+
+def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> FloatArray:
+    """Return the tail of the sum of a random subset; on a lattice P(beyond) + .8·P(here), where mid-p has .5.
+
+    The mid-p of a mean of few values exceeds the level at single sizes by half.
+    """
+    if not of.span:
+        return random_subset.sum_p_value(n, total, of, tail)
+    sides: tuple[tuple[Tail, float], ...] = (("upper", -1.0), ("lower", 1.0))
+    upper, lower = (
+        np.minimum(
+            random_subset.sum_p_value(n, total + sign * _OF_SPAN * of.span, of, side),
+            _OF_MID_P * random_subset.sum_p_value(n, total, of, side),
+        )
+        for side, sign in sides
+    )
+    return select_tail(np.minimum(upper, 1.0), np.minimum(lower, 1.0), tail)

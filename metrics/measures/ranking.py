@@ -9,7 +9,8 @@ import numpy as np
 from slicebeam.metrics.counting.statistic_space import GAINS, Term
 from slicebeam.metrics.intervals import auc_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import auc, delta_method, outcome_codes
+from slicebeam.metrics.significance import auc, delta_method
+from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison
-    from slicebeam.metrics.significance.outcome_codes import Tested
 
     Sums = IntArray
 
@@ -108,13 +108,11 @@ class AreaUnderCurve(base.Metric):
         """Return the reasons [slices] against a test; 0 for none."""
         positives, negatives = self._classes(sums, space)
         fewest = np.minimum(positives, negatives)
-        reasons = np.where(
-            fewest < outcome_codes.LEAST_DENOMINATOR, outcome_codes.SMALL_DENOMINATOR, 0
-        )
-        reasons[fewest == 0] = outcome_codes.UNDEFINED
+        reasons = np.where(fewest < LEAST_DENOMINATOR, Reason.SMALL_DENOMINATOR, 0)
+        reasons[fewest == 0] = Reason.UNDEFINED
         if space.comparison == "overall":
             rest = totals[None, : space.columns] - sums
-            reasons[~(space.weights(rest).sum(axis=1) > 0)] = outcome_codes.WHOLE
+            reasons[~(space.weights(rest).sum(axis=1) > 0)] = Reason.WHOLE
         return reasons.astype(np.int8)
 
     def test(
@@ -145,20 +143,20 @@ class AreaUnderCurve(base.Metric):
         if space.comparison == "baseline":
             variance = self._gain_variance(sums, space)
             delta = self.delta(sums, totals, space) + shift
-            unvarying = np.where(delta == 0, outcome_codes.UNCHANGED, outcome_codes.UNVARYING)
+            unvarying = np.where(delta == 0, Reason.UNCHANGED, Reason.UNVARYING)
             reasons = np.where(ready & ~(variance > 0), unvarying, reasons).astype(np.int8)
             freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
             p = delta_method.wald_p_value(delta, variance, freedom, tail)
-            return outcome_codes.Tested.by(outcome_codes.DELTA_METHOD, p, reasons)
+            return Tested.by(Method.DELTA_METHOD, p, reasons)
         whole = totals[: space.columns]
         of_all = space.placements(whole)
         N1, N0 = self._classes(whole, space)
         if not float(of_all.spread1 + of_all.spread0) > 0:
-            reasons[ready] = outcome_codes.CONSTANT
+            reasons[ready] = Reason.CONSTANT
             ready = reasons == 0
         area = own.auc + shift
         p[ready] = auc.z_p_value(area[ready], n1[ready], n0[ready], of_all, N1, N0, tail)
-        return outcome_codes.Tested.by(outcome_codes.AUC_Z, p, reasons)
+        return Tested.by(Method.AUC_Z, p, reasons)
 
     def _gain_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         variance = np.zeros(len(sums))

@@ -11,7 +11,8 @@ from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.measures.cell_metric import CellMetric, Slices, needs_of, ratio, where
-from slicebeam.metrics.significance import count_tests, few_cells, outcome_codes
+from slicebeam.metrics.significance import count_tests, few_cells
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.outcome_codes import Tested
 
     Sums = IntArray
 
@@ -133,14 +133,14 @@ class Share(CellMetric):
         n, x = self._counted(slices.counts, slices.space)
         N, K = (int(number[0]) for number in self._counted(population.counts, slices.space))
         if K in (0, N):
-            reasons[reasons == 0] = outcome_codes.CONSTANT
+            reasons[reasons == 0] = Reason.CONSTANT
         p = np.ones(n.shape)
         exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
         for law, by in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
             some = by & (reasons == 0)
             p[some] = law(n[some], x[some], N, K, tail)
-        method = np.where(exact, outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO)
-        return outcome_codes.Tested.by(method.astype(np.int8), p, reasons)
+        method = np.where(exact, Method.HYPERGEOMETRIC, Method.LIKELIHOOD_RATIO)
+        return Tested.by(method.astype(np.int8), p, reasons)
 
     def _test_paired(
         self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
@@ -148,11 +148,11 @@ class Share(CellMetric):
         if not self._has_exact_law(slices.space):
             return super()._test_paired(slices, population, tail, reasons)
         only_new, only_old = self._discordant(slices.counts, slices.space)
-        reasons[(only_new + only_old == 0) & (reasons == 0)] = outcome_codes.UNCHANGED
+        reasons[(only_new + only_old == 0) & (reasons == 0)] = Reason.UNCHANGED
         p = np.ones(reasons.shape)
         testable = reasons == 0
         p[testable] = count_tests.mcnemar_mid_p(only_new[testable], only_old[testable], tail)
-        return outcome_codes.Tested.by(outcome_codes.MCNEMAR, p, reasons)
+        return Tested.by(Method.MCNEMAR, p, reasons)
 
     def delta_interval(
         self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Formula: TypeAlias = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 # Tails above this by a normal law keep that.
-_SCREENED = 0.2
+_SCREENED = 0.1
 _AT_A_TIME = 1 << 13
 _TANGENTS, _MOST_STEPS = 4, 60
 # The log odds of a cell move by no more than this in a step, and are found to this.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
@@ -14,83 +15,66 @@ if TYPE_CHECKING:
 # Fewer examples in a denominator say nothing that holds.
 LEAST_DENOMINATOR = 10
 
-# Reason codes of `Tested.reasons`: why a slice has no p-value of its own (p is then 1).
-REASONS: tuple[str, ...] = (
-    "",
-    "the slice is all examples",
-    "all examples have the same outcome",
-    "the two models never differ on the slice",
-    "too many undefined replicates",
-    "nothing varies, so that there is no standard error",
-    "the denominator is empty",
-    f"fewer than {LEAST_DENOMINATOR} examples in the denominator",
-    "too skewed, or weighted too unequally, for so few examples",
-    "fewer than 30 groups",
-    "far from significant by the first, quick test, so it was not resampled",
-    "fewer examples than the metric needs",
-    "no examples satisfy it",
-    "the models differ, without variation that this test could go by",
-)
-(
-    WHOLE,
-    CONSTANT,
-    UNCHANGED,
-    UNDEFINED_REPLICATES,
-    NO_VARIANCE,
-    UNDEFINED,
-    SMALL_DENOMINATOR,
-    TOO_SKEWED,
-    FEW_GROUPS,
-    NOT_RESAMPLED,
-    SMALL_SLICE,
-    NO_EXAMPLES,
-    UNVARYING,
-) = range(1, len(REASONS))
 
-# What `Tested.methods` counts: the test that gave a slice its p-value.
-METHODS: tuple[str, ...] = (
-    "",
-    "hypergeometric mid-p",
-    "signed-root likelihood ratio",
-    "McNemar mid-p",
-    "permutation of cells, Pearson III tail",
-    "delta method, two models",
-    "law of random subsets, saddle point",
-    "Hall's paired t",
-    "AUC z, null variance",
-    "linearised t, weighted",
-    "bootstrap of examples, t",
-    "AutoSlicer's t",
-    "bootstrap of groups, t",
-    "exchange of the two models",
-    "exact sign flips, constant change",
-    "exact sign flips of whole groups, constant change",
-    "law of random subsets, weighted counts",
-    "law of random subsets, few cells",
-)
-(
-    HYPERGEOMETRIC,
-    LIKELIHOOD_RATIO,
-    MCNEMAR,
-    CELL_PERMUTATION,
-    DELTA_METHOD,
-    RANDOM_SUBSET,
-    HALL_PAIRED,
-    AUC_Z,
-    LINEARISED,
-    BOOTSTRAP_ROWS,
-    PAPER,
-    BOOTSTRAP_GROUPS,
-    EXCHANGE,
-    SIGN_FLIP,
-    SIGN_FLIP_GROUPS,
-    WEIGHTED_SUBSET,
-    FEW_CELLS,
-) = range(1, len(METHODS))
+class _Code(IntEnum):
+    """A small number that arrays hold, with the text that readers see."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        code = int.__new__(cls, len(cls.__members__))
+        code._value_ = len(cls.__members__)
+        code.text = text
+        return code
+
+
+class Reason(_Code):
+    """Why a slice has no p-value of its own (p is then 1)."""
+
+    TESTED = ""
+    WHOLE = "the slice is all examples"
+    CONSTANT = "all examples have the same outcome"
+    UNCHANGED = "the two models never differ on the slice"
+    UNDEFINED_REPLICATES = "too many undefined replicates"
+    NO_VARIANCE = "nothing varies, so that there is no standard error"
+    UNDEFINED = "the denominator is empty"
+    SMALL_DENOMINATOR = f"fewer than {LEAST_DENOMINATOR} examples in the denominator"
+    TOO_SKEWED = "too skewed, or weighted too unequally, for so few examples"
+    FEW_GROUPS = "fewer than 30 groups"
+    NOT_RESAMPLED = "far from significant by the first, quick test, so it was not resampled"
+    SMALL_SLICE = "fewer examples than the metric needs"
+    NO_EXAMPLES = "no examples satisfy it"
+    UNVARYING = "the models differ, without variation that this test could go by"
+
+
+class Method(_Code):
+    """The test that gave a slice its p-value."""
+
+    NONE = ""
+    HYPERGEOMETRIC = "hypergeometric mid-p"
+    LIKELIHOOD_RATIO = "signed-root likelihood ratio"
+    MCNEMAR = "McNemar mid-p"
+    CELL_PERMUTATION = "permutation of cells, Pearson III tail"
+    DELTA_METHOD = "delta method, two models"
+    RANDOM_SUBSET = "law of random subsets, saddle point"
+    HALL_PAIRED = "Hall's paired t"
+    AUC_Z = "AUC z, null variance"
+    BOOTSTRAP_ROWS = "bootstrap of examples, t"
+    PAPER = "AutoSlicer's t"
+    BOOTSTRAP_GROUPS = "bootstrap of groups, t"
+    SIGN_FLIP = "exact sign flips, constant change"
+    SIGN_FLIP_GROUPS = "exact sign flips of whole groups, constant change"
+    WEIGHTED_SUBSET = "law of random subsets, weighted counts"
+    FEW_CELLS = "law of random subsets, few cells"
+
+
+# By their position.
+REASONS: tuple[str, ...] = tuple(reason.text for reason in Reason)
+METHODS: tuple[str, ...] = tuple(method.text for method in Method)
 
 
 class Tested(NamedTuple):
-    """P-values [slices], 1 where degenerate, never NaN; positions in ``REASONS`` and ``METHODS``, 0 for none."""
+    """P-values [slices], 1 where degenerate, never NaN; `Reason` and `Method` codes, 0 for none."""
 
     p: FloatArray
     reasons: NDArray[np.int8]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance.outcome_codes import Reason
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def t_p_value(delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail) -> Pape
     undefined = too_few | np.isnan(observed)
     constant = (highest - lowest <= _EQUAL * np.abs(observed)) | (sd == 0.0)
     reasons = np.where(
-        undefined,
-        outcome_codes.UNDEFINED_REPLICATES,
-        np.where(constant, outcome_codes.NO_VARIANCE, 0),
+        undefined, Reason.UNDEFINED_REPLICATES, np.where(constant, Reason.NO_VARIANCE, 0)
     ).astype(np.int8)
     tested = reasons == 0
     t = np.where(tested, observed, 0.0) / np.where(tested, sd, 1.0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 from slicebeam.metrics.significance.pearson_iii import NullMoments, pearson_iii_p_value
 from slicebeam.metrics.significance.tails import select_tail
 
@@ -79,7 +79,7 @@ def permutation_p_value(
     tail: Tail,
     replicates: int = 5000,
     seed: int = 0,
-) -> outcome_codes.Tested:
+) -> Tested:
     """Return the p-value [slices] of any metric of cell counts if the slice were a random subset.
 
     The draws of size n are a function of (seed, n) alone. Up to n = 200 a tail that at least 20 draws reach is
@@ -92,15 +92,15 @@ def permutation_p_value(
     draws = _Draws(value_of, population, replicates, seed)
     p = np.ones(size.shape)
     reasons = np.zeros(size.shape, dtype=np.int8)
-    reasons[np.isnan(value)] = outcome_codes.UNDEFINED_REPLICATES
-    reasons[(reasons == 0) & (size >= population.sum())] = outcome_codes.NO_VARIANCE
+    reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
+    reasons[(reasons == 0) & (size >= population.sum())] = Reason.NO_VARIANCE
     small = np.flatnonzero((reasons == 0) & (size <= _LARGEST_OWN_SIZE))
     large = np.flatnonzero((reasons == 0) & (size > _LARGEST_OWN_SIZE))
     if small.size:
         _test_own_sizes(draws, small, size, value, tail, p, reasons)
     if large.size:
         _test_on_grid(draws, large, size, value, tail, p, reasons)
-    return outcome_codes.Tested.by(outcome_codes.CELL_PERMUTATION, p, reasons)
+    return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
 
 class _Sample(NamedTuple):
@@ -216,9 +216,9 @@ def _test_own_sizes(
     for n, group in zip(sizes, np.split(ordered, starts[1:]), strict=True):
         sample = draws.of_size(int(n))
         if sample.undefined > _UNDEFINED_SHARE:
-            reasons[group] = outcome_codes.UNDEFINED_REPLICATES
+            reasons[group] = Reason.UNDEFINED_REPLICATES
         elif sample.moments.sd[0] == 0.0:
-            reasons[group] = outcome_codes.NO_VARIANCE
+            reasons[group] = Reason.NO_VARIANCE
         else:
             p[group] = _counted_or_fitted(value[group], sample, tail)
 
@@ -271,9 +271,7 @@ def _test_on_grid(
     constant: BoolArray = ~refused & (moments.sd == 0.0)
     p[rows] = np.where(refused | constant, 1.0, p[rows])
     reasons[rows] = np.where(
-        refused,
-        outcome_codes.UNDEFINED_REPLICATES,
-        np.where(constant, outcome_codes.NO_VARIANCE, 0),
+        refused, Reason.UNDEFINED_REPLICATES, np.where(constant, Reason.NO_VARIANCE, 0)
     )
 
 

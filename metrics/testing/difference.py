@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.intervals.intervals import normal_quantile
+from slicebeam.metrics.intervals.intervals import mover, normal_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -38,11 +38,9 @@ def difference(
     from d to the end nearer to zero: p < 1 − confidence exactly where the interval excludes zero. Assumes no
     common examples, and estimates that were not selected for being extreme.
     """
-    value_now, low_now, high_now = (np.asarray(part, np.float64) for part in now)
-    value_then, low_then, high_then = (np.asarray(part, np.float64) for part in then)
-    value = value_now - value_then
-    below = np.hypot(_reach(low_now, value_now), _reach(value_then, high_then))
-    above = np.hypot(_reach(value_now, high_now), _reach(low_then, value_then))
+    first, second = (_ordered(*(np.asarray(end, np.float64) for end in run)) for run in (now, then))
+    value = first[0] - second[0]
+    below, above = mover(first, second)
     reach = np.where(value > 0, below, above)
     quantile = normal_quantile(confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -56,9 +54,10 @@ def difference(
     )
 
 
-def _reach(begin: FloatArray, end: FloatArray) -> FloatArray:
-    """Return how far an interval reaches [slices]; NaN where it does not hold its estimate."""
-    width = end - begin
-    # An interval that ends at its estimate may miss it by a rounding.
-    width = np.where(np.abs(width) <= _ROUNDING, 0.0, width)
-    return np.where(width < 0, np.nan, width)
+def _ordered(
+    value: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return an estimate and its interval's ends; NaN for one that does not hold its estimate but for rounding."""
+    near = (np.where(np.abs(end - value) <= _ROUNDING, value, end) for end in (low, high))
+    low, high = near
+    return value, np.where(low > value, np.nan, low), np.where(high < value, np.nan, high)

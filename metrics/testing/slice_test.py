@@ -10,7 +10,8 @@ import numpy as np
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import outcome_codes, paper
+from slicebeam.metrics.significance import paper
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison, Test
-    from slicebeam.metrics.significance.outcome_codes import Tested
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
@@ -79,9 +79,9 @@ class SliceTest:
     >>> outcomes = test.of_sums(np.array([[60, 40], [45, 5], [5, 3]]), np.array([850, 150]))
     >>> outcomes.tested.p.round(4)  # float64 [slices]
     array([0.    , 0.8407, 1.    ])
-    >>> [outcome_codes.METHODS[code] for code in outcomes.tested.methods]
+    >>> [Method(code).text for code in outcomes.tested.methods]
     ['hypergeometric mid-p', 'hypergeometric mid-p', '']
-    >>> outcome_codes.REASONS[outcomes.tested.reasons[2]]
+    >>> Reason(outcomes.tested.reasons[2]).text
     'fewer examples than the metric needs'
     """
 
@@ -125,13 +125,13 @@ class SliceTest:
         if not parts:
             none = np.zeros(0)
             codes = np.zeros(0, np.int8)
-            return Outcomes(outcome_codes.Tested(none, codes, codes), none)
+            return Outcomes(Tested(none, codes, codes), none)
         p, reasons, methods = (
             np.concatenate([getattr(part.tested, name) for part in parts])
-            for name in outcome_codes.Tested._fields
+            for name in Tested._fields
         )
         errors = np.concatenate([part.errors for part in parts])
-        return self._finished(Outcomes(outcome_codes.Tested(p, reasons, methods), errors), reduced)
+        return self._finished(Outcomes(Tested(p, reasons, methods), errors), reduced)
 
     def of_sums(self, reduced: IntArray, of_all: IntArray) -> Outcomes:
         """Test slices by the metric's own test, of reduced sums [slices, columns] and those of all examples."""
@@ -147,8 +147,8 @@ class SliceTest:
         (p, reasons, methods), errors = outcomes.tested, outcomes.errors
         small = self.space.sizes(reduced) < self.smallest
         p, methods = np.where(small, 1.0, p), np.where(small, 0, methods).astype(np.int8)
-        reasons = np.where(small, outcome_codes.SMALL_SLICE, reasons).astype(np.int8)
-        return Outcomes(outcome_codes.Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
+        reasons = np.where(small, Reason.SMALL_SLICE, reasons).astype(np.int8)
+        return Outcomes(Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
 
     def _run_own(self, sums: IntArray, totals: IntArray) -> Outcomes:
         tested = metric(self.metric).test(sums, totals, self.space, self.alternative)
@@ -175,14 +175,14 @@ class SliceTest:
         if self.test == "paper":
             if self.space.comparison == "overall":
                 whole = self.space.sizes(sums) == self.space.sizes(totals)
-                reasons = np.where(whole, outcome_codes.WHOLE, reasons).astype(np.int8)
-            return Outcomes(outcome_codes.Tested.by(outcome_codes.PAPER, p, reasons), errors)
+                reasons = np.where(whole, Reason.WHOLE, reasons).astype(np.int8)
+            return Outcomes(Tested.by(Method.PAPER, p, reasons), errors)
         against = own.untestable(sums, totals, self.space)
         reasons = np.where(against != 0, against, reasons).astype(np.int8)
-        methods = np.full(len(sums), outcome_codes.BOOTSTRAP_ROWS, np.int8)
+        methods = np.full(len(sums), Method.BOOTSTRAP_ROWS, np.int8)
         if self.space.comparison == "baseline":
             self._judge_constant_changes(sums, totals, delta, p, reasons, methods, errors)
-        return Outcomes(outcome_codes.Tested.by(methods, p, reasons), errors)
+        return Outcomes(Tested.by(methods, p, reasons), errors)
 
     def _judge_constant_changes(
         self,
@@ -195,15 +195,15 @@ class SliceTest:
         errors: FloatArray,
     ) -> None:
         """Put the metric's own test of a change in the place of replicates that do not vary."""
-        at = np.flatnonzero((reasons == outcome_codes.NO_VARIANCE) & (delta != 0))
+        at = np.flatnonzero((reasons == Reason.NO_VARIANCE) & (delta != 0))
         if not at.size:
             return
         own = metric(self.metric)
         judged = own.test(sums[at], totals, self.space, self.alternative)
         # That of two AUCs is only quick, and Hall's t has no variance either.
-        holds = isinstance(own, CellMetric) | (judged.methods == outcome_codes.SIGN_FLIP)
+        holds = isinstance(own, CellMetric) | (judged.methods == Method.SIGN_FLIP)
         holds &= judged.reasons == 0
         p[at] = np.where(holds, judged.p, 1.0)
         methods[at] = np.where(holds, judged.methods, 0)
-        reasons[at] = np.where(holds, 0, outcome_codes.UNVARYING)
+        reasons[at] = np.where(holds, 0, Reason.UNVARYING)
         errors[at] = np.nan

@@ -28,11 +28,13 @@ class Gate(Part):
         description="0 passed, 1 something is worse, 2 something could not be tested"
     )
     reasons: tuple[str, ...] = Field((), description="why it fails; none if it passes")
+    tolerated: str | None = Field(None, description="the option --tolerance, by metric")
 
     def line(self) -> str:
         """Return PASS or FAIL with the reasons, in a line."""
         if self.passed:
-            return f"PASS: {_PASSES[self.fail_on]}"
+            by_more = f" by more than is tolerated ({self.tolerated})" if self.tolerated else ""
+            return f"PASS: {_PASSES[self.fail_on]}{by_more}"
         more = len(self.reasons) - _MOST_REASONS
         shown = "; ".join(self.reasons[:_MOST_REASONS])
         return f"FAIL: {shown}{f'; and {more:,} more' if more > 0 else ''}"

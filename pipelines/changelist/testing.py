@@ -18,6 +18,18 @@ class Bootstrap(Part):
     seed: int
 
 
+class Tolerated(Part):
+    """Where a metric is significantly worse by more than --tolerance."""
+
+    tolerance: float = Field(description="in the unit of the metric")
+    degraded: int = Field(description="slices on which it is, corrected as all tests of slices are")
+    p_value: float | None = Field(
+        None, description="of the change over all examples; absent where that is not tested"
+    )
+    p_adjusted: float | None = None
+    significant: bool = Field(description="whether it is over all examples")
+
+
 class MetricTests(Part):
     """How many slices could be tested by one metric, and the results."""
 
@@ -33,6 +45,7 @@ class MetricTests(Part):
     significant: int
     degraded: int = Field(description="significant slices on which the metric is worse")
     reported: int = Field(description="slices that are reported for this metric")
+    tolerated: Tolerated | None = Field(None, description="present with --tolerance")
 
 
 class Testing(Part):

@@ -152,6 +152,7 @@ def launch(
                 "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
             )
         if run_options.dry_run:
+            _tolerance(run_options, config)
             _dry_run(config, engine, run_options)
             return 0
         perhaps = options.get("since_if_exists")
@@ -185,6 +186,10 @@ def check_run_options(command: Command, run_options: RunOptions) -> None:
     """Refuse options that a command has no use for."""
     if run_options.fail_on not in (None, "worse"):
         raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
+    if run_options.tolerance and run_options.fail_on is None:
+        raise OptionError("--tolerance is for --fail-on worse; add that, or leave --tolerance out")
+    if run_options.tolerance and command not in ("search", "check"):
+        raise OptionError(f"--tolerance has no effect on {command}; leave it out")
     if run_options.allow_http and command == "search":
         raise OptionError("--allow-http has no effect on a search, which calls no endpoint")
 
@@ -214,10 +219,20 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
     return configured
 
 
+def _tolerance(run_options: RunOptions, config: RunConfig) -> dict[str, float]:
+    """Return the tolerance of each metric that has one; refused before anything is read."""
+    if not run_options.tolerance:
+        return {}
+    from slicebeam.pipelines.search.tolerance import tolerances
+
+    return tolerances(run_options.tolerance, config)
+
+
 def run_config(
     config: RunConfig, engine: Engine, terminal: Any, run_options: RunOptions
 ) -> Published:
     """Run a configuration and show its result."""
+    tolerance = _tolerance(run_options, config)
     try:
         published = COMMANDS[config.command].run(
             config,
@@ -226,6 +241,7 @@ def run_config(
             resume=run_options.resume,
             explained_slice=run_options.explain,
             fail_on=run_options.fail_on,
+            **({"tolerance": tolerance} if tolerance else {}),
         )
     finally:
         terminal.stop()

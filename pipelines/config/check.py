@@ -32,12 +32,14 @@ _TOGETHER = (
     ("example_id", "group"),
     ("positive_class",),
     ("threshold",),
+    ("score_classes",),
     ("seed",),
 )
 # What only means something beside options that the user may have given otherwise.
 _BESIDE = {
     "positive_class": ("metric", "prediction", "score", "model", "label"),
     "threshold": ("prediction", "score", "model"),
+    "score_classes": ("metric", "score", "label"),
     # Their defaults depend on these.
     "min_slice_size": ("metric", "test"),
     "alpha": ("test",),

@@ -30,10 +30,12 @@ class MetricsConfig(ModelsConfig):
         ),
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity,
-    npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, mse, rmse, mae, bias, mape,
-    smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate,
-    disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro),
-    balanced_accuracy_multiclass, mcc_multiclass.
+    npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier,
+    calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape,
+    smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss,
+    mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass,
+    mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10,
+    mrr, precision_at:10.
     module:Name is your own Metric, as is a name that an installed package registers; importing it
     runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed
     after the search for the slices it found. Repeatable, or separated by commas; the first one
@@ -95,7 +97,7 @@ class MetricsConfig(ModelsConfig):
 
         needs = needs_of(self.metric)
         read = ["loss"] if needs.losses else []
-        if needs.scores:
+        if needs.scores or needs.class_scores or needs.rankings:
             read.append("score")
         if needs.predictions:
             # The first of these that is given predicts.
@@ -152,8 +154,23 @@ class MetricsConfig(ModelsConfig):
         """Refuse metrics of scores where a model has none."""
         from slicebeam.metrics.registry import metric
 
+        of_lists = [name for name in self.metric if metric(name).needs.class_scores]
+        if self.score_classes and not of_lists:
+            raise OptionError(
+                "--score-classes is for metrics of the scores of all classes, such as "
+                f"log_loss_multiclass, not {', '.join(self.metric)}; leave it out"
+            )
         for name in self.metric:
-            if not metric(name).needs.scores:
+            needs = metric(name).needs
+            for prefix in ("", "baseline-")[: 2 if self.comparison == "baseline" else 1]:
+                of_scores = needs.class_scores or needs.rankings
+                role = "score" if of_scores else "prediction" if needs.label_lists else ""
+                if role and not getattr(self, f"{prefix}{role}".replace("-", "_")):
+                    raise OptionError(
+                        f"--metric {name} needs --{prefix}{role}, a column of lists of "
+                        f"{'labels' if needs.label_lists else 'scores'}"
+                    )
+            if not needs.scores:
                 continue
             if not (self.score or self.model):
                 raise OptionError(f"--metric {name} needs scores: give --score, or --model")

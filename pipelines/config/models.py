@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from slicebeam.pipelines.config.common import DataConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, Option
+from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, Option
 
 
 class ModelsConfig(DataConfig):
@@ -19,13 +19,18 @@ class ModelsConfig(DataConfig):
     """Column of predicted classes or values, of the label's type."""
     score: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column with the probability of --positive-class. With --prediction, which gives the classes,
-    only auc, log_loss and brier use it."""
+    only metrics of scores, such as auc, use it. A list of the scores of all classes for
+    log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10."""
     model: Annotated[
         str | None, Option("Models", metavar="<model>", has_placeholders=True, stands_instead=True)
     ] = None
     """Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder),
     ONNX, or module:function of Python. Loading one runs the code in it: name only what you
     trust."""
+    model_inputs: Annotated[
+        tuple[str, ...], Option("Models", metavar=COLUMNS, default="the features", by_commas=True)
+    ] = ()
+    """Columns that a model takes that does not name them itself, in its order, for both models."""
     baseline_prediction: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column of the old model's predictions, to compare two models."""
     baseline_score: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
@@ -42,5 +47,10 @@ class ModelsConfig(DataConfig):
         str | None, Option("Models", metavar="<class>", default="1 or true", takes_numbers=True)
     ] = None
     """Class whose probability is the score."""
+    score_classes: Annotated[
+        tuple[str, ...],
+        Option("Models", metavar="<classes>", default="labels are 0, 1, …", by_commas=True),
+    ] = ()
+    """Classes of a --score that is a list with a number for each of them, in its order."""
     threshold: Annotated[float, Field(ge=0, le=1), Option("Models")] = 0.5
     """Smallest score, or probability by --model, that predicts the positive class."""

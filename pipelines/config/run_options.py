@@ -34,6 +34,7 @@ class RunOptions(Display):
     resume : continue a stopped run; start one if there is none, do nothing if it has published
     explain : id or text of the slice whose test to explain
     fail_on : ``worse`` or None
+    tolerance : by how much a metric may be worse, such as ``.005`` or ``accuracy=.005``
     report : ``findings`` or ``all``
     page : whether the page of the result is written, too
     log_format : ``text`` or ``json``
@@ -44,6 +45,11 @@ class RunOptions(Display):
     fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before or with --since; with 2 if some metric could not be tested."""
+    tolerance: Annotated[
+        tuple[str, ...], Option("Output", metavar="[NAME=]NUMBER", in_python=False)
+    ] = ()
+    """With --fail-on worse: fail only where a metric is significantly worse by more than this, in its own unit: .005
+    for all metrics, accuracy=.005 for one; repeatable."""
     report: Annotated[Report, Option("Output", in_python=False)] = "findings"
     """What to print: findings, or all for the table of the worst slices."""
     page: Annotated[bool, Option("Output", in_python=False)] = False
@@ -71,7 +77,7 @@ class CheckRunOptions(RunOptions):
 class DiscoverRunOptions(RunOptions):
     """Those of ``slicebeam discover``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run"})
+    without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run", "tolerance"})
 
     fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
@@ -81,7 +87,7 @@ class DiscoverRunOptions(RunOptions):
 class ShiftRunOptions(RunOptions):
     """Those of ``slicebeam shift``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "dry_run"})
+    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "dry_run", "tolerance"})
 
     as_json: Annotated[bool, Option("Output", flags=("--json",), in_python=False)] = False
     """Print the summary, plan or measurement as JSON on stdout."""
@@ -96,4 +102,4 @@ class ShiftRunOptions(RunOptions):
 class FileRunOptions(RunOptions):
     """Those of ``slicebeam run``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "fail_on"})
+    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "fail_on", "tolerance"})

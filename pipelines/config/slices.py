@@ -121,6 +121,8 @@ class RunConfig(MetricsConfig):
                 )
         if self.comparison == "baseline" or needs.two_models:
             self.check_models_differ()
+        if self.model_inputs and not (self.model or self.baseline_model):
+            raise OptionError("--model-inputs is for --model and --baseline-model; leave it out")
         if self.compare == "baseline" and not self.has_baseline:
             raise OptionError(
                 "--compare baseline needs the old model: give --baseline-prediction, "

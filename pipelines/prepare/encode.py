@@ -48,13 +48,21 @@ def model_columns(
         ("prediction", config.model),
         ("baseline", config.baseline_model),
     )
+    is_used = False
     for side, path in files:
         if path is None:
             continue
-        names = model_features(load_model(path), features)
+        own = model_features(load_model(path))
+        names = own or config.model_inputs or features
         for name in names:
-            source.column_type(name, f"--model {path} reads it")
+            what = f"--model {path} reads it" if own else "--model-inputs"
+            source.column_type(name, what)
         columns[side] = tuple(names)
+        is_used |= not own
+    if config.model_inputs and not is_used:
+        raise OptionError(
+            f"--model-inputs: the model names its own columns ({', '.join(names)}); leave it out"
+        )
     return columns
 
 

@@ -41,6 +41,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         new,
         old if reads_old else None,
         is_paired=is_paired,
+        score_classes=config.score_classes,
         threshold=config.threshold,
         needs=needs,
         weight=config.weight,
@@ -65,7 +66,7 @@ def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> 
         if name:
             source.column_type(name, "--" + prefix.replace("_", "-") + option)
     # Beside predicted classes the score is only read where a metric is about scores.
-    is_read = needs.scores or not (column or model)
+    is_read = needs.scores or needs.class_scores or needs.rankings or not (column or model)
     return Predictor(column, score if is_read else None, model, loss)
 
 

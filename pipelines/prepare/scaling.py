@@ -12,6 +12,7 @@ import numpy as np
 from slicebeam.metrics.counting.counting import Tables
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Deviations, Range, Term
 from slicebeam.metrics.errors import ColumnError, InputError
+from slicebeam.metrics.kinds import ABOVE
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population
@@ -84,6 +85,8 @@ def scale(
     scaling = Scaling(space, classes, other, heaviest=largest)
     if space.ranked:
         scaling = _ranked(scaling, over, rows)
+    if any(one.startswith(ABOVE) for one in space.indicators):
+        scaling = _with_cuts(scaling, over, rows)
     return _refined(scaling, over, ranges, heaviest)
 
 
@@ -235,6 +238,43 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
         coarse=tuple(coarse),
         places=tuple(_places(one.reshape(2, BUCKETS)) for one in in_buckets),
     )
+
+
+def _with_cuts(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
+    """Return the scaling with the scores that no larger share of all negatives than wanted is above."""
+    space, cuts = scaling.space, []
+    found = over("negatives", partial(_negatives, space, -(-rows // _SCORES_AT_MOST)))
+    for name in (one for one in space.indicators if one.startswith(ABOVE)):
+        for old in (False, True)[: space.sides]:
+            scores = np.concatenate([one[score_column(old=old)] for one in found])
+            weights = np.concatenate([one[WEIGHT] for one in found])
+            if not weights.sum() > 0:
+                raise InputError(
+                    f"--metric recall_at_{name.replace(ABOVE, 'fpr:')}: no example has a negative label, so "
+                    "there is no false positive rate; leave it out"
+                )
+            order = np.argsort(-scores)
+            scores = scores[order]
+            # All negatives with the same score are above a cut, or none.
+            ends = np.append(scores[1:] != scores[:-1], True)
+            above = np.cumsum(weights[order])[ends]
+            too_many = above > float(name.removeprefix(ABOVE)) * above[-1] * (1 + _LEAST_SPREAD)
+            cuts.append((name, old, float(scores[ends][np.argmax(too_many)])))
+    return replace(scaling, cuts=tuple(cuts))
+
+
+def _negatives(space: StatisticSpace, step: int, shards: Iterable[Shard]) -> Found:
+    """Return every k-th score of each model, and weight, of negatives."""
+    positive = space.holds("positive")
+    names = [score_column(old=side == 1) for side in range(space.sides)]
+    parts: dict[str, list[FloatArray]] = {name: [np.zeros(0)] for name in (*names, WEIGHT)}
+    for shard in shards:
+        some = np.flatnonzero(~positive[shard.column("cell")])[::step]
+        for name in names:
+            parts[name].append(shard.column(name)[some])
+        weights = shard.column(WEIGHT)[some] if space.weighted else np.ones(some.size)
+        parts[WEIGHT].append(weights)
+    return {name: np.concatenate(one) for name, one in parts.items()}
 
 
 def _scores(names: Sequence[str], step: int, shards: Iterable[Shard]) -> Found:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
+from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
 from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
@@ -169,8 +169,8 @@ def _check(prepared: EncodedDataset, results: Results) -> Check | None:
         uri=wanted.uri,
         changelist_id=wanted.changelist_id,
         slices=len(wanted.slices),
-        too_small=int(np.count_nonzero((reasons == SMALL_SLICE).all(axis=0))),
-        empty=int(np.count_nonzero((reasons == NO_EXAMPLES).all(axis=0))),
+        too_small=int(np.count_nonzero((reasons == Reason.SMALL_SLICE).all(axis=0))),
+        empty=int(np.count_nonzero((reasons == Reason.NO_EXAMPLES).all(axis=0))),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
@@ -76,9 +76,9 @@ def _metric_lines(
     )
     lines = [first]
     if method:
-        lines.append(f"    test: {outcome_codes.METHODS[method]}")
+        lines.append(f"    test: {METHODS[method]}")
     if reason:
-        lines.append(f"    p = 1 without a test: {outcome_codes.REASONS[reason]}")
+        lines.append(f"    p = 1 without a test: {REASONS[reason]}")
     else:
         tail = own.tail(config.alternative)
         lines.append(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.shifted import ShiftFocus
+    from slicebeam.pipelines.changelist.testing import Tolerated
     from slicebeam.transforms.storage.storage import StoragePath
 
 Document = TypeVar("Document", bound=ChangeList)
@@ -44,9 +45,11 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
     missed = () if validation is None or validation.passed else validation.reasons()
     if fail_on is None:
         return None if validation is None else judged(None, missed)
-    return judged(
-        fail_on, (*falls(document), *missed, *_worse_slices(document)), _untested(document)
-    )
+    margins = _tolerated(document)
+    overall = _falls_beyond(document, margins) if margins else falls(document)
+    gate = judged(fail_on, (*overall, *missed, *_worse_slices(document)), _untested(document))
+    by_metric = ", ".join(f"{name} {one.tolerance:g}" for name, one in margins.items())
+    return gate.model_copy(update={"tolerated": by_metric}) if margins else gate
 
 
 def judged(fail_on: Any, failures: Sequence[str], untested: Sequence[str] = ()) -> Gate:
@@ -94,6 +97,24 @@ def falls(document: ChangeList) -> list[str]:
     return found
 
 
+def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
+    """Return where metrics are worse by more than is tolerated, by metric."""
+    tests = () if document.testing is None else document.testing.metrics
+    return {one.metric: one.tolerated for one in tests if one.tolerated is not None}
+
+
+def _falls_beyond(document: ChangeList, margins: dict[str, Tolerated]) -> list[str]:
+    """Return what is worse over all examples: for a metric with a tolerance, by more than that."""
+    return [
+        f"{change_text(one)}, by more than {margins[one.metric].tolerance:g} (p = "
+        f"{margins[one.metric].p_value:.2g})"
+        if one.metric in margins
+        else change_text(one)
+        for one in document.global_
+        if (margins[one.metric].significant if one.metric in margins else has_fallen(one))
+    ]
+
+
 def _focus(document: ChangeList) -> ShiftFocus | None:
     return None if document.shift is None else document.shift.focus
 
@@ -105,10 +126,14 @@ def _worse_slices(document: ChangeList) -> list[str]:
         changes = [one.changes[0] for one in document.slices if has_fallen(one.changes[0])]
         counts = {changes[0].metric: len(changes)} if changes else {}
     else:
-        counts = {one.metric: one.degraded for one in document.testing.metrics if one.degraded}
+        counts = {one.metric: one.degraded for one in document.testing.metrics}
+    margins = _tolerated(document)
+    counts |= {name: one.degraded for name, one in margins.items()}
+    more = {name: f" by more than {one.tolerance:g}" for name, one in margins.items()}
     return [
-        f"{name} is significantly worse on {counted(count, 'slice')}"
+        f"{name} is significantly worse{more.get(name, '')} on {counted(count, 'slice')}"
         for name, count in counts.items()
+        if count
     ]
 
 

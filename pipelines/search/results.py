@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.outcome_codes import METHODS, NO_EXAMPLES, REASONS, SMALL_SLICE
+from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.prepare.exact_auc import put_whole
@@ -218,7 +218,7 @@ def collect_given(
         measured.label[:] = NO_LABEL
         measured.parent[:] = 0
         # Some metrics have a value by convention where there is no example.
-        empty = measured.reason == NO_EXAMPLES
+        empty = measured.reason == Reason.NO_EXAMPLES
         # Outside a slice without examples there are all examples.
         if prepared.space.comparison == "overall":
             measured.complement[empty] = measured.reference[empty]
@@ -246,12 +246,12 @@ def _with_empty(
         return whole
 
     small = np.isnan(kept.p)
-    reason = np.where(small, SMALL_SLICE, kept.reason).astype(np.int8)
+    reason = np.where(small, Reason.SMALL_SLICE, kept.reason).astype(np.int8)
     whole = _Kept(
         keys,
         filled(kept.sums, 0),
         filled(np.where(small, 1.0, kept.p), 1.0),
-        filled(reason, NO_EXAMPLES),
+        filled(reason, Reason.NO_EXAMPLES),
         filled(kept.method, 0),
         filled(kept.se, np.nan),
     )

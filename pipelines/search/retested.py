@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance.outcome_codes import Method, Reason
 from slicebeam.transforms.count.significance import read_part, write_part
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class BootstrapStage:
             for number, test in tests.items():
                 method = columns[f"method{number}"]
                 by_groups = np.where(
-                    method == outcome_codes.BOOTSTRAP_ROWS, outcome_codes.BOOTSTRAP_GROUPS, method
+                    method == Method.BOOTSTRAP_ROWS, Method.BOOTSTRAP_GROUPS, method
                 )
                 columns[f"method{number}"] = by_groups.astype(np.int8)
                 _flip_whole_groups(columns, number, groups, test)
                 columns[f"p{number}"] = np.where(few, 1.0, columns[f"p{number}"])
-                for name, code in (("reason", outcome_codes.FEW_GROUPS), ("method", 0)):
+                for name, code in (("reason", Reason.FEW_GROUPS), ("method", 0)):
                     column = columns[f"{name}{number}"]
                     columns[f"{name}{number}"] = np.where(few, code, column).astype(np.int8)
         return cls(keys[order], columns, metrics)
@@ -79,7 +79,7 @@ class BootstrapStage:
             p = np.array(columns[f"p{number}"])
             tested = ~np.isnan(p)
             reason, method = (np.array(columns[f"{name}{number}"]) for name in ("reason", "method"))
-            reason[tested & (reason == 0)] = outcome_codes.NOT_RESAMPLED
+            reason[tested & (reason == 0)] = Reason.NOT_RESAMPLED
             p[tested], method[tested] = 1.0, 0
             changed = {
                 "p": p,
@@ -109,16 +109,16 @@ def _flip_whole_groups(
     """
     names = [f"{name}{number}" for name in ("p", "reason", "method")]
     p, reason, method = (columns[name] for name in names)
-    constant = (method != 0) & (method != outcome_codes.BOOTSTRAP_GROUPS)
+    constant = (method != 0) & (method != Method.BOOTSTRAP_GROUPS)
     is_known = metric(test.metric).kind == "pointwise" and not test.space.weighted
     if is_known:
         fewest = np.exp2((test.alternative == "both") - groups.astype(np.float64))
         p = np.where(constant, np.maximum(p, fewest), p)
-        method = np.where(constant, outcome_codes.SIGN_FLIP_GROUPS, method)
+        method = np.where(constant, Method.SIGN_FLIP_GROUPS, method)
     else:
         p = np.where(constant, 1.0, p)
         reason, method = (
-            np.where(constant, outcome_codes.UNVARYING, reason),
+            np.where(constant, Reason.UNVARYING, reason),
             np.where(constant, 0, method),
         )
     columns.update(zip(names, (p, reason.astype(np.int8), method.astype(np.int8)), strict=True))

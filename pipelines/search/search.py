@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Generic, TypedDict
 
 from slicebeam.metrics.errors import OptionError
@@ -25,12 +26,13 @@ from slicebeam.pipelines.search.results import Results, collect, collect_given
 from slicebeam.pipelines.search.since import compare_runs
 from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import slice_names, write_slices
+from slicebeam.pipelines.search.tolerance import check_published, with_tolerances
 from slicebeam.pipelines.tfma.evaluate import with_tfma
 from slicebeam.pipelines.tfma.messages import TFMA_TABLE, write_messages
 from slicebeam.pipelines.tfma.request import evaluation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Unpack
 
@@ -76,6 +78,7 @@ class HowToRun(TypedDict, total=False):
     resume: bool
     explained_slice: str | None
     fail_on: str | None
+    tolerance: Mapping[str, float]
 
 
 def run_search(
@@ -110,6 +113,7 @@ def run_steps(
     resume: bool = False,
     explained_slice: str | None = None,
     fail_on: str | None = None,
+    tolerance: Mapping[str, float] = MappingProxyType({}),
 ) -> Published:
     """Run a command's steps within the common ones, and publish the result."""
     if explained_slice is not None:
@@ -123,7 +127,15 @@ def run_steps(
         changelist = run.published
         if changelist is None:
             changelist, explanation = _find_and_publish(
-                run, config, steps, observer, earlier, explained_slice, fail_on, evaluation
+                run,
+                config,
+                steps,
+                observer,
+                earlier,
+                explained_slice,
+                fail_on,
+                evaluation,
+                tolerance,
             )
         elif explained_slice is not None:
             raise OptionError(
@@ -131,6 +143,8 @@ def run_steps(
                 "results are gone; leave --resume out to run it again"
             )
         else:
+            if fail_on is not None:
+                check_published(changelist, tolerance)
             gate = steps.judge(changelist, fail_on)
             changelist = judged_anew(changelist, run.document, gate)
     return Published(changelist, run.document, run.table, explanation)
@@ -145,6 +159,7 @@ def _find_and_publish(
     explained_slice: str | None,
     fail_on: str | None,
     evaluation: Evaluation | None,
+    tolerance: Mapping[str, float],
 ) -> tuple[SearchChangeList, tuple[str, ...]]:
     """Do all steps that the work folder does not hold; return document and explanation."""
     work, engine = run.work, run.engine
@@ -192,6 +207,8 @@ def _find_and_publish(
         if steps.further is not None:
             others = [files.streams[name] for name in further]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
+        if tolerance:
+            changelist = with_tolerances(changelist, tolerance, config, prepared, searched, results)
         changelist = with_gate(changelist, steps.judge(changelist, fail_on))
         changelist = run.publish(changelist, files)
     if explained_slice is None:

@@ -11,12 +11,7 @@ from slicebeam.metrics.counting.counting_plan import plan_chosen
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.outcome_codes import (
-    FEW_GROUPS,
-    TOO_SKEWED,
-    UNCHANGED,
-    UNVARYING,
-)
+from slicebeam.metrics.significance.outcome_codes import Reason
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, has_error
 from slicebeam.pipelines.run.run_stage import run_parts
@@ -114,7 +109,7 @@ class SecondTests:
         ]
         # The quick test of a mean refuses what is too skewed for it; replicates need not.
         for batch in parts_of(parts):
-            refused = [batch.column(f"reason{i}").to_numpy() == TOO_SKEWED for i in numbers]
+            refused = [batch.column(f"reason{i}").to_numpy() == Reason.TOO_SKEWED for i in numbers]
             some.append(batch.column("key").to_numpy()[np.any(refused, axis=0)])
         stage = f"iteration-{record.iteration}-resampled"
         ranked = tuple(i for i in numbers if i in self.ranked)
@@ -139,7 +134,7 @@ class SecondTests:
                 f"{stage}-exact", rewritten, chosen, ranked, self.counter.second
             )
             if groups is not None:
-                exact.refuse(chosen[groups < LEAST_GROUPS], FEW_GROUPS)
+                exact.refuse(chosen[groups < LEAST_GROUPS], Reason.FEW_GROUPS)
             cost = cost + more
             space = self.prepared.space
             rewritten = [
@@ -192,7 +187,7 @@ class SecondTests:
         space, suspects = self.prepared.space, [np.zeros(0, np.int64)]
         for batch in parts_of(parts):
             reasons = batch.column(f"reason{ranked[0]}").to_numpy()
-            seem = np.isin(reasons, (UNCHANGED, UNVARYING))
+            seem = np.isin(reasons, (Reason.UNCHANGED, Reason.UNVARYING))
             suspects.append(batch.column("key").to_numpy()[seem])
         exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
         own = metric(self.config.metric[ranked[0]])

@@ -9,18 +9,7 @@ import numpy as np
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.outcome_codes import (
-    CONSTANT,
-    FEW_GROUPS,
-    METHODS,
-    NO_EXAMPLES,
-    NO_VARIANCE,
-    NOT_RESAMPLED,
-    REASONS,
-    SMALL_SLICE,
-    UNCHANGED,
-    UNVARYING,
-)
+from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testing
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
@@ -163,7 +152,7 @@ def _metric_tests(
 
 
 # Reasons against a test that answer its question: the metric surely is not worse on the slice.
-_ANSWERS = (CONSTANT, UNCHANGED, NOT_RESAMPLED)
+_ANSWERS = (Reason.CONSTANT, Reason.UNCHANGED, Reason.NOT_RESAMPLED)
 
 
 def _blind(
@@ -183,9 +172,11 @@ def _blind(
         return None
     # The quick test takes examples of a group for independent: it may tell that a slice is far from
     # significant, and does not tell which one is significant.
-    if reasons[0] or (reasons[NOT_RESAMPLED] and not reasons[FEW_GROUPS]):
+    if reasons[0] or (reasons[Reason.NOT_RESAMPLED] and not reasons[Reason.FEW_GROUPS]):
         return None
-    certain = np.isin(measured.reason, (CONSTANT, UNCHANGED, NO_VARIANCE)) & (measured.delta == 0)
+    certain = np.isin(measured.reason, (Reason.CONSTANT, Reason.UNCHANGED, Reason.NO_VARIANCE)) & (
+        measured.delta == 0
+    )
     if certain.any():
         return None
     # An answer that is none: the value differs from the reference.
@@ -207,9 +198,9 @@ def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
                 by_reason.setdefault(code, []).append(measured.name)
         for code, metrics in by_reason.items():
             why, of = REASONS[code], f" for {', '.join(metrics)}"
-            if code == NO_EXAMPLES:
+            if code == Reason.NO_EXAMPLES:
                 why, of = "no examples now", ""
-            elif code == SMALL_SLICE:
+            elif code == Reason.SMALL_SLICE:
                 why = f"{int(results.sizes[at]):,} examples are too few"
                 of = of if len(metrics) < len(results.metrics) else ""
             lines.append(f"Slice {title} was not tested{of}: {why}.")
@@ -234,10 +225,10 @@ def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
     if config.alternative == "better":
         return
     for measured, reasons in zip(results.metrics, results.tally.reasons, strict=True):
-        surely_better = (measured.reason == UNVARYING) & ~_worse(measured)
-        count = int(reasons[UNVARYING]) - int(np.count_nonzero(surely_better))
+        surely_better = (measured.reason == Reason.UNVARYING) & ~_worse(measured)
+        count = int(reasons[Reason.UNVARYING]) - int(np.count_nonzero(surely_better))
         if count:
-            yield f"{measured.name} on {counted(count, 'slice')}: {REASONS[UNVARYING]}"
+            yield f"{measured.name} on {counted(count, 'slice')}: {Reason.UNVARYING.text}"
 
 
 def _tests_used(config: RunConfig, counts: NDArray[np.int64]) -> str:
@@ -297,7 +288,7 @@ def _warnings(
             f"{ENOUGH_GROUPS} groups: intervals and p-values are rough there."
         )
     for tests in metrics:
-        untested = tests.untested.get(REASONS[FEW_GROUPS], 0)
+        untested = tests.untested.get(Reason.FEW_GROUPS.text, 0)
         if untested and tests.blind is None:
             yield (
                 f"{counted(untested, 'slice')} that may be significant in {tests.metric} could not be "

@@ -129,7 +129,8 @@ class Playground:
                 name = getattr(self.served.config, option)
                 if name is not None:
                     model = load_model(name)
-                    columns = tuple(model_features(model, data.shown))
+                    inputs = self._document().provenance.config.get("model_inputs", data.shown)
+                    columns = tuple(model_features(model) or inputs)
                     for column in columns:
                         data.source.column_type(column, f"--model {name} reads it")
                     models.append(_Called(role, name, columns, model))

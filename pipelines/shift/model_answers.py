@@ -84,7 +84,7 @@ def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> An
         made: Callable[[], Any] = handler
         content = None
     else:
-        read = tuple(model_features(load_model(name), features))
+        read = tuple(model_features(load_model(name)) or features)
         if not read:
             raise OptionError(
                 f"--model {name} does not say which columns it reads; name them with --features"

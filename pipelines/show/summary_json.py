@@ -71,7 +71,9 @@ def summary_json(published: Published) -> dict[str, Any]:
 
 def gate_json(gate: Gate | None) -> dict[str, Any] | None:
     """Return the gate of a document as it is there."""
-    return None if gate is None else gate.model_dump(mode="json")
+    if gate is None:
+        return None
+    return gate.model_dump(mode="json", exclude=None if gate.tolerated else {"tolerated"})
 
 
 def _since_json(since: Since) -> dict[str, Any]:

@@ -29,18 +29,16 @@ def table():
     columns = {name: make() for name, make in COLUMNS.items()}
     columns |= {name: make() for name, (make, _) in USELESS.items() if name != "id"}
     columns["id"] = pa.array([f"r{i}" for i in range(ROWS)])
-    columns["words"] = pa.array(
-        [f"the {WORDS[i % 5]} room {i % 7} was {WORDS[i * i % 5]}" for i in range(ROWS)]
-    )
+    words = [f"the {WORDS[i % 5]} room {i % 7} was {WORDS[i * i % 5]}" for i in range(ROWS)]
+    columns["words"] = pa.array(words)
     columns["nanosecond_durations"] = pa.array(range(ROWS), pa.duration("ns"))
     # One room is where the model is wrong.
     columns["room"] = pa.array(["good" if i % 5 else "bad" for i in range(ROWS)])
     label = with_roles(columns)["label"].to_pylist()
     wrong = {"cat": "dog", "dog": "eel", "eel": "cat"}
     columns["label"] = columns["old"] = pa.array(label)
-    columns["prediction"] = pa.array(
-        [one if i % 5 and i % 9 else wrong[one] for i, one in enumerate(label)]
-    )
+    predicted = [one if i % 5 and i % 9 else wrong[one] for i, one in enumerate(label)]
+    columns["prediction"] = pa.array(predicted)
     return pa.table(columns)
 
 

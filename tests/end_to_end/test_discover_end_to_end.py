@@ -211,9 +211,8 @@ def test_mixtures_are_those_of_em(world):
         assert own["converged"]
         assert own["mean_log_likelihood"] == pytest.approx(history[-1], rel=1e-11)
         wanted = fit.arrays(world.loss_weight)
-        assert {one for one in arrays if one.startswith(f"{name}/")} == {
-            f"{name}/{one}" for one in wanted
-        }
+        own = {one for one in arrays if one.startswith(f"{name}/")}
+        assert own == {f"{name}/{one}" for one in wanted}
         for part, values in wanted.items():
             assert arrays[f"{name}/{part}"].dtype == np.float64
             np.testing.assert_allclose(
@@ -243,9 +242,8 @@ def test_every_example_is_of_the_component_that_its_embedding_makes_most_likely(
         assert [named[one] for one in own["slice_id"]] == [
             f"{field_name} = {one}" for one in component[places]
         ]
-        np.testing.assert_allclose(
-            own["responsibility"], r[places, component[places]], rtol=1e-6, atol=1e-9
-        )
+        expected = r[places, component[places]]
+        np.testing.assert_allclose(own["responsibility"], expected, rtol=1e-6, atol=1e-9)
         assert own["log_odds"].dtype == np.float64
         np.testing.assert_allclose(
             own["log_odds"], oracle.log_odds(joint)[places, component[places]], rtol=1e-7, atol=1e-7

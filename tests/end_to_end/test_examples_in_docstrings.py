@@ -55,10 +55,7 @@ def test_every_package_has_examples():
 
 
 def test_the_types_that_a_newcomer_meets_first_have_an_example():
-    shown = {
-        example.name.rpartition(".")[2]
-        for name in modules_with_examples()
-        for example in examples_of(name)
-    }
+    examples = [one for name in modules_with_examples() for one in examples_of(name)]
+    shown = {example.name.rpartition(".")[2] for example in examples}
     missing = [name for name in NEED_AN_EXAMPLE if name not in shown]
     assert not missing, f"these have no example in their docstring: {', '.join(missing)}"

@@ -20,17 +20,10 @@ ROWS = 300
 
 def examples():
     rng = np.random.default_rng(5)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, ROWS),
-            "sex": rng.choice(["F", "M"], ROWS),
-            "label": rng.choice(["no", "yes"], ROWS),
-            "new": rng.gamma(2.0, 0.3, ROWS),
-            "old": rng.gamma(2.0, 0.2, ROWS),
-            "zero": 0.0,
-            "weight": rng.choice([0.5, 1.0, 3.0], ROWS),
-        }
-    )
+    columns = {"age": rng.integers(18, 80, ROWS), "sex": rng.choice(["F", "M"], ROWS)}
+    columns |= {"label": rng.choice(["no", "yes"], ROWS), "new": rng.gamma(2.0, 0.3, ROWS)}
+    columns |= {"old": rng.gamma(2.0, 0.2, ROWS), "zero": 0.0}
+    frame = pd.DataFrame({**columns, "weight": rng.choice([0.5, 1.0, 3.0], ROWS)})
     frame.loc[frame["sex"] == "F", "new"] += 0.5
     frame["prediction"] = np.where(rng.random(ROWS) < 0.8, frame["label"], "no")
     return frame
@@ -65,13 +58,9 @@ def test_numbers_of_any_type(kind, tmp_path):
     tenths = (frame["new"] * 4).astype(int)
     same = frame.assign(new=tenths.astype(float) if kind != "boolean" else (tenths > 1) * 1.0)
     expected = searched(tmp_path, same, loss="new").table
-    other = {
-        "whole": tenths.astype("int8"),
-        "boolean": tenths > 1,
-        "decimal": [Decimal(int(one)) for one in tenths],
-        "single": tenths.astype("float32"),
-    }[kind]
-    found = searched(tmp_path, frame.assign(new=other), loss="new").table
+    kinds = {"whole": tenths.astype("int8"), "single": tenths.astype("float32")}
+    kinds |= {"boolean": tenths > 1, "decimal": [Decimal(int(one)) for one in tenths]}
+    found = searched(tmp_path, frame.assign(new=kinds[kind]), loss="new").table
     pd.testing.assert_frame_equal(found[NUMBERS], expected[NUMBERS])
 
 
@@ -114,7 +103,6 @@ def test_a_check_takes_the_losses_over(tmp_path):
     assert first.document["slices"]
     for one in first.document["slices"]:
         assert checked[one["slice_id"]]["changes"][0]["delta"] == one["changes"][0]["delta"]
-    # Other losses, of one model.
     other = ["--output", str(tmp_path / "new"), "--loss", "old", "--compare", "overall"]
     assert run([*check, *other]) == 0
     for row, held in rows_of(read(tmp_path / "new"), frame):
@@ -173,7 +161,6 @@ def test_search_finds_the_same(folder, plain, tmp_path, name, sign):
     assert found.slices_bytes == plain.slices_bytes
     assert found.document["testing"]["significant"] > 0
     assert found.document["provenance"]["config"]["delimiter"] == {";": ";"}.get(sign, "\t")
-    # The document repeats the run.
     again = tmp_path / "again"
     assert run(["run", f"{tmp_path}/changelist.json", f"--output={again}", "--quiet"]) == 0
     assert read(again).slices_bytes == plain.slices_bytes

@@ -11,7 +11,7 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import MultiLabelBinarizer, OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.metrics.errors import InputError
@@ -19,7 +19,16 @@ from tests.conftest import slow
 from tests.running import rows_of, search
 
 # One of each kind: tests/metrics/measures/test_metric_values.py has the formulas of all.
-BINARY = ("accuracy", "precision", "f1", "fpr", "mcc", "log_loss", "recall_micro")
+BINARY = (
+    "accuracy",
+    "precision",
+    "f1",
+    "fpr",
+    "mcc",
+    "log_loss",
+    "recall_micro",
+    "calibration_in_the_large",
+)
 # The same for every model, so that two models cannot be compared by it.
 OF_ONE_MODEL = ("label_rate", "mean:age")
 ADULT = {"label": "income", "prediction": "prediction", "score": "score", "alternative": "both"}
@@ -37,6 +46,7 @@ def binary(y, p, s):
         "fpr": fp / (fp + tn) if fp + tn else np.nan,
         "mcc": sk.matthews_corrcoef(y, p) if margins else np.nan,
         "log_loss": sk.log_loss(y, s, labels=[0, 1]),
+        "calibration_in_the_large": y.mean() - s.mean(),
         "recall_micro": sk.accuracy_score(y, p),
         "label_rate": y.mean(),
     }
@@ -204,6 +214,100 @@ def test_regression(tmp_path, prices):
     assert check_values(two, frame, errors("guess"), errors("older"), tolerance=1e-9) > 30
 
 
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_recall_at_a_false_positive_rate_of_all_examples(tmp_path, weight):
+    draw, rows = np.random.default_rng(6), 1200
+    frame = pd.DataFrame({"y": draw.integers(0, 2, rows), "site": draw.choice(list("PQR"), rows)})
+    helps = np.where(frame["site"] == "P", 0.1, 1.5) * frame["y"]
+    # Some scores are equal, and some infinite.
+    frame["s"], frame["old"] = (np.round(draw.normal(helps), 1) for _ in range(2))
+    frame.loc[:3, "s"] = np.inf
+    frame["w"] = draw.gamma(2, 1, rows)
+    frame.to_parquet(tmp_path / "data.parquet")
+    options = {"data": (str(tmp_path / "data.parquet"),), "label": "y", "features": ("site",)}
+    options |= {"metric": ("recall_at_fpr:0.1", "auc"), "score": "s", "weight": weight}
+
+    def of(side):
+        # In ranks, since infinite scores are refused.
+        ranks = frame[side].rank(method="dense")
+        weights = frame[weight] if weight else None
+        fpr, _, cuts = sk.roc_curve(
+            frame["y"], ranks, sample_weight=weights, drop_intermediate=False
+        )
+        above = ranks >= cuts[fpr <= 0.1][-1]
+
+        def of_some(some):
+            y, held = some["y"] == 1, some[weight] if weight else pd.Series(1, some.index)
+            return {
+                "recall_at_fpr:0.1": np.average(above[some.index][y], weights=held[y]),
+                "auc": sk.roc_auc_score(y, ranks[some.index], sample_weight=held),
+            }
+
+        return of_some
+
+    found = search(tmp_path / "a", **options)
+    assert check_values(found, frame, of("s")) == 3
+    assert {"site = P"} <= set(found.table[found.table["significant"]]["slice"])
+    assert [one["metric"] for one in found.document["findings"]] == ["recall_at_fpr:0.1"]
+    two = search(tmp_path / "b", baseline_score="old", **options)
+    assert check_values(two, frame, of("s"), of("old")) == 3
+    frame.assign(y=1).to_parquet(tmp_path / "data.parquet")
+    with pytest.raises(InputError, match=r"recall_at_fpr:0\.1: no example has a negative label"):
+        search(tmp_path / "c", **options)
+
+
+def of_lists(side):
+    def of(some):
+        p, y = np.array(some["scores" + side].tolist()), some["label"]
+        both = MultiLabelBinarizer(classes=list("abcd")).fit([])
+        sets = [both.transform(some[name]) for name in ("truth", "tags" + side)]
+        return {
+            "log_loss_multiclass": sk.log_loss(y, p, labels=["ant", "bee", "cat"]),
+            "brier_multiclass": sk.brier_score_loss(y, p, labels=["ant", "bee", "cat"]),
+            "top_k_accuracy:2": sk.top_k_accuracy_score(y, p, k=2, labels=["ant", "bee", "cat"]),
+            "ndcg:2": np.mean(
+                [
+                    sk.ndcg_score([one], [own], k=2)
+                    for one, own in zip(some["gains"], p, strict=True)
+                ]
+            ),
+            "jaccard": sk.jaccard_score(*sets, average="samples", zero_division=1),
+            "hamming": 4 * sk.hamming_loss(*sets),
+        }
+
+    return of
+
+
+def test_lists_of_scores_and_of_labels(tmp_path):
+    draw, rows, frame = np.random.default_rng(2), 1500, pd.DataFrame()
+    frame["site"] = draw.choice(list("PQR"), rows)
+    frame["label"] = draw.choice(["ant", "bee", "cat"], rows)
+    for side in ("", "_old"):
+        right = np.equal.outer(frame["label"].to_numpy(), np.array(["ant", "bee", "cat"]))
+        helps = np.where(frame["site"] == "P", 0, 2)[:, None]
+        scores = draw.gamma(1 + helps * right)
+        frame["scores" + side] = (scores / scores.sum(axis=1, keepdims=True)).tolist()
+        frame["tags" + side] = [list(set(draw.choice(list("abcd"), 2))) for _ in range(rows)]
+    frame["gains"] = draw.integers(0, 3, (rows, 3)).tolist()
+    frame["truth"] = [list(set(draw.choice(list("abcd"), 3))) for _ in range(rows)]
+    frame.to_parquet(tmp_path / "data.parquet")
+    options = {"data": (str(tmp_path / "data.parquet"),), "features": ("site",)}
+    classes = {"label": "label", "score": "scores", "score_classes": ("ant", "bee", "cat")}
+    classes["metric"] = ("log_loss_multiclass", "brier_multiclass", "top_k_accuracy:2")
+    found = search(tmp_path / "a", **classes, **options)
+    assert check_values(found, frame, of_lists("")) == 3
+    # Each averages a value of its examples: each has findings.
+    assert {one["metric"] for one in found.document["findings"]} == set(classes["metric"])
+    two = search(tmp_path / "b", baseline_score="scores_old", **classes, **options)
+    assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+    queries = {"label": "gains", "score": "scores", "baseline_score": "scores_old"}
+    two = search(tmp_path / "d", metric=("ndcg:2",), **queries, **options)
+    assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+    sets = {"label": "truth", "prediction": "tags", "metric": ("jaccard", "hamming")}
+    two = search(tmp_path / "c", baseline_prediction="tags_old", **sets, **options)
+    assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+
+
 @pytest.mark.parametrize(("compared", "most"), [(False, 64), (True, 16)])
 def test_macro_averages_of_too_many_classes(tmp_path, *, compared, most):
     label = np.arange(400) % (most + 1)
@@ -238,9 +342,8 @@ class Wide:
 
 def fitted(adult, features):
     words = [name for name in features if not pd.api.types.is_numeric_dtype(adult[name])]
-    encode = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), words), remainder="passthrough"
-    )
+    one_hot = OneHotEncoder(handle_unknown="ignore")
+    encode = make_column_transformer((one_hot, words), remainder="passthrough")
     model = make_pipeline(encode, DecisionTreeClassifier(max_depth=4, random_state=0))
     return model.fit(adult[features].iloc[:2000], adult["income"].iloc[:2000])
 
@@ -276,9 +379,8 @@ def test_a_model_is_its_predictions(tmp_path, data):
 def test_a_model_without_names_of_columns_reads_the_features(tmp_path, data, adult):
     numbers = ["age", "hours-per-week"]
     train = adult.iloc[:500]
-    model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(
-        train[numbers].to_numpy(), train["income"]
-    )
+    model = DecisionTreeClassifier(max_depth=3, random_state=0)
+    model.fit(train[numbers].to_numpy(), train["income"])
     joblib.dump(model, tmp_path / "plain.joblib")
     frame = pd.read_parquet(data["data"][0])
     frame["p"] = model.predict(frame[numbers].to_numpy())

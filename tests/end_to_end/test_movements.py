@@ -12,24 +12,13 @@ from tests.random_subsets import subset_tails
 from tests.running import rows_of, search
 
 SENTENCES = ROOT / "examples" / "sentences" / "sentences.parquet"
-INCOME = {
-    "data": (str(ADULT),),
-    "label": "income",
-    "prediction": "prediction",
-    "baseline_prediction": "prediction_old",
-    "score": "score",
-    "baseline_score": "score_old",
-    "metric": ("accuracy", "recall", "log_loss", "precision"),
-    "features": ("sex", "race"),
-}
-LEXICONS = {
-    "data": (str(SENTENCES),),
-    "label": "label",
-    "prediction": "prediction_new",
-    "baseline_prediction": "prediction_old",
-    "metric": ("error_rate",),
-    "features": ("source",),
-}
+INCOME = {"data": (str(ADULT),), "label": "income", "features": ("sex", "race")}
+INCOME |= {"prediction": "prediction", "baseline_prediction": "prediction_old"}
+INCOME |= {"score": "score", "baseline_score": "score_old"}
+INCOME |= {"metric": ("accuracy", "recall", "log_loss", "precision")}
+LEXICONS = {"data": (str(SENTENCES),), "label": "label", "features": ("source",)}
+LEXICONS |= {"prediction": "prediction_new", "baseline_prediction": "prediction_old"}
+LEXICONS |= {"metric": ("error_rate",)}
 
 
 def changes(frame, name, roles):
@@ -38,9 +27,8 @@ def changes(frame, name, roles):
     models = ((roles["prediction"], "score"), (roles["baseline_prediction"], "score_old"))
     if name == "log_loss":
         is_positive = label == positive
-        losses = [
-            -np.log(np.where(is_positive, frame[score], 1.0 - frame[score])) for _, score in models
-        ]
+        scores = [frame[score] for _, score in models]
+        losses = [-np.log(np.where(is_positive, score, 1.0 - score)) for score in scores]
         return pd.Series(losses[1] - losses[0])
     right = [(frame[prediction] == label).astype(float) for prediction, _ in models]
     change = right[0] - right[1]
@@ -233,9 +221,8 @@ def test_whole_weights_are_repeated_rows(tmp_path, frame, compared):
     options = {"metric": names, "min_slice_size": 1, **old}
     repeated = frame.loc[frame.index.repeat(frame["whole"])]
     by_weight = searched(tmp_path / "weight", frame, weight="whole", **options)
-    by_rows = searched(
-        tmp_path / "rows", repeated, **{**options, "replicates": None} if not old else options
-    )
+    how = options if old else {**options, "replicates": None}
+    by_rows = searched(tmp_path / "rows", repeated, **how)
     both = by_weight.table.merge(by_rows.table, on=["slice_id", "metric"], suffixes=("", "_rows"))
     assert len(both) == len(by_rows.table)
     for column in ("value", "reference", "delta", "complement"):

@@ -103,10 +103,8 @@ def test_new_and_missing_values_are_found(option, nights, tmp_path, capsys):
     found = read(tmp_path)
     frame = pd.read_parquet(nights / "second.parquet")
     frame["right"] = frame["label"] == frame["prediction"]
-    for text, held in (
-        ("country = PL", frame["country"] == "PL"),
-        ("speed is missing", frame["speed"].isna()),
-    ):
+    polish, unknown = frame["country"] == "PL", frame["speed"].isna()
+    for text, held in (("country = PL", polish), ("speed is missing", unknown)):
         one = row(found, text)
         assert (one.n, one.value) == (held.sum(), frame["right"][held].mean())
         # The hypergeometric mid-p of so many right ones among the slice's.
@@ -122,7 +120,6 @@ def test_new_and_missing_values_are_found(option, nights, tmp_path, capsys):
     ]
     for line in found.document["dataset"]["drift"]:
         assert line in printed
-    # A program reads them, too.
     assert run([*flags, given, f"--output={tmp_path}", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["drift"] == found.document["dataset"]["drift"]
     assert run([*flags, given, f"--output={tmp_path}", "--log-format=json"]) == 1
@@ -168,23 +165,16 @@ def test_what_the_document_says(nights, now):
     assert domain(now, "speed")["new_values"] == []
     seen, before = domain(now, "speed")["seen"], domain(read(nights / "then"), "speed")["seen"]
     first = pd.read_parquet(nights / "first.parquet")["speed"]
-    assert before == {
-        "missing": 0,
-        "other": 0,
-        "largest_other": 0,
-        "low": first.min(),
-        "high": first.max(),
-        "distinct": first.nunique(),
-    }
+    bounds = {"low": first.min(), "high": first.max(), "distinct": first.nunique()}
+    assert before == {"missing": 0, "other": 0, "largest_other": 0, **bounds}
     assert (seen["low"], seen["high"]) == (frame["speed"].min(), frame["speed"].max())
     assert seen["missing"] == frame["speed"].isna().sum()
     assert seen["below"] == (frame["speed"] < first.min()).sum()
     assert seen["above"] == (frame["speed"] > first.max()).sum()
     listed = {one["name"]: one for one in now.document["since"]["slices"]}
-    for name, reason in {
-        "country = PL": "then no example had this value of 'country'",
-        "speed is missing": "then no value of 'speed' was missing",
-    }.items():
+    reasons = {"country = PL": "then no example had this value of 'country'"}
+    reasons["speed is missing"] = "then no value of 'speed' was missing"
+    for name, reason in reasons.items():
         assert (listed[name]["status"], listed[name]["missing"]) == ("new", reason)
         assert "then" not in listed[name]
     assert "binned differently" not in " ".join(now.document["since"]["warnings"])
@@ -345,12 +335,8 @@ def test_why_only_one_of_two_runs_has_a_predicate(kind, op, uncounted):
 
 def test_columns_that_had_no_domain(tmp_path):
     then = {"a": drawn([1, 2], [0.5, 0.5]), "one": ["US"] * ROWS, "out": drawn([1, 2], [0.5, 0.5])}
-    new = {
-        "out": then["out"],
-        "one": drawn(["US", "CA"], [0.9, 0.1]),
-        "fresh": drawn(["x", "y"], [0.5, 0.5]),
-        "still": ["z"] * ROWS,
-    }
+    new = {"out": then["out"], "one": drawn(["US", "CA"], [0.9, 0.1])}
+    new |= {"fresh": drawn(["x", "y"], [0.5, 0.5]), "still": ["z"] * ROWS}
     for name, columns in (("then", then), ("now", {**new, "a": then["a"]})):
         rng = np.random.default_rng(3)
         roles = {name: rng.integers(0, 2, ROWS) for name in ("label", "prediction")}

@@ -53,9 +53,8 @@ def test_interrupted(tmp_path, adult_path, engine, stage):
     process.send_signal(signal.SIGINT)
     _, message = process.communicate(timeout=60)
     assert process.returncode == 130, message
-    assert message.strip() == (
-        "slicebeam: interrupted; a search continues with the same options and --resume"
-    )
+    said = "slicebeam: interrupted; a search continues with the same options and --resume"
+    assert message.strip() == said
     assert not (output / "changelist.json").exists()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive

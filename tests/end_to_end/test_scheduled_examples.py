@@ -130,11 +130,8 @@ def test_the_command_of_the_airflow_dag():
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
-    (operator,) = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "BashOperator"
-    ]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (operator,) = [one for one in calls if getattr(one.func, "id", "") == "BashOperator"]
     arguments = {keyword.arg: keyword.value for keyword in operator.keywords}
     assert isinstance(arguments["bash_command"], ast.Name)
     command = values[arguments["bash_command"].id].replace("{{ ds }}", "2026-11-19")

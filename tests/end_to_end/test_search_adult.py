@@ -22,11 +22,8 @@ from tests.publications import Written, assert_published, publish_set
 from tests.refusals import refusing
 from tests.running import names_of, read, search
 
-OVERALL = {
-    "label": "income",
-    "prediction": "prediction",
-    "exclude_features": ("row_id", "score", "score_old", "prediction_old"),
-}
+OVERALL = {"label": "income", "prediction": "prediction"}
+OVERALL |= {"exclude_features": ("row_id", "score", "score_old", "prediction_old")}
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +102,8 @@ def _corrected(found, adult, masks, correction):
 
     def significant(large):
         levels = range(1, 4)
-        bounds = {
-            level: significance.level_bound(level, sizes, visited, n_all, 20) for level in levels
-        }
+        counts = (sizes, visited, n_all, 20)
+        bounds = {level: significance.level_bound(level, *counts) for level in levels}
         q = significance.q_values({one: p_value(one) for one in large}, bounds, correction, 3)
         return {one for one, value in q.items() if value <= 0.05}
 
@@ -146,11 +142,8 @@ def test_labels_follow_their_definition(overall, adult):
     for one in [one for one in conjunctions if one in called][::5]:
         row = by_slice[one]
         parents = [one - {name} for name in one if len(one) > 1]
-        above = {
-            frozenset(some)
-            for size in range(1, len(one))
-            for some in itertools.combinations(sorted(one), size)
-        }
+        parts = [itertools.combinations(sorted(one), size) for size in range(1, len(one))]
+        above = set(map(frozenset, itertools.chain(*parts)))
         p, margins = [], []
         for parent in parents:
             of = by_slice[parent]
@@ -211,9 +204,8 @@ def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path):
     frame["prediction"] = (random.random(len(frame)) < right).astype(int)
     path = tmp_path / "signs.parquet"
     frame.to_parquet(path)
-    found = search(
-        tmp_path / "out", data=path, label="label", prediction="prediction", alternative="both"
-    )
+    roles = {"label": "label", "prediction": "prediction"}
+    found = search(tmp_path / "out", data=path, **roles, alternative="both")
     rows = found.table.set_index("slice")
     assert rows.loc["a = u", "significant"]
     assert rows.loc["a = u", "delta"] > 0
@@ -236,11 +228,8 @@ def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path):
     assert search(tmp_path / "out", data=path, **options).document["search"]["duplicates"] == 0
 
 
-OPTIONS = {
-    "label": "income",
-    "prediction": "prediction",
-    "features": ("age", "education", "occupation", "sex"),
-}
+OPTIONS = {"label": "income", "prediction": "prediction"}
+OPTIONS |= {"features": ("age", "education", "occupation", "sex")}
 
 
 @pytest.fixture(scope="module")
@@ -299,9 +288,8 @@ def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capf
         patched.setattr(slicebeam.pipelines.search.search, "finding_lists", meanwhile)
         assert run(command) == 2
     first, second = capfd.readouterr().err.splitlines()
-    assert first.startswith(
-        f"slicebeam: {output}/changelist.json was published by somebody else at"
-    )
+    begins = f"slicebeam: {output}/changelist.json was published by somebody else at"
+    assert first.startswith(begins)
     assert first.endswith(", during this run; nothing was replaced")
     assert second == f"finished work is in {work}; continue with the same command and --resume"
     assert_published(output, Written("another"))
@@ -313,13 +301,8 @@ def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capf
     assert replaced == {"slices", "mixture"}
 
 
-ADULT = {
-    "label": "income",
-    "prediction": "prediction",
-    "features": ("education", "native-country", "occupation", "sex"),
-    "max_cross_size": 2,
-    "min_slice_size": 1,
-}
+ADULT = {"label": "income", "prediction": "prediction", "max_cross_size": 2, "min_slice_size": 1}
+ADULT |= {"features": ("education", "native-country", "occupation", "sex")}
 CORRECTIONS = ("fdr-level", "fwer-level", "bh", "by", "none")
 SENTENCES = {
     "fdr-level": "Among the significant slices of all levels together at most 5% are expected to be "
@@ -334,9 +317,8 @@ SENTENCES = {
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_what_a_correction_promises(correction, adult_path, tmp_path):
-    found = search(
-        tmp_path, data=adult_path, correction=correction, metric=("error_rate",), **ADULT
-    )
+    how = {"correction": correction, "metric": ("error_rate",)}
+    found = search(tmp_path, data=adult_path, **how, **ADULT)
     testing = found.document["testing"]
     assert testing["correction"] == correction
     assert testing["corrected_for"] == SENTENCES[correction]
@@ -352,18 +334,11 @@ ROWS = 300
 
 def examples():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, ROWS),
-            "sex": rng.choice(["F", "M"], ROWS),
-            "label": rng.choice(["no", "yes"], ROWS),
-            "score": rng.random(ROWS),
-            "three": rng.choice(["a", "b", "c"], ROWS),
-            "guess": rng.choice(["a", "b", "c"], ROWS),
-            "many": rng.integers(0, 80, ROWS),
-            "id": rng.integers(0, 60, ROWS),
-        }
-    )
+    columns = {"age": rng.integers(18, 80, ROWS), "sex": rng.choice(["F", "M"], ROWS)}
+    columns |= {"label": rng.choice(["no", "yes"], ROWS), "score": rng.random(ROWS)}
+    columns |= {name: rng.choice(["a", "b", "c"], ROWS) for name in ("three", "guess")}
+    columns |= {"many": rng.integers(0, 80, ROWS), "id": rng.integers(0, 60, ROWS)}
+    frame = pd.DataFrame(columns)
     frame["pred"] = np.where(rng.random(ROWS) < 0.8, frame["label"], "no")
     frame["old"] = np.where(rng.random(ROWS) < 0.7, frame["label"], "no")
     frame["above"] = frame["score"] + (frame.index == 7)
@@ -383,8 +358,7 @@ def test_classes_of_numbers(refuse):
     frame["digit"], frame["read"] = frame["many"] % 3, (frame["many"] * 7) % 3
     options = {"data": frame, "features": "sex,age"}
     message = refuse(label="digit", prediction="read", metric="recall", **options)
-    assert message == (
-        "label 'digit' has 3 classes (0, 1, 2): name the class of interest with --positive-class"
-    )
+    said = "label 'digit' has 3 classes (0, 1, 2): name the class of interest with --positive-class"
+    assert message == said
     message = refuse(label="digit", prediction="read", metric="recall", positive_class=7, **options)
     assert message == "--positive-class 7 is not a value of label 'digit': labels are 0, 1, 2"

@@ -189,9 +189,8 @@ def test_what_a_machine_reads(pool, tmp_path, capsys):
         *("accuracy_was", "accuracy_shift", "significant", "labels", "predictions", "shift"),
         *("changed", "slices", "warnings", "focus"),
     }
-    assert (
-        run([*flags[:-4], "--output", str(tmp_path / "none"), "--log-format=json", "--seed=x"]) == 2
-    )
+    wrong = ["--output", str(tmp_path / "none"), "--log-format=json", "--seed=x"]
+    assert run([*flags[:-4], *wrong]) == 2
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line["exit_code"]) for line in lines] == [("error", 2)]
 
@@ -220,7 +219,6 @@ def test_plans_and_studies_need_no_output(pool, tmp_path, monkeypatch, capsys):
     assert not list((tmp_path / "temporary").iterdir())
     assert run([*flags, *REPLAYED, "--output", str(tmp_path / "out")]) == 0
     assert json.loads(capsys.readouterr().out) == without
-    # From a file too.
     file = described(tmp_path, data=pool, label="label", old_prediction="old", plan=True, budget=60)
     assert run(["run", file, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 3 * 4

@@ -73,9 +73,8 @@ def test_ids_of_pairs_are_left_out():
     for values in (pairs.tolist(), [f"user {one}" for one in pairs]):
         left = learned(values)
         assert isinstance(left, LeftOutColumn)
-        assert left.reason.startswith(
-            "1,000 distinct values in 2,000, about twice each: an id of pairs"
-        )
+        begins = "1,000 distinct values in 2,000, about twice each: an id of pairs"
+        assert left.reason.startswith(begins)
         assert "--features" in left.reason
         assert isinstance(learned(values, named=True), FeatureDomain)
     # Some lost their partner, some have a third.
@@ -109,7 +108,6 @@ def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
     said = "The two models agree on every example, so nothing can have changed."
     found = search(tmp_path / "out", data=saved(tmp_path, frame), **options)
     assert said in warnings(found)
-    # One example is enough.
     frame.loc[ROWS - 1, "copy"] = 1 - frame.loc[ROWS - 1, "copy"]
     frame.loc[ROWS - 1, "score2"] = 0.5
     found = search(tmp_path / "other", data=saved(tmp_path, frame), **options)
@@ -131,7 +129,6 @@ def test_bad_input_leaves_nothing_behind(tmp_path, capsys, wrong, work):
     arguments += [f"--work-dir={tmp_path}/{work}"] if work else []
     assert wrong in refused([*arguments, f"--output={tmp_path}/a/b"], capsys, folder=tmp_path)
     assert [one.name for one in tmp_path.iterdir()] == ["data"]
-    # What was there before stays.
     (tmp_path / "out").mkdir()
     refused([*arguments, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["data", "out"]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import shutil
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,12 +14,15 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.api import search
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
+from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.runner_configs.config_files import runner_config
+from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from slicebeam.runner_configs.reported_errors import for_user
 from slicebeam.transforms.secrets import variables
+from tests.refusals import refusal
 from tests.running import refused
 
 SECRET = "s3cr/et+of mine"
@@ -100,9 +104,8 @@ def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):
     variable = "the environment variable SLICEBEAM_NO_SUCH"
     assert f"DIR/engine.yaml, line 3: options.workers: {variable}" in said
     file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_NO_SUCH}"})
-    assert "run.yaml, runner_option: the environment variable SLICEBEAM_NO_SUCH" in refused(
-        ["run", file], capsys, folder=tmp_path
-    )
+    said = refused(["run", file], capsys, folder=tmp_path)
+    assert "run.yaml, runner_option: the environment variable SLICEBEAM_NO_SUCH" in said
 
 
 def test_an_engines_file_has_variables_and_defaults(tmp_path):
@@ -124,8 +127,6 @@ def test_an_engines_file_has_variables_and_defaults(tmp_path):
 
 
 def test_a_dry_run_shows_names(data, tmp_path, capsys, monkeypatch):
-    from slicebeam.runner_configs.dataflow import Dataflow
-
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
     options = dict(one.split("=") for one in DATAFLOW) | {"sdk_container_image": "image"}
     options |= dict([BY_NAME.split("=")])
@@ -141,11 +142,8 @@ def test_a_dry_run_shows_names(data, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_what_an_engine_says_of_a_secret_is_redacted(
-    log_format, data, tmp_path, capfd, monkeypatch
-):
+def test_what_an_engine_says_of_secrets_is_redacted(log_format, data, tmp_path, capfd, monkeypatch):
     """An engine that repeats the key fails; neither terminal, log nor work folder shows it."""
-    import logging
 
     def fail(*_):
         logging.getLogger("apache_beam").error("options: %s", SECRET)
@@ -216,8 +214,6 @@ def test_resume_goes_on_with_another_value(data, tmp_path, monkeypatch, capsys):
     ("labels={team: quality}", "labels={team: quality}"),
 ])  # fmt: skip
 def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path):
-    from slicebeam.pipelines.config.search import search_config
-
     options = {"data": ("x",), "output": str(tmp_path), "label": "y", "prediction": "p"}
     (kept,) = search_config({**options, "runner_option": (option,)}).runner_option
     assert "LITERALsecret" not in kept
@@ -277,10 +273,9 @@ def test_a_path_with_a_secret_is_refused(tmp_path, data, capsys):
     """Paths are written into the result, since it has to say what was read."""
     for name in ("API_TOKEN", "DB_PASSWORD", "AWS_SECRET_ACCESS_KEY"):
         file = run_file(tmp_path, data, output=f"out/${{{name}}}")
-        with pytest.raises(InputError) as error:
-            read_run(file, None, {name: "hidden-value"})
-        assert f"run.yaml, output: ${{{name}}} has the name of a secret" in str(error.value)
-        assert "hidden-value" not in str(error.value)
+        error = refusal(InputError, read_run, file, None, {name: "hidden-value"})
+        assert f"run.yaml, output: ${{{name}}} has the name of a secret" in error
+        assert "hidden-value" not in error
 
 
 @pytest.mark.slow
@@ -305,9 +300,7 @@ def test_a_document_reads_no_variable(data, tmp_path, capsys):
         assert_hidden(said.out + said.err + everything_in(tmp_path))
 
 
-def test_the_trace_of_a_fault_is_the_users_own_and_has_no_value(
-    data, tmp_path, monkeypatch, capsys
-):
+def test_the_trace_of_a_fault_is_the_users_and_has_no_value(data, tmp_path, monkeypatch, capsys):
     fault = Mock(side_effect=KeyError(SECRET))
     monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))

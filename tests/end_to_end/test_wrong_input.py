@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from tests.end_to_end import test_losses, test_search_adult, test_silent_input
-from tests.end_to_end.test_wrong_input import tables
 from tests.pipelines.discovery.test_discover_wrong_input import LOSSES, TABLE
 from tests.refusals import refusing
 from tests.running import refused
@@ -46,9 +45,8 @@ def refuse(folder, capsys):
 
 
 def test_paths(folder, refuse):
-    assert refuse(data="evl.parquet") == (
-        "--data DIR/evl.parquet: no such file; did you mean 'DIR/eval.parquet'?"
-    )
+    expected = "--data DIR/evl.parquet: no such file; did you mean 'DIR/eval.parquet'?"
+    assert refuse(data="evl.parquet") == expected
     said = "--data DIR/no/x.csv: no such file; the folder DIR/no does not exist"
     assert refuse(data="no/x.csv") == said
     assert refuse(data="*.pq").startswith("--data DIR/*.pq: no file matches")
@@ -67,9 +65,8 @@ def test_output(folder, refuse):
     file = folder / "file"
     file.write_text("x")
     assert refuse(output=file) == "--output DIR/file is a file; name a folder"
-    assert refuse(output=file / "x", code=3) == (
-        "cannot make the output folder DIR/file/x: Not a directory"
-    )
+    said = "cannot make the output folder DIR/file/x: Not a directory"
+    assert refuse(output=file / "x", code=3) == said
     assert "cannot make the output folder /proc/x" in refuse(output="/proc/x", code=3)
     assert refuse(work_dir=file) == "--work-dir DIR/file is a file; name a folder"
     assert file.read_text() == "x"
@@ -79,12 +76,8 @@ def test_damaged_parquet(folder, refuse):
     good = (folder / "eval.parquet").read_bytes()
     flipped = bytearray(good)
     flipped[100:1500] = bytes(byte ^ 0xA5 for byte in flipped[100:1500])
-    damaged = {
-        "empty": b"",
-        "cut": good[: len(good) // 2],
-        "flipped": bytes(flipped),
-        "csv": b"a,label,pred\n1,x,x\n",
-    }
+    damaged = {"empty": b"", "cut": good[: len(good) // 2], "flipped": bytes(flipped)}
+    damaged |= {"csv": b"a,label,pred\n1,x,x\n"}
     for name, content in damaged.items():
         (folder / f"{name}.parquet").write_bytes(content)
         message = refuse(data=f"{name}.parquet")
@@ -188,17 +181,15 @@ def test_files_that_do_not_fit(folder, refuse):
     table = pa.table(columns)
     pq.write_table(table, folder / "a.parquet")
     pq.write_table(table.drop_columns(["n"]), folder / "b.parquet")
-    assert refuse(data="[ab].parquet").startswith(
-        "DIR/b.parquet: column 'n' is missing, which DIR/a.parquet has"
-    )
+    begins = "DIR/b.parquet: column 'n' is missing, which DIR/a.parquet has"
+    assert refuse(data="[ab].parquet").startswith(begins)
     other = table.set_column(0, "n", pa.array([[True], [False]]))
     pq.write_table(other, folder / "b.parquet")
     assert "column 'n' is int64 in DIR/a.parquet but list<" in refuse(data="[ab].parquet")
     twice = pa.table([*table.columns, table["n"]], names=[*table.column_names, "n"])
     pq.write_table(twice, folder / "b.parquet")
-    assert (
-        refuse(data="b.parquet") == "DIR/b.parquet: two columns are named 'n'; rename one of them"
-    )
+    said = "DIR/b.parquet: two columns are named 'n'; rename one of them"
+    assert refuse(data="b.parquet") == said
 
 
 def test_resume_over_what_is_no_document(refuse):
@@ -209,11 +200,11 @@ def test_resume_over_what_is_no_document(refuse):
 OLD = '{"old": "document"}'
 # What each part of the table is about: a command, its data, and the options that it has by default.
 SUBJECTS = {
-    "search": ("search", tables, {"label": "label", "prediction": "pred"}),
+    "search": ("search", examples, {"label": "label", "prediction": "pred"}),
     "statistics": ("search", test_search_adult.examples, {"label": "label", "prediction": "pred"}),
     "losses": ("search", test_losses.examples, {"features": "sex"}),
     "two models": ("search", test_silent_input.examples, {}),
-    "check": ("check", tables, {"label": "label", "prediction": "pred"}),
+    "check": ("check", examples, {"label": "label", "prediction": "pred"}),
     "discover": ("discover", lambda: TABLE, {"embedding": "z", "components": 3, **LOSSES}),
     "shift": ("shift", lambda: made(120), {"label": "label", "old_prediction": "old", "replay_prediction": "new", "budget": 60}),
 }  # fmt: skip

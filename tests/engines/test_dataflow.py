@@ -10,10 +10,13 @@ import threading
 import time
 import zipfile
 
+import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.utils import retry
 
+from slicebeam.metrics.counting import counting_plan
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.engine import Engine, runner_config
@@ -32,7 +35,7 @@ from tests.dataflow_runs import (  # noqa: F401  (fixtures)
 )
 from tests.dataflow_service import Fault
 from tests.object_stores import ROOT, free_port
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 from tests.running import refused
 
 
@@ -63,8 +66,6 @@ def test_search_is_the_same(bucket, service, adult_path, expected):
 
 @pytest.mark.slow
 def test_a_service_that_is_overloaded_is_asked_again(bucket, service, adult_path, monkeypatch):
-    from apache_beam.utils import retry
-
     # Beam's own pauses before it sends a job again take five seconds.
     monkeypatch.setattr(retry.Clock, "sleep", lambda *_: None)
     one_job = command(bucket, service, bucket.upload(adult_path), ALL_JOBS, "service_timeout=60")
@@ -81,9 +82,7 @@ def test_a_service_that_is_overloaded_is_asked_again(bucket, service, adult_path
 
 
 @pytest.mark.slow
-def test_what_a_worker_says_of_the_data_is_told_in_its_words(
-    bucket, service, adult_path, tmp_path, capsys
-):
+def test_what_a_worker_says_of_data_is_told_in_words(bucket, service, adult_path, tmp_path, capsys):
     table = pq.read_table(adult_path)
     ids = pa.array([None if row == 70 else row for row in range(table.num_rows)])
     pq.write_table(table.append_column("id", ids), tmp_path / "ids.parquet")
@@ -97,9 +96,7 @@ def test_what_a_worker_says_of_the_data_is_told_in_its_words(
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["encode", "iteration-1"])
 @pytest.mark.parametrize("meanwhile", ["running", "finished", "failed"])
-def test_a_killed_driver_finds_its_job_again(
-    bucket, service, adult_path, expected, stage, meanwhile
-):
+def test_a_killed_driver_finds_a_job_again(bucket, service, adult_path, expected, stage, meanwhile):
     """What runs is waited for, what is finished is taken, and what failed is sent anew."""
     arguments = command(bucket, service, bucket.upload(adult_path), ALL_JOBS)
     service.held = stage
@@ -142,8 +139,6 @@ def test_jobs_of_a_stage(end):
 @pytest.mark.slow
 def test_a_job_of_another_plan_is_ended_first(bucket, service, adult_path, tmp_path, monkeypatch):
     """Other workers make other blocks: a job that counts the earlier ones is of no use."""
-    from slicebeam.metrics.counting import counting_plan
-
     # Too many features for one table.
     more = ["--features=race,relationship,workclass,marital-status,native-country"]
     more += ["--top-values=50"]
@@ -196,8 +191,6 @@ def engine(bucket, service, tmp_path):
 
 
 def _nothing(pipeline):
-    import apache_beam as beam
-
     return pipeline | beam.Create([1])
 
 
@@ -222,10 +215,9 @@ def test_a_job_that_ends_badly_is_named(engine, service, what):
 
     striking = threading.Thread(target=strike)
     striking.start()
-    with pytest.raises(EngineError) as raised:
-        engine.run(_nothing, "unlucky")
+    raised = refusal(EngineError, engine.run, _nothing, "unlucky")
     striking.join()
-    job, said = service.jobs[0], str(raised.value)
+    job, said = service.jobs[0], raised
     reason = "failed: The worker lost contact with the service." if what == "lost" else "cancelled"
     assert reason in said
     assert f"dataflow job {job.id} (slicebeam-tests-unlucky)" in said
@@ -300,19 +292,12 @@ def test_options_as_they_are_sent():
     engine = Dataflow(options)
     assert engine.workers == 20
     assert engine.sent_options("slicebeam-1-encode") == [
-        "--runner=DataflowRunner",
-        "--job_name=slicebeam-1-encode",
-        "--project=tests-project",
-        "--region=europe-west1",
-        "--temp_location=gs://bucket/temp",
-        "--staging_location=gs://bucket/temp",
-        "--max_num_workers=5",
-        "--machine_type=e2-standard-4",
-        "--service_account_email=who@example.org",
-        "--no_use_public_ips",
-        "--experiments=disable_logging_submission_environment",
-        "--dataflow_service_options=enable_prime",
-        "--setup_file=./setup.py",
+        *("--runner=DataflowRunner", "--job_name=slicebeam-1-encode", "--project=tests-project"),
+        *("--region=europe-west1", "--temp_location=gs://bucket/temp"),
+        *("--staging_location=gs://bucket/temp", "--max_num_workers=5"),
+        *("--machine_type=e2-standard-4", "--service_account_email=who@example.org"),
+        *("--no_use_public_ips", "--experiments=disable_logging_submission_environment"),
+        *("--dataflow_service_options=enable_prime", "--setup_file=./setup.py"),
     ]
     assert vcpus_of("custom-8-16384") == 8
 

@@ -53,9 +53,7 @@ def no_folder_left(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("engine", ["prism", "flink-embedded", "flink-cluster", "spark-embedded"])
-def test_what_a_worker_finds_wrong_is_told_in_its_words(
-    tmp_path, data, engines, engine, capfd, no_folder_left
-):
+def test_what_workers_find_is_told_in_words(tmp_path, data, engines, engine, capfd, no_folder_left):
     table = pq.read_table(data)
     ids = table.column("row_id").to_pylist()
     ids[5] = None
@@ -103,9 +101,7 @@ def test_ctrl_c_ends_the_job_on_the_cluster(tmp_path, data, engines, no_folder_l
     assert not (tmp_path / "out" / "changelist.json").exists()
 
 
-def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
-    tmp_path, data, engines, no_folder_left
-):
+def test_a_killed_run_leaves_nothing_and_goes_on_elsewhere(tmp_path, data, engines, no_folder_left):
     engine = engines.arguments("prism--process")
     process, children = search_at_work(tmp_path, data, engine, "iteration-1")
     assert len(children) >= 3
@@ -118,9 +114,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on_elsewhere(
     assert (tmp_path / "out" / "slices.parquet").read_bytes() == plain(tmp_path / "plain", data)
 
 
-def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(
-    tmp_path, data, engines, no_folder_left
-):
+def test_a_killed_worker_is_a_line_and_the_run_is_resumed(tmp_path, data, engines, no_folder_left):
     engine = engines.arguments("prism--process")
     process, children = search_at_work(tmp_path, data, engine, "iteration-1")
     worker = next(child for child in children if child.ppid() in {c.pid for c in children}
@@ -171,8 +165,6 @@ def _listens(port):
 
 
 def _kill_and_wait(pipeline, pid):
-    import apache_beam as beam
-
     def work(number):
         os.kill(number, signal.SIGKILL)
         time.sleep(1000)
@@ -294,7 +286,6 @@ def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
 def test_the_same_discovery(tmp_path, engines, monkeypatch):
     monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
-    # Each is a job, which takes seconds to begin.
     monkeypatch.setattr(fitting, "MOST_ITERATIONS", 2)
     data = planted_file(tmp_path / "data.parquet", rows=1200, row_groups=3)
     options = {**COLUMNS, "components": (6,), "dimensions": 6, "chunk_rows": 300, "data": (data,)}

@@ -15,13 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import Mock
 
+import apache_beam as beam
 import psutil
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import prism, process_stat
-from slicebeam.runner_configs.artifacts import jar_version
+from slicebeam.runner_configs import flink, prism, process_stat
+from slicebeam.runner_configs.artifacts import jar_version, job_server_jar
 from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess
@@ -36,8 +37,6 @@ ENDED = 20.0
 
 
 def nothing(pipeline):
-    import apache_beam as beam
-
     return pipeline | beam.Create([1])
 
 
@@ -109,12 +108,10 @@ def served(answers):
 def test_a_master_that_does_not_answer_is_named_at_once():
     address = f"127.0.0.1:{free_port()}"
     begun = time.monotonic()
-    assert f"Flink master {address} does not answer (Connection refused)" in failure(
-        "flink", f"master={address}"
-    )
-    assert f"Spark master {address} does not answer" in failure(
-        "spark", f"master=spark://{address}"
-    )
+    said = failure("flink", f"master={address}")
+    assert f"Flink master {address} does not answer (Connection refused)" in said
+    said = failure("spark", f"master=spark://{address}")
+    assert f"Spark master {address} does not answer" in said
     assert f"job server {address} does not answer" in failure("flink", f"job_endpoint={address}")
     pool = ("environment=external", f"environment_config={address}")
     assert f"worker pool {address} does not answer" in failure("flink", *pool)
@@ -128,8 +125,6 @@ def test_a_master_that_does_not_answer_is_named_at_once():
     ("1.19.3", (2, 1), "has 1 of 2 slots free, and parallelism is 2"),
 ])  # fmt: skip
 def test_a_flink_that_does_not_fit(version, slots, message, monkeypatch):
-    from slicebeam.runner_configs import flink
-
     monkeypatch.setattr(flink, "_RELEASE", 0.2)
     overview = {"slots-total": slots[0], "slots-available": slots[1], "taskmanagers": 1}
     with served({"/config": {"flink-version": version}, "/overview": overview}) as address:
@@ -175,9 +170,8 @@ def test_a_spark_of_another_version(tmp_path):
             message = failure("spark", *options, f"web_ui={pages}")
             assert "is version 3.5.4, and the job server is built for 3.5.0" in message
             state["workers"] = [{"state": "DEAD", "coresfree": 1}]
-            assert "has no free core on its 0 workers" in failure(
-                "spark", *options, f"web_ui={pages}"
-            )
+            said = failure("spark", *options, f"web_ui={pages}")
+            assert "has no free core on its 0 workers" in said
         assert "3.4.0" in failure("spark", *options, "version=3.4.0")
 
 
@@ -195,8 +189,6 @@ def test_a_job_server_that_is_not_there(tmp_path, flink_jar):
 
 
 def test_a_job_server_is_found_where_it_is_named(tmp_path, flink_jar, monkeypatch):
-    from slicebeam.runner_configs.artifacts import job_server_jar
-
     def found(given=None):
         return job_server_jar(given, "flink", "1.19", "SLICEBEAM_FLINK_JOB_SERVER_JAR", "")
 
@@ -296,9 +288,8 @@ def test_workers_in_a_private_network_see_this_machine_only():
 
 def test_beam_options_are_checked():
     check_beam_options({"max_cache_memory_usage_mb": 3, "experiments": ["a", "b"]})
-    check_beam_options(
-        {"number_of_execution_retries": 3}, engine_options=["number_of_execution_retries"]
-    )
+    name = "number_of_execution_retries"
+    check_beam_options({name: 3}, engine_options=[name])
     for options, message in {
         ("max_cache_memory_usge_mb", 3): "did you mean 'max_cache_memory_usage_mb'",
         ("max_cache_memory_usage_mb", "much"): "invalid int value: 'much'",

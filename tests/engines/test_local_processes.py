@@ -101,10 +101,8 @@ def test_a_model_is_run_by_all_processes_and_gives_the_same_bytes(tmp_path, adul
     pq.write_table(table.rename_columns(names), data, row_group_size=300)
     options = {"label": "income", "model": "tests.python_models:predicted_class"}
     options |= {"data": data, "features": ("age", "hours", "sex"), "chunk_rows": 300}
-    alone, several = (
-        search(tmp_path / name, runner_config=name, **options)
-        for name in ("direct", "direct_multi")
-    )
+    names = ("direct", "direct_multi")
+    alone, several = (search(tmp_path / one, runner_config=one, **options) for one in names)
     assert several.slices_bytes == alone.slices_bytes
     assert several.timeless() == alone.timeless()
 
@@ -199,7 +197,7 @@ def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_a_line_and_the_run_can_be_resumed(tmp_path, adult_path):
+def test_a_killed_worker_is_a_line_and_the_run_is_resumed(tmp_path, adult_path):
     output = tmp_path / "out"
     process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
     workers[-1].kill()

@@ -143,10 +143,8 @@ def test_each_engine_has_a_master_a_node_a_job_server_and_workers():
     assert set(FILE) == {"x-slicebeam", "services"}
     for engine in ("flink", "spark"):
         names = {name for name, service in SERVICES.items() if engine in service["profiles"]}
-        assert names == {
-            *(f"{engine}-{part}" for part in ("master", "node", "job-server")),
-            "workers",
-        }
+        own = {f"{engine}-{part}" for part in ("master", "node", "job-server")}
+        assert names == own | {"workers"}
     settings = yaml.safe_load(SERVICES["flink-node"]["environment"]["FLINK_PROPERTIES"])
     assert settings["taskmanager.numberOfTaskSlots"] == FlinkOptions().parallelism
 
@@ -167,12 +165,8 @@ def test_the_page_names_file_addresses_and_folder():
     page = (FOLDER / "engines.md").read_text("utf-8")
     assert "--file docs/how-to/clusters.compose.yaml" in page
     # Ports that Flink, Spark, Beam's job servers and its worker pool have unless they are told.
-    for address in (
-        "127.0.0.1:8081",
-        "spark://127.0.0.1:7077",
-        "127.0.0.1:8099",
-        "127.0.0.1:50000",
-    ):
+    addresses = ("127.0.0.1:8081", "spark://127.0.0.1:7077", "127.0.0.1:8099", "127.0.0.1:50000")
+    for address in addresses:
         assert address in page
     assert all(
         service["volumes"] == ["/tmp/slicebeam:/tmp/slicebeam"] for service in SERVICES.values()

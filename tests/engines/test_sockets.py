@@ -22,11 +22,12 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.runner_configs import guardian, private_network, private_sockets
+from slicebeam.runner_configs.flink import Flink
 from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.runner_configs.private_sockets import socket_folder
 from tests.open_sockets import at_work, attacked, listening, needs_root
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 is_private_possible = pytest.mark.skipif(
     bool(private_network.refusal()), reason="this system allows no private network"
@@ -73,18 +74,9 @@ def test_the_attack_succeeds_where_sockets_are_open(tmp_path):
         safe.stop()
     assert f"[::]:{server.control_port}" in told
     assert told[f"[::]:{server.control_port}"]["reads"] == "of the owner alone"
-    assert told[known.address] == {
-        "connects": True,
-        "reads": "",
-        "starts": True,
-        "takes_jobs": False,
-    }
-    assert told[safe.address] == {
-        "connects": True,
-        "reads": "",
-        "starts": False,
-        "takes_jobs": False,
-    }
+    enters = {"connects": True, "reads": "", "takes_jobs": False}
+    assert told[known.address] == {**enters, "starts": True}
+    assert told[safe.address] == {**enters, "starts": False}
 
 
 @pytest.mark.parametrize("params", [{}, {"secret": "guessed"}])
@@ -112,9 +104,8 @@ def test_the_folder_of_sockets_has_a_short_path(temporary, monkeypatch):
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
     monkeypatch.setattr(private_sockets, "_LAST", str(long))
-    refuses(
-        EngineError, r"too long for sockets, or contains .*; set TMPDIR to another", socket_folder
-    )
+    said = "too long for sockets, or contains .*; set TMPDIR to another"
+    refuses(EngineError, said, socket_folder)
     long.rmdir()
 
 
@@ -140,16 +131,11 @@ def sent(name, options, log):
     notes = []
     with Engine(runner_config(name, options)) as engine:
         engine.log_to(log, note=notes.append)
-        with pytest.raises(EngineError) as error:
-            engine.run(lambda pipeline: None, "test")
-    return str(error.value), notes
+        error = refusal(EngineError, engine.run, lambda pipeline: None, "test")
+    return error, notes
 
 
-def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
-    tmp_path, monkeypatch
-):
-    from slicebeam.runner_configs.flink import Flink
-
+def test_without_private_networks_programs_are_refused_clusters_warned_of(tmp_path, monkeypatch):
     monkeypatch.setattr(private_network, "refusal", lambda: "Operation not permitted")
     monkeypatch.setattr(Flink, "check", lambda self: None)
     binary = program(tmp_path / "p", "exit 3")
@@ -173,18 +159,16 @@ def test_without_private_networks_programs_are_refused_and_clusters_warned_of(
         assert notes[0] in log.read_text()
     cluster = ["master=10.0.0.5:8081", *PROCESS]
     _, notes = sent("flink", cluster, log)
-    assert notes[0].startswith(
-        "warning: anyone who can connect to 10.0.0.5 can run code there, and so can any"
-    )
+    begins = "warning: anyone who can connect to 10.0.0.5 can run code there, and so can any"
+    assert notes[0].startswith(begins)
     # It would be of no use to workers that are not in it.
     monkeypatch.setattr(private_network, "refusal", lambda: "")
     message, _ = sent("flink", ["environment=docker", "environment_config=image"], log)
     assert "it must reach workers in containers" in message
     monkeypatch.setattr(Flink, "await_service", lambda *_: None)
     _, notes = sent("flink", ["job_endpoint=10.0.0.5:8099", *cluster], log)
-    assert notes[0].startswith(
-        "warning: anyone who can connect to 10.0.0.5:8099 can run code there; see"
-    )
+    said = "warning: anyone who can connect to 10.0.0.5:8099 can run code there; see"
+    assert notes[0].startswith(said)
 
 
 PROCESS = ["environment=process", "environment_config=w"]

@@ -33,10 +33,8 @@ _MOST_SECONDS = 90.0
 NOBODY = 65534
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 # Small chunks and blocks, so that there is much to be struck.
-COMMON = (
-    *("--label=income", "--prediction=prediction", f"--features={FEATURES}"),
-    *("--chunk-rows=3000", "--memory-budget=16MB", "--quiet"),
-)
+COMMON = ("--label=income", "--prediction=prediction", f"--features={FEATURES}")
+COMMON += ("--chunk-rows=3000", "--memory-budget=16MB", "--quiet")
 WAYS = {
     "batch": ("--strategy=batch",),
     "iterative": ("--strategy=iterative",),
@@ -252,11 +250,8 @@ def whole(output, undisturbed):
     if _told(Found(document, undisturbed.table, output)) != _told(undisturbed):
         return "other changelist.json"
     may = {"_work", *names_of(document)}
-    strange = sorted(
-        path.name
-        for path in output.iterdir()
-        if path.name not in may and not path.name.startswith(".") and not is_own_name(path.name)
-    )
+    names = sorted(path.name for path in output.iterdir() if path.name not in may)
+    strange = [name for name in names if name[0] != "." and not is_own_name(name)]
     return f"left behind: {strange}" if strange else EQUAL
 
 
@@ -278,9 +273,7 @@ def resumed(bench, command, output, undisturbed, **surroundings):
 
 
 def half_published(output):
-    names = {
-        name for name in published(output) if not name.startswith(".") and not is_own_name(name)
-    }
+    names = {name for name in published(output) if name[0] != "." and not is_own_name(name)}
     return f"half published: {sorted(names)}" if names else EQUAL
 
 

@@ -26,10 +26,8 @@ PASSING = {
 }
 # Requests are struck by their number: what waits between them is nothing to the test.
 AT_ONCE = "tests.storage_faults:repeat_at_once"
-LASTING = {
-    "answers 503 from now on": {"kind": "status", "status": 503},
-    "answers no more": {"kind": "silence"},
-}
+LASTING = {"answers 503 from now on": {"kind": "status", "status": 503}}
+LASTING |= {"answers no more": {"kind": "silence"}}
 
 
 @dataclass(frozen=True)
@@ -39,10 +37,8 @@ class Place:
 
     @property
     def environment(self):
-        return {
-            **self.bucket.store.environment(self.proxy.endpoint),
-            "SLICEBEAM_STORAGE_TIMEOUT": "5",
-        }
+        environment = self.bucket.store.environment(self.proxy.endpoint)
+        return {**environment, "SLICEBEAM_STORAGE_TIMEOUT": "5"}
 
     def published(self, bench):
         folder = bench.place()

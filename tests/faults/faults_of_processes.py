@@ -33,11 +33,8 @@ def finished(work):
     """Return what a run has finished, and what changes when it is done again."""
     stages = work / "stages"
     # Parts that the driver makes of the counted ones, in a moment, are written each time.
-    counted = [
-        path
-        for path in stages.glob("iteration-*/[0-9]*.arrow")
-        if not path.parent.name.endswith("-parts")
-    ]
+    files = stages.glob("iteration-*/[0-9]*.arrow")
+    counted = [path for path in files if not path.parent.name.endswith("-parts")]
     paths = [*stages.glob("*.json"), *counted]
     found = {}
     for path in paths:

@@ -134,11 +134,8 @@ def damaged(is_resumed, bench, number):
         if "or empty this one" in ended.said:
             shutil.rmtree(work)
         again = bench.commands.run(command, user=user())
-        yield (
-            f"again: exit code {again.code}; {again.said!r}"
-            if again.code
-            else same(output, undisturbed)
-        )
+        failed = f"again: exit code {again.code}; {again.said!r}"
+        yield failed if again.code else same(output, undisturbed)
 
 
 def other_content(path):
@@ -175,10 +172,8 @@ def half(path):
 
 
 CHANGES = (other_content, fewer, same_size, gone, half, unreadable)
-MOMENTS = (
-    *("run.json", "stages/domains", "stages/domains.json"),
-    *("stages/shards", "stages/shards/000000-000002.arrow"),
-)
+MOMENTS = ("run.json", "stages/domains", "stages/domains.json")
+MOMENTS += ("stages/shards", "stages/shards/000000-000002.arrow")
 
 
 def input_changed(bench, number):
@@ -250,9 +245,8 @@ def most_used(bench, *flags):
     running = bench.commands.start(bench.search(output, *flags))
     most = 0
     while running.runs():
-        blocks = sum(
-            _blocks(Path(folder, name)) for folder, _, names in os.walk(output) for name in names
-        )
+        paths = [Path(folder, name) for folder, _, names in os.walk(output) for name in names]
+        blocks = sum(map(_blocks, paths))
         most = max(most, blocks // 2)
         time.sleep(0.005)
     running.ended()
@@ -321,7 +315,6 @@ def folder_struck(which, bench, number):
         running.send(signal.SIGCONT)
     ended = running.ended()
     if is_published and which == "output deleted":
-        # All was done.
         yield EQUAL if ended.code == 0 else f"exit code {ended.code}; {ended.said!r}"
         return
     yield verdict(ended, output, bench.undisturbed(*flags), codes=(3,))

@@ -236,7 +236,6 @@ def clock_jumps(library, outer, number):
     running = inner.commands.start(command)
     time.sleep(outer.moment(*flags) / 2)
     clock.write_text(JUMPS[number % len(JUMPS)])
-    # Whatever the clock says, the folder is in use.
     running.stopped_when((output / "_work" / "stages" / "shards.json").exists)
     if running.runs():
         other = inner.commands.run(command)

@@ -146,10 +146,8 @@ def test_any_harm_to_a_mixture_is_found_or_harmless(undisturbed, tmp_path):
     path, told = tmp_path / "mixture.npz", 0
     whole = range(0, len(content), 37)
     for at in whole:
-        for harmed in (
-            content[:at],
-            content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :],
-        ):
+        turned = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+        for harmed in (content[:at], turned):
             path.write_bytes(harmed)
             try:
                 own = DiscoveryModel.read(path, fingerprint).fingerprint
@@ -304,16 +302,13 @@ def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
     document = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1}).document
     discover(output, data=(data,), **OPTIONS)
     assert_same(output, undisturbed)
-    # Another seed, another result.
     assert document["changelist_id"] != undisturbed.document["changelist_id"]
     assert run(arguments(data, output, "--resume")) == 0
     assert_same(output, undisturbed)
 
 
 @pytest.mark.slow
-def test_other_data_between_kill_and_resume_is_told(
-    data, undisturbed, tmp_path, capsys, monkeypatch
-):
+def test_other_data_from_kill_to_resume_is_told(data, undisturbed, tmp_path, capsys, monkeypatch):
     own = tmp_path / "own.parquet"
     shutil.copy(data, own)
     output = tmp_path / "out"

@@ -135,9 +135,8 @@ def test_the_servers_end_with_the_process_that_started_them():
         "    sys.stdin.read()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", code], **pipes, cwd=ROOT)
     assert len(process.stdout.readline().split()) == 2
     servers = psutil.Process(process.pid).children()
     assert len(servers) == 2

@@ -19,8 +19,6 @@ from tests.fuzzing import json_reading, parquet_cases, strategies
 from tests.fuzzing.case import Case, UnreadableError
 from tests.fuzzing.strategies import chance, damaged, pick, words
 
-# ------------------------------------------------------------------------------------ documents
-
 
 class Verbatim(str):
     __slots__ = ()
@@ -88,9 +86,6 @@ def change(draw, tree):
         container[draw(pick("surplus", "", key + " ", key.upper(), "x_note"))] = container.pop(key)
 
 
-# ---------------------------------------------------------------------------------------- cases
-
-
 @cache
 def base(*, odd_types):
     """Return a data file and the ChangeList of a search of it, in which a slice is worse."""
@@ -120,12 +115,8 @@ def base(*, odd_types):
 
 
 # What takes a document, with the part that it reads of it.
-_USES = {
-    "domains": ("dataset", "domains"),
-    "since": ("slices",),
-    "check": ("slices",),
-    "run": ("provenance", "config"),
-}
+_USES = {"domains": ("dataset", "domains"), "since": ("slices",), "check": ("slices",)}
+_USES |= {"run": ("provenance", "config")}
 
 
 def _part(tree, use):
@@ -229,9 +220,8 @@ def _check_domains(found, published):
     for domain in published["dataset"]["domains"]:
         name = domain["name"]
         assert name in wanted, f"a domain of {name!r}, which the file has not"
-        told, kept = (
-            [_plain(one) for one in some["singletons"]] for some in (domain, wanted[name])
-        )
+        both = (domain["singletons"], wanted[name]["singletons"])
+        told, kept = ([_plain(one) for one in some] for some in both)
         assert told[: len(kept)] == kept, f"{name!r}: the predicates are not those of the file"
         # Frequent values that the file does not know come after its own.
         assert {one["op"] for one in domain["singletons"][len(kept) :]} <= {"=="}, name

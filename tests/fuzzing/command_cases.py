@@ -71,11 +71,8 @@ COLUMN_FLAGS = words(
 
 @cache
 def flags(command):
-    return {
-        max(field.flags, key=len): field.kind is not bool
-        for field in COMMANDS[command].fields()
-        if not field.option.is_argument
-    }
+    fields = [one for one in COMMANDS[command].fields() if not one.option.is_argument]
+    return {max(field.flags, key=len): field.kind is not bool for field in fields}
 
 
 @st.composite

@@ -56,9 +56,6 @@ def tables(draw, least=2, most=120):
     return made
 
 
-# ---------------------------------------------------------------------------------------- edits
-
-
 @st.composite
 def edited(draw, items, edits, times=(0, 0, 0, 1, 1, 2)):
     items = copy.deepcopy(items)
@@ -114,9 +111,6 @@ def in_column(pairs, put=lambda _, new: new):
 
 def few_rows(draw, rows):
     del rows[draw(pick(0, 1, 1, 2)) :]
-
-
-# ---------------------------------------------------------------------------------------- bytes
 
 
 def _damage(draw, data, others):

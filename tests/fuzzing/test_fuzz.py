@@ -142,9 +142,6 @@ def test_the_reading_layer_alone(tmp_path, kind, count):
     assert min(became["read"], became["refused"]) > count // 10, became
 
 
-# ------------------------------------------------------------------------------------ the judge
-
-
 def unforeseen(_):
     cli._say(cli.Invocation(), cli._unforeseen(KeyError("x")), 3)
     return 3
@@ -192,9 +189,8 @@ def frame():
 
 def turned(data, name):
     one, other = sorted(set(data[name]))
-    return data.assign(
-        **{name: data[name].mask(data.index == 3, other if data[name][3] == one else one)}
-    )
+    value = other if data[name][3] == one else one
+    return data.assign(**{name: data[name].mask(data.index == 3, value)})
 
 
 MISREADINGS = {
@@ -387,13 +383,9 @@ def test_what_a_message_quotes_does_not_rule_the_terminal(tmp_path, capsys):
     assert len(said) < 1000
 
 
-few = settings(
-    max_examples=80,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+healthy = [HealthCheck.function_scoped_fixture]
+few = settings(max_examples=80, derandomize=True, database=None, deadline=None)
+few = settings(few, suppress_health_check=healthy)
 # Objects, nothing, and what a reader may take for one row, for many or for none.
 PIECES = (
     *('{"a": 1}', '{"a": 2}', '{"b": "x"}', '{"a": 3, "b": "}\\n{"}', "{}"),
@@ -433,11 +425,8 @@ def document():
 def test_no_document_holds_what_is_no_number(data, odd, tmp_path):
     """Written it is JSON all the same, and one that someone else has written is refused."""
     changed = json.loads(document())
-    numbers = [
-        (part, key)
-        for part, key in changelist_cases.places(changed)
-        if isinstance(part[key], float)
-    ]
+    places = changelist_cases.places(changed)
+    numbers = [(part, key) for part, key in places if isinstance(part[key], float)]
     part, key = numbers[data.draw(st.integers(0, len(numbers) - 1))]
     part[key] = odd
     path = tmp_path / "changelist.json"
@@ -446,7 +435,6 @@ def test_no_document_holds_what_is_no_number(data, odd, tmp_path):
     try:
         made = SearchChangeList.model_validate(changed)
     except ValidationError:
-        # It has bounds.
         return
     path.write_text(made.to_json())
     changelist_cases.read(path)

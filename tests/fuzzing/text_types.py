@@ -82,11 +82,8 @@ def _moment(text, *, zoned):
     return pd.Timestamp(moment)
 
 
-PARSERS = {
-    "bool": _bool,
-    "int64": _integer,
-    "double": _number,
-    "date32[day]": _date,
+PARSERS = {"bool": _bool, "int64": _integer, "double": _number, "date32[day]": _date}
+PARSERS |= {
     "timestamp[us]": lambda text: _moment(text, zoned=False),
     "timestamp[us, tz=UTC]": lambda text: _moment(text, zoned=True),
 }

@@ -36,9 +36,6 @@ def records(data):
     return found
 
 
-# ------------------------------------------------------------------------------------ protobuf
-
-
 def _varint(data, at):
     value = shift = 0
     while True:

@@ -89,9 +89,6 @@ def _shipped():
     return [tuple(path.read_text("utf-8").splitlines()) for path in paths]
 
 
-# ---------------------------------------------------------------------------------------- edits
-
-
 def _valued(line, value):
     key, colon, _ = line.partition(":")
     return f"{key}: {value}" if colon else value
@@ -116,9 +113,6 @@ EDITS = (
     replace(pick(" ", "\t", "- ", ""), lambda line, sign: sign + line if sign else line.lstrip()),
     insert(pick("---", "...", "%YAML 9.9", "%TAG ! x")),
 )
-
-
-# ---------------------------------------------------------------------------------------- cases
 
 
 @st.composite

@@ -55,6 +55,16 @@ def test_a_wrong_number_is_refused(number):
         metric(f"fbeta:{number}")
     with pytest.raises(InputError, match=f"pinball:{number}: the quantile must be between 0 and 1"):
         metric(f"pinball:{number}")
+    with pytest.raises(
+        InputError, match=f"recall_at_fpr:{number}: the rate must be between 0 and 1"
+    ):
+        metric(f"recall_at_fpr:{number}")
+    with pytest.raises(
+        InputError, match=f"ndcg:{number}: .* whole number above 0, such as ndcg:10"
+    ):
+        metric(f"ndcg:{number}")
+    with pytest.raises(InputError, match=f"top_k_accuracy:{number}: .* whole number above 0"):
+        metric(f"top_k_accuracy:{number}")
 
 
 def test_a_mean_without_a_column_is_unknown():

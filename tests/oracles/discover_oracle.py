@@ -31,12 +31,8 @@ class Mixture:
 
     def arrays(self, loss_weight):
         """Return the parameters as mixture.npz names them."""
-        found = {
-            "weights": self.weights,
-            "means": self.means,
-            "variances": self.variances,
-            "loss_weight": np.array(loss_weight),
-        }
+        found = {"weights": self.weights, "means": self.means, "variances": self.variances}
+        found["loss_weight"] = np.array(loss_weight)
         for number, head in enumerate(self.heads):
             if isinstance(head, tuple):
                 found[f"loss_means{number}"], found[f"loss_variances{number}"] = head

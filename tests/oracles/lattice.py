@@ -63,10 +63,9 @@ def all_slices(masks, max_cross_size, min_size):
 
 
 def counter(masks):
-    def evaluate(conjunction):
-        return int(np.count_nonzero(np.logical_and.reduce([masks[name] for name in conjunction])))
-
-    return evaluate
+    return lambda conjunction: int(
+        np.count_nonzero(np.logical_and.reduce([masks[name] for name in conjunction]))
+    )
 
 
 def children(parent, ids):
@@ -78,11 +77,8 @@ def children(parent, ids):
 
 
 def is_subset_of_any(candidate, slices):
-    return any(
-        frozenset(part) in slices
-        for size in range(1, len(candidate) + 1)
-        for part in itertools.combinations(candidate, size)
-    )
+    parts = [itertools.combinations(candidate, size + 1) for size in range(len(candidate))]
+    return any(frozenset(part) in slices for part in itertools.chain(*parts))
 
 
 def algorithm_1(ids, evaluate, significant, max_cross_size, min_size):

@@ -33,10 +33,9 @@ class State:
 
 
 def of(mixture):
+    names = {"shares": "table", "means": "means", "variances": "variances"}
     heads = [
-        Head(table=head.shares)
-        if hasattr(head, "shares")
-        else Head(means=head.means, variances=head.variances)
+        Head(**{own: getattr(head, name) for name, own in names.items() if hasattr(head, name)})
         for head in mixture.heads
     ]
     return State(mixture.weights, mixture.means, mixture.variances, heads, mixture.loss_weight)
@@ -75,9 +74,8 @@ def m_step(state, z, losses, r, floor=0.05):
     heads = []
     for head, each in zip(state.heads, map(np.asarray, losses), strict=True):
         if head.table is not None:
-            shares = [
-                [math.fsum(r[each == c, j]) for c in range(head.table.shape[1])] for j in range(K)
-            ]
+            C = range(head.table.shape[1])
+            shares = [[math.fsum(r[each == c, j]) for c in C] for j in range(K)]
             heads.append(Head(table=np.array(shares) / N[:, None]))
             continue
         mean = total(r * each[:, None]) / N

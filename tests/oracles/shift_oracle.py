@@ -193,16 +193,14 @@ def estimate(pool, asked, lam):
         right_old = [1.0 if pool.is_right(item, pool.old[item]) else 0.0 for item in items]
         all_old = np.mean([1.0 if pool.is_right(item, pool.old[item]) else 0.0 for item in members])
         accuracy += p * (np.mean(right_new) - lam * (np.mean(right_old) - all_old))
-        accuracy_variance += w * variance(
-            [x - lam * y for x, y in zip(right_new, right_old, strict=True)]
-        )
+        both = zip(right_new, right_old, strict=True)
+        accuracy_variance += w * variance([x - lam * y for x, y in both])
         unseen[i] += w / shares[i]
         loss += w * tau
         squared_error += 2 * w**2 * tau / n
         loss_unseen += 2 * p * w / n
-    return Direct(
-        matrix, V, unseen, accuracy, accuracy_variance, loss, math.sqrt(squared_error), loss_unseen
-    )
+    losses = (loss, math.sqrt(squared_error), loss_unseen)
+    return Direct(matrix, V, unseen, accuracy, accuracy_variance, *losses)
 
 
 def starved_variance(pool, asked):

@@ -63,10 +63,8 @@ def test_algorithm_1_prunes_subsets_of_the_significant_along_every_path():
     # a1b0c1 is also a child of a1b0 and of b0c1, which are not significant.
     assert result.generated[2] == cuts("a0b0c0 a0b0c1 a1b0c0")
     result = lattice.algorithm_1(list(NAMED), COUNT, always("a0"), 3, 2)
-    assert result.generated[1:] == [
-        cuts("a1b0 a1b1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1"),
-        cuts("a1b0c0 a1b0c1"),
-    ]
+    pairs = cuts("a1b0 a1b1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1")
+    assert result.generated[1:] == [pairs, cuts("a1b0c0 a1b0c1")]
     assert result.significant == cuts("a0")
 
 
@@ -152,9 +150,8 @@ def test_strategies_agree_with_enumeration(table, min_size, L):
         return chosen & set(visited)
 
     pruned = lattice.algorithm_1(list(masks), count, rule, L, min_size)
-    unlimited = lattice.algorithm_2(
-        list(masks), count, lambda *_: 0.5, rule, L, min_size, 9, math.inf, by_name
-    )
+    limits = (L, min_size, 9, math.inf, by_name)
+    unlimited = lattice.algorithm_2(list(masks), count, lambda *_: 0.5, rule, *limits)
     assert unlimited.generated == pruned.generated
     assert unlimited.significant == pruned.significant
     # Under these rules the top-most significant slices are those of the whole lattice.
@@ -169,9 +166,6 @@ def test_strategies_agree_with_enumeration(table, min_size, L):
         # cells of small pairs, which the bound does not know to be small.
         if level <= 2:
             assert bound == large
-
-
-# --- significance
 
 
 SIZES = {name: COUNT(frozenset([name])) for name in NAMED}

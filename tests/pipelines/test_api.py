@@ -75,11 +75,8 @@ def test_a_search_of_a_table(adult_path, tmp_path, folder):
     # An index of pandas without a name is no feature.
     frame = data.to_pandas().set_index(pd.Index(range(7, 7 + data.num_rows)))
     kept = search(str(adult_path), **OPTIONS, output=tmp_path / "kept")
-    for found in (
-        search(data, **OPTIONS),
-        search(frame, **OPTIONS),
-        search([adult_path], **OPTIONS),
-    ):
+    for given in (data, frame, [adult_path]):
+        found = search(given, **OPTIONS)
         assert found.slices.equals(table)
         assert found.path is None
         assert told(found) == told(kept)

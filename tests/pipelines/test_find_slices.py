@@ -7,6 +7,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.utils.timestamp import Timestamp
 
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
@@ -15,6 +16,7 @@ from slicebeam.pipelines.python import find_slices
 from slicebeam.transforms.encode import write_examples
 from slicebeam.transforms.encode.extract_slice_keys import encode_chunk, read_chunks
 from slicebeam.transforms.storage.parts import write_part
+from tests.conftest import slow
 from tests.engines import programs
 from tests.object_stores import ROOT
 from tests.running import search
@@ -49,7 +51,7 @@ def test_rows_of_any_form_and_order(table, expected, tmp_path):
     rows += [Example(**row) for row in table.slice(500, 500).to_pylist()]
     examples = [*dicts, *rows, table.slice(1000, 600), table.slice(1600, 400).to_batches()[0]]
     (tmp_path / "found").mkdir()
-    with beam.Pipeline(runner="BundleBasedDirectRunner") as pipeline:
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         slices = pipeline | beam.Create(examples) | FindSlices(output=str(tmp_path), **OPTIONS)
         slices | beam.Map(lambda row: (tmp_path / "found" / row["slice_id"]).touch())
     assert (tmp_path / "slices.parquet").read_bytes() == expected.slices_bytes
@@ -104,19 +106,31 @@ def test_steps_may_run_twice(table, expected, rows, tmp_path):
     assert not (tmp_path / "_work").exists()
 
 
-def test_the_driver_counts_nothing_again(table, rows, tmp_path, monkeypatch):
-    begun, planned = steps(tmp_path, [table])
+@pytest.mark.parametrize("options", [
+    pytest.param(AUC, id="scores of two models"),
+    slow({**OPTIONS, "group": "fnlwgt", "weight": "fnlwgt"}, id="groups and weights"),
+    slow({**AUC, "metric": ("brier", "log_loss"), "baseline_score": None}, id="values"),
+])  # fmt: skip
+def test_metrics_that_take_several_passes(options, adult_path, tmp_path):
+    options = {name: value for name, value in options.items() if value is not None}
+    whole = pq.read_table(adult_path).slice(0, 2500)
+    pq.write_table(whole, tmp_path / "data.parquet")
+    begun, planned = steps(tmp_path / "found", [whole.slice(1000), whole.slice(0, 1000)], options)
     count_all(planned)
+    assert list(find_slices._published(begun, []))
+    alone = search(tmp_path, data=tmp_path / "data.parquet", strategy="batch", **options)
+    assert (tmp_path / "found" / "slices.parquet").read_bytes() == alone.slices_bytes
 
+
+def test_the_driver_does_nothing_again(table, rows, tmp_path, monkeypatch):
     def again(*_):
         raise AssertionError("done again")
 
-    for name in (
-        "search_graph.encode_chunk",
-        "search_graph.count_block",
-        "storage.parts.write_part",
-    ):
+    names = ("search_graph.encode_chunk", "search_graph.count_block", "storage.parts.write_part")
+    for name in names:
         monkeypatch.setattr(f"slicebeam.transforms.{name}", again)
+    begun, planned = steps(tmp_path, [table])
+    count_all(planned)
     assert list(find_slices._published(begun, [])) == rows
 
 
@@ -175,16 +189,14 @@ def test_files_hold_about_a_chunk(table, tmp_path, monkeypatch):
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("options", [OPTIONS, AUC])
-def test_the_example_on_flink(options, adult_path, tmp_path, monkeypatch, capfd):
+def test_the_example_on_flink(adult_path, tmp_path, monkeypatch, capfd):
     flags = ["--runner=FlinkRunner", "--flink_master=[local]", "--environment_type=LOOPBACK"]
     flags += [f"--flink_job_server_jar={programs.flink_job_server()}", "--parallelism=2"]
     example = runpy.run_path(str(ROOT / "examples" / "beam_pipeline.py"))
     monkeypatch.chdir(ROOT)
-    columns = [*options["features"], "income", "prediction", "score", "score_old"]
-    for name, value in (("OPTIONS", options), ("COLUMNS", columns)):
-        monkeypatch.setitem(example["main"].__globals__, name, value)
     example["main"](str(tmp_path / "flink"), flags)
+    features = tuple({*example["COLUMNS"]} - {*example["OPTIONS"].values()})
+    options = example["OPTIONS"] | {"features": features}
     found = search(tmp_path / "alone", data=adult_path, strategy="batch", **options)
     assert (tmp_path / "flink" / "slices.parquet").read_bytes() == found.slices_bytes
     assert "of " in capfd.readouterr().out

@@ -24,11 +24,8 @@ MODELS = {model for name in NAMES for model in command_spec(name).options}
 
 
 def fields():
-    return [
-        (f"{model.__name__}.{one.name}", one)
-        for model in MODELS
-        for one in declared(model).values()
-    ]
+    pairs = [(model.__name__, one) for model in MODELS for one in declared(model).values()]
+    return [(f"{name}.{one.name}", one) for name, one in pairs]
 
 
 def shown(capsys, *words):
@@ -105,18 +102,15 @@ def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatc
     assert [program, *words[: len(name.split())]] == ["slicebeam", *name.split()]
     known = {flag for one in command_spec(name).fields() for flag in one.flags}
     assert {word for word in words if word.startswith("--")} <= known
-    missing = {
-        one.flags[0]
-        for one in command_spec(name).fields()
-        if one.is_required and not one.option.is_argument
-    } - set(words)
+    required = [one for one in command_spec(name).fields() if one.is_required]
+    missing = {one.flags[0] for one in required if not one.option.is_argument} - set(words)
     assert not missing
 
 
 def test_help_of_a_search_begins_with_what_is_needed(capsys):
     text = shown(capsys, "search")
     assert len(re.findall("^  --(?!help)", text, re.MULTILINE)) == 20
-    assert "--help-all  Show all 61 options and exit." in text
+    assert "--help-all  Show all 62 options and exit." in text
     assert run(["search", "--help-all"]) == 0
     text = capsys.readouterr().out
     titles = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)
@@ -157,9 +151,8 @@ def test_functions_have_the_signatures_of_their_commands():
     assert found.parameters["label"].annotation == "str"
     assert set(flagged(CONFIGS["search"])) - {"data"} <= set(found.parameters)
     assert "fail_on" not in found.parameters
-    assert list(inspect.signature(api.edit.rename).parameters) == [
-        *("changelist", "slice", "name", "progress")
-    ]
+    parameters = inspect.signature(api.edit.rename).parameters
+    assert list(parameters) == ["changelist", "slice", "name", "progress"]
     assert "slice : Slice, given by its slice_id" in (api.edit.rename.__doc__ or "")
 
 
@@ -174,18 +167,11 @@ def test_mypy_knows_the_keywords(tmp_path):
         "edit.rename('out', slice='a', name='b').path\n"
         "attribute.run('out', slice='a', text='b', budget='c')\n"
     )
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mypy", "--config-file", "", "--follow-imports", "skip"),
-            *("--namespace-packages", "--explicit-package-bases"),
-            *("used.py", str(ROOT / ".typing" / "slicebeam" / "pipelines" / "api.pyi")),
-        ],
-        cwd=tmp_path,
-        env={"MYPYPATH": str(ROOT / ".typing"), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "mypy", "--config-file", "", "--follow-imports", "skip"]
+    command += ["--namespace-packages", "--explicit-package-bases", "used.py"]
+    command += [str(ROOT / ".typing" / "slicebeam" / "pipelines" / "api.pyi")]
+    how = {"env": {"MYPYPATH": str(ROOT / ".typing"), "PATH": ""}, "cwd": tmp_path}
+    done = subprocess.run(command, **how, capture_output=True, text=True, check=False)
     errors = [line for line in done.stdout.splitlines() if line.startswith("used.py")]
     wrong = [
         'used.py:3: error: Unexpected keyword argument "lable"',

@@ -11,10 +11,18 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.kinds import OF_PROBABILITIES
 from slicebeam.metrics.measures.base import Needs
 from slicebeam.metrics.measures.number_losses import number_loss
 from slicebeam.metrics.registry import averaged_column, metric
 from slicebeam.transforms.encode.column import ChunkColumn, plain_type
+from slicebeam.transforms.encode.list_outcomes import (
+    class_outcomes,
+    class_places,
+    class_scores,
+    label_sets,
+    ranking_values,
+)
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ class Outcome:
     `class_type` is the Arrow type in which classes are compared, if any are. `is_paired`: whether metrics
     compare the two models; else only their classes are, by ``disagreement``. A score of at least `threshold`
     predicts the positive class. `cuts_models`: whether it is applied to the probabilities of models, too,
-    instead of using the classes that they predict.
+    instead of using the classes that they predict. `score_classes`: those of a score that is a list.
     """
 
     label: str | None
@@ -67,6 +75,7 @@ class Outcome:
     weight: str | None = None
     cuts_models: bool = False
     is_paired: bool = True
+    score_classes: tuple[str, ...] = ()
 
     @property
     def has_baseline(self) -> bool:
@@ -76,7 +85,8 @@ class Outcome:
     @property
     def uses_classes(self) -> bool:
         """Whether labels and predictions are compared as classes."""
-        return bool(self.needs.indicators) or self.needs.classes or self.needs.scores
+        needs = self.needs
+        return bool(needs.indicators) or needs.classes or needs.scores or needs.class_scores
 
     def predictor(self, side: Side) -> Predictor | None:
         """Return the model of a side."""
@@ -171,6 +181,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             found.scores[side] = ChunkColumn.of(chunk, name).numbers("a score")
             if positive is not None:
                 _add_losses(found, positive, old, needs, name, chunk)
+        _add_lists(found, label, old, predictor, outcome, chunk)
         if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
         if truth is not None and outcome.label is not None:
@@ -186,6 +197,34 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             number = ChunkColumn.of(chunk, averaged).numbers(f"--metric {value}", _LARGEST)
             found.values[value, False] = number
     return found
+
+
+def _add_lists(
+    found: Predicted,
+    label: pa.Array | None,
+    old: bool,
+    predictor: Predictor,
+    outcome: Outcome,
+    chunk: Chunk,
+) -> None:
+    """Add what lists measure: scores of all classes, or labels."""
+    needs = outcome.needs
+    if outcome.label is None or not (needs.class_scores or needs.label_lists or needs.rankings):
+        return
+    labels = ChunkColumn.of(chunk, outcome.label)
+    if label is not None and needs.class_scores and predictor.score:
+        column = ChunkColumn.of(chunk, predictor.score)
+        scores = class_scores(column)
+        places = class_places(labels, label, outcome.score_classes, scores.shape[1])
+        bits, values = class_outcomes(column, scores, places, needs)
+        found.indicators.update({(one, old): bit for one, bit in bits.items()})
+        found.values.update({(one, old): value for one, value in values.items()})
+    if predictor.score and needs.rankings:
+        ranked = ranking_values(labels, ChunkColumn.of(chunk, predictor.score), needs)
+        found.values.update({(one, old): value for one, value in ranked.items()})
+    if predictor.column and needs.label_lists:
+        sets = label_sets(labels, ChunkColumn.of(chunk, predictor.column), needs)
+        found.values.update({(one, old): value for one, value in sets.items()})
 
 
 def _add_errors(
@@ -242,11 +281,13 @@ def _add_losses(
 ) -> None:
     """Add the losses of the scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
     score = found.scores["baseline" if old else "prediction"]
-    wanted = {"log_loss", "brier"} & set(needs.values)
+    wanted = OF_PROBABILITIES & set(needs.values)
     if not wanted:
         return
     taker = f"--metric {', '.join(sorted(wanted))} takes"
     _refuse_all_but_probabilities(score, name, chunk, f"{taker} probabilities, 0 to 1; convert it")
+    if "calibration_in_the_large" in wanted:
+        found.values["calibration_in_the_large", old] = positive - score
     if "brier" in wanted:
         found.values["brier", old] = (score - positive) ** 2
     if "log_loss" in wanted:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError, install_hint
 from slicebeam.metrics.imported import imported, one_line
+from slicebeam.transforms.formats.tfrecord import example_class
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 _MOST_COLUMNS = 12
 _CUT = 0.5
+_OF_KIND: dict[str, Callable[[Any], Any]] = {
+    "float_list": float,
+    "int64_list": int,
+    "bytes_list": lambda value: value if isinstance(value, bytes) else str(value).encode(),
+}
 _SAVED, _SIGNATURE = "saved_model.pb", "serving_default"
 _NAME = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<function>[A-Za-z_]\w*)")
 _DTYPES: dict[str, Any] = {
@@ -45,7 +51,8 @@ class OutputModel:
 
     `outputs` returns [rows] or [rows, classes]: a class of each example, a number, its probability of
     class 1, or those of the classes 0, 1, 2 and so on. The examples are a frame of the columns `names`,
-    or an array [rows, width] where a model of one input knows only their number.
+    or an array [rows, width] where a model of one input knows only their number. `classes` are those that
+    probabilities are of, where they are not 0, 1, 2 and so on; the first outputs may tell them.
     """
 
     def __init__(
@@ -53,8 +60,11 @@ class OutputModel:
         outputs: Callable[[Any], NDArray[Any]],
         names: Sequence[str] | None = None,
         width: int | None = None,
+        classes: list[Any] | None = None,
     ) -> None:
         self._outputs = outputs
+        if classes is not None:
+            self.classes_ = classes
         if names is not None:
             self.feature_names_in_ = np.array(list(names), object)
         if width is not None:
@@ -93,9 +103,10 @@ class OutputModel:
         if not _are_fractions(found):
             return found
         found = _probabilities(found)
-        if found.shape[1] == 2:
-            return (found[:, 1] >= _CUT).astype(np.int64)
-        return found.argmax(axis=1)
+        is_binary = found.shape[1] == 2
+        place = (found[:, 1] >= _CUT).astype(np.int64) if is_binary else found.argmax(axis=1)
+        classes = getattr(self, "classes_", None)
+        return place if classes is None else np.array(classes)[place]
 
     def _checked(self, examples: Any) -> NDArray[Any]:
         found = self._outputs(examples)
@@ -201,6 +212,16 @@ def _saved_model(path: str) -> OutputModel:
     signature = loaded.signatures[_SIGNATURE]
     inputs = dict(signature.structured_input_signature[1])
     output = _only_output(path, list(signature.structured_outputs))
+    parsed = _parsed_features(signature)
+
+    def run_examples(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        serialized = tf.constant(_serialized(columns, parsed))
+        return np.asarray(
+            loaded.signatures[_SIGNATURE](**dict.fromkeys(inputs, serialized))[output].numpy()
+        )
+
+    if parsed and len(inputs) == 1:
+        return _of_columns(path, dict.fromkeys(parsed, 1), run_examples)
 
     def run(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         tensors = {}
@@ -217,6 +238,43 @@ def _saved_model(path: str) -> OutputModel:
     return _of_columns(path, widths, run)
 
 
+def _parsed_features(signature: Any) -> dict[str, str]:
+    """Return the features that a signature parses of serialized tf.Examples, with the kinds of their lists."""
+    import tensorflow as tf
+
+    graph = signature.graph.as_graph_def()
+    kinds = {tf.float32: "float_list", tf.int64: "int64_list", tf.string: "bytes_list"}
+    found: dict[str, str] = {}
+    for nodes in (graph.node, *(one.node_def for one in graph.library.function)):
+        by_name = {node.name: node for node in nodes}
+        for node in nodes:
+            if node.op == "ParseExampleV2":
+                # Its inputs are the examples, their names, and the keys of each way to parse.
+                ways = zip(node.input[2:4], ("sparse_types", "Tdense"), strict=True)
+                for keys, types in ways:
+                    listed = by_name[keys.partition(":")[0]].attr["value"].tensor
+                    for name, kind in zip(
+                        tf.make_ndarray(listed), node.attr[types].list.type, strict=True
+                    ):
+                        found[name.decode()] = kinds[tf.as_dtype(kind)]
+    return found
+
+
+def _serialized(columns: Mapping[str, NDArray[Any]], kinds: Mapping[str, str]) -> list[bytes]:
+    """Return the rows of columns as serialized tf.Examples; a missing value is a missing feature."""
+    lists = {name: columns[name].tolist() for name in kinds}
+    records = []
+    for values in zip(*lists.values(), strict=True):
+        example = example_class()()
+        for (name, kind), value in zip(kinds.items(), values, strict=True):
+            if value is None or value != value:  # noqa: PLR0124  (not a number)
+                continue
+            cast = _OF_KIND[kind]
+            getattr(example.features.feature[name], kind).value.append(cast(value))
+        records.append(example.SerializeToString())
+    return records
+
+
 def _onnx_model(path: str) -> OutputModel:
     """Return a model in an ONNX file, by ONNX Runtime."""
     try:
@@ -227,21 +285,32 @@ def _onnx_model(path: str) -> OutputModel:
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     inputs = {spec.name: spec for spec in session.get_inputs()}
     found = session.get_outputs()
-    # A classifier of scikit-learn gives the class besides.
+    # A classifier of scikit-learn gives the class besides, and skl2onnx a map from each class to its
+    # probability.
+    maps = [spec.name for spec in found if spec.type.startswith("seq(map(")]
     outputs = [spec.name for spec in found if spec.type in ("tensor(float)", "tensor(double)")]
-    output = _only_output(path, outputs if len(outputs) == 1 else [spec.name for spec in found])
+    of_scores = maps or outputs
+    output = _only_output(path, of_scores if len(of_scores) == 1 else [spec.name for spec in found])
+    classes: list[Any] = []
 
     def run(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         tensors = {}
         for name, spec in inputs.items():
             values = columns[name].astype(_DTYPES.get(spec.type, np.float32))
             tensors[name] = values if len(spec.shape) == 1 else values.reshape(len(values), -1)
-        return np.asarray(session.run([output], tensors)[0])
+        (scores,) = session.run([output], tensors)
+        if maps:
+            classes[:] = sorted(scores[0]) if scores else classes
+            scores = [[of_class[one] for one in classes] for of_class in scores]
+        return np.asarray(scores)
 
-    return _of_columns(path, {name: _width(spec.shape) for name, spec in inputs.items()}, run)
+    widths = {name: _width(spec.shape) for name, spec in inputs.items()}
+    return _of_columns(path, widths, run, classes if maps else None)
 
 
-def _of_columns(path: str, widths: Mapping[str, int], run: Run) -> OutputModel:
+def _of_columns(
+    path: str, widths: Mapping[str, int], run: Run, classes: list[Any] | None = None
+) -> OutputModel:
     """Return a model of arrays by name: columns, or of a single input of several numbers a matrix."""
     (matrix, width), *others = widths.items()
     if wide := [name for name in widths if widths[name] > 1 and others]:
@@ -255,13 +324,14 @@ def _of_columns(path: str, widths: Mapping[str, int], run: Run) -> OutputModel:
             columns = {name: np.asarray(examples[name]) for name in widths}
         elif examples.shape[1] != width:
             raise ValueError(
-                f"it takes {width} columns, not {examples.shape[1]}; name them with --features"
+                f"it takes {width} columns, not {examples.shape[1]}; name them with --model-inputs"
             )
         else:
             columns = {matrix: np.asarray(examples)}
         return np.asarray(run(columns), np.float64).reshape(len(examples), -1)
 
-    return OutputModel(outputs, *((list(widths), None) if width == 1 else (None, width)))
+    names, number = (list(widths), None) if width == 1 else (None, width)
+    return OutputModel(outputs, names, number, classes)
 
 
 def _width(shape: list[Any]) -> int:
@@ -369,12 +439,11 @@ def inferences(handler: Any, model: Any, examples: Sequence[Any], together: int)
 # ------------------------------------------------------------------------------ predictions
 
 
-def model_features(model: Any, features: Sequence[str]) -> list[str]:
-    """Return the columns that a model reads: those it was trained on, else all features."""
+def model_features(model: Any) -> list[str]:
+    """Return the columns that a model says it was trained on; none where it does not say so."""
     if find_spec("pandas") is None:
         raise OptionError(f"--model needs pandas, whose frames it reads; {install_hint('sklearn')}")
-    names = getattr(model, "feature_names_in_", None)
-    return list(features) if names is None else [str(name) for name in names]
+    return [str(name) for name in getattr(model, "feature_names_in_", ())]
 
 
 @contextmanager

@@ -61,7 +61,8 @@ class Scaling:
     of each model, `edges` are the bounds, `coarse` [buckets] says which hold several different scores, `rows`
     how many examples, and `places` [2, buckets] where its scores stand among all of the other class, for a
     negative and a positive. `rough` values have one so large that others are rounded in its sums. `numbered`
-    files have the numbers of equal examples, where these have ids from their content.
+    files have the numbers of equal examples, where these have ids from their content. `cuts`: indicators (and
+    whether the old model's) that are set where a score is above a number that depends on all examples.
     """
 
     space: StatisticSpace
@@ -74,6 +75,7 @@ class Scaling:
     heaviest: float = 0.0
     numbered: tuple[str, ...] = ()
     rows: tuple[IntArray, ...] = ()
+    cuts: tuple[tuple[str, bool, float], ...] = ()
 
 
 def write_shard(
@@ -234,6 +236,9 @@ def _row_block(
             listed = [scaling.other if one is None else one for one in pairs[name]]
             everywhere = np.array([scaling.classes.index(one) for one in listed], np.int64)
             cells += everywhere[batch.column(name).to_numpy()] * space.axes[axis][0]
+    for indicator, old, cut in scaling.cuts:
+        above = batch.column(score_column(old=old)).to_numpy() > cut
+        cells += above * space.stride(indicator, old=old)
     measured = _Measured(batch, scaling, cells)
     return RowBlock(
         rows,

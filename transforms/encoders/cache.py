@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _KEY = np.dtype("S16")
 _KEY_BYTES = 16
 _PREFIX_DIGITS, _NAME_DIGITS = 12, 32
-# Encoders and folders that a process has open at once.
-_MOST_OPEN = 4
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,9 @@ def _keys(texts: Sequence[str], fingerprint: str) -> NDArray[np.bytes_]:
     return np.frombuffer(b"".join(digests), _KEY)
 
 
-@lru_cache(_MOST_OPEN)
+@lru_cache(1)
 def _opened(source: VectorSource) -> _Store:
+    # Its vectors are in memory until another encoder is used.
     return _Store(source)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from base64 import b64decode
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -105,43 +106,26 @@ def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
 # ---------------------------------------------------------------------------------- messages
 
 
-def _field(name: str, number: int, kind: str, *, more: str = "label: LABEL_OPTIONAL") -> str:
-    is_message = kind.startswith(".")
-    types = f'type_name: "{kind}" type: TYPE_MESSAGE' if is_message else f"type: TYPE_{kind}"
-    return f'field {{ name: "{name}" number: {number} {types} {more} }}'
+# Of tf.Example, as protoc compiles it, in a package beside TensorFlow's. A SequenceExample has its lists
+# in field 2 (feature_lists), which an Example lacks.
+_DESCRIPTOR = b64decode(
+    "ChdzbGljZWJlYW0vZXhhbXBsZS5wcm90bxIJc2xpY2ViZWFtIhoKCUJ5dGVzTGlzdBINCgV2YWx1ZRgBIAMoDCIaCglGbG9h"
+    "dExpc3QSDQoFdmFsdWUYASADKAIiGgoJSW50NjRMaXN0Eg0KBXZhbHVlGAEgAygDIpUBCgdGZWF0dXJlEioKCmJ5dGVzX2xp"
+    "c3QYASABKAsyFC5zbGljZWJlYW0uQnl0ZXNMaXN0SAASKgoKZmxvYXRfbGlzdBgCIAEoCzIULnNsaWNlYmVhbS5GbG9hdExp"
+    "c3RIABIqCgppbnQ2NF9saXN0GAMgASgLMhQuc2xpY2ViZWFtLkludDY0TGlzdEgAQgYKBGtpbmQigQEKCEZlYXR1cmVzEjEK"
+    "B2ZlYXR1cmUYASADKAsyIC5zbGljZWJlYW0uRmVhdHVyZXMuRmVhdHVyZUVudHJ5GkIKDEZlYXR1cmVFbnRyeRILCgNrZXkY"
+    "ASABKAkSIQoFdmFsdWUYAiABKAsyEi5zbGljZWJlYW0uRmVhdHVyZToCOAEiRwoHRXhhbXBsZRIlCghmZWF0dXJlcxgBIAEo"
+    "CzITLnNsaWNlYmVhbS5GZWF0dXJlcxIVCg1mZWF0dXJlX2xpc3RzGAIgASgMYgZwcm90bzM="
+)
 
 
 @cache
-def _example_class() -> Any:
-    """Return the message class of tf.Example, in a pool of its own beside TensorFlow's."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format  # type: ignore[import-untyped]
+def example_class() -> Any:
+    """Return the message class of tf.Example."""
+    from google.protobuf import descriptor_pool, message_factory  # type: ignore[import-untyped]
 
-    repeated, kinds = "label: LABEL_REPEATED", ("Bytes", "Float", "Int64")
-    each = enumerate(kinds, 1)
-    of_kind = "label: LABEL_OPTIONAL oneof_index: 0"
-    messages = {
-        **{f"{kind}List": [_field("value", 1, kind.upper(), more=repeated)] for kind in kinds},
-        "Feature": [
-            'oneof_decl { name: "kind" }',
-            *(_field(f"{k.lower()}_list", n, f".slicebeam.{k}List", more=of_kind) for n, k in each),
-        ],
-        "Features": [
-            _field("feature", 1, ".slicebeam.Features.FeatureEntry", more=repeated),
-            'nested_type { name: "FeatureEntry" options { map_entry: true }',
-            _field("key", 1, "STRING"),
-            _field("value", 2, ".slicebeam.Feature") + " }",
-        ],
-        # A SequenceExample has its lists in field 2, which an Example lacks.
-        "Example": [
-            _field("features", 1, ".slicebeam.Features"),
-            _field("feature_lists", 2, "BYTES"),
-        ],
-    }
-    text = 'name: "slicebeam/example.proto" package: "slicebeam" syntax: "proto3"'
-    for name, parts in messages.items():
-        text += f' message_type {{ name: "{name}" {" ".join(parts)} }}'
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()))
+    pool.AddSerializedFile(_DESCRIPTOR)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("slicebeam.Example"))
 
 
@@ -159,7 +143,7 @@ def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
-    parse = _example_class().FromString
+    parse = example_class().FromString
     found: dict[str, _Feature] = {}
     for row, record in enumerate(records):
         try:

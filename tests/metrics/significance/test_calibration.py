@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks import calibration, calibration_auc
+from benchmarks import calibration_counts as counts
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
 from slicebeam.metrics.intervals import auc_intervals
-from slicebeam.metrics.significance import count_tests
+from slicebeam.metrics.significance import count_tests, random_subset
 from slicebeam.pipelines.search.strategies import Priority
 
 
@@ -40,6 +41,13 @@ def test_deep_tail():
 def test_power():
     # The bars are .02 below the power, which is five standard errors of 10,000 draws.
     assert designs.power(draws=10_000).passed
+
+
+def test_means_of_few_values(monkeypatch):
+    few = {"columns": counts.COLUMNS[1:4], "sizes": (25, 50)}
+    assert counts.few_values(**few).passed
+    monkeypatch.setattr(counts, "subset_p", random_subset.sum_p_value)
+    assert not counts.few_values(**few).passed
 
 
 def test_paper_mode():

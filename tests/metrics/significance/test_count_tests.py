@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 from scipy.special import betainc
 
-from slicebeam.metrics.significance import count_tests, outcome_codes, paper
+from slicebeam.metrics.significance import count_tests, paper
+from slicebeam.metrics.significance.outcome_codes import Reason
 
 
 def log_of_ratio(numerator, denominator):
@@ -302,7 +303,7 @@ def test_degenerate_slices_have_p_one_and_a_reason():
     replicates[4] = np.nan
     delta = np.array([5.0, 5.0, 5.0, np.nan, 5.0, 5.0])
     p, reasons, error = paper.t_p_value(delta, replicates, "upper")
-    undefined, constant = outcome_codes.UNDEFINED_REPLICATES, outcome_codes.NO_VARIANCE
+    undefined, constant = Reason.UNDEFINED_REPLICATES, Reason.NO_VARIANCE
     assert reasons.tolist() == [0, undefined, constant, undefined, undefined, 0]
     assert reasons.dtype == np.int8
     assert (p == 1.0).tolist() == [False, True, True, True, True, False]

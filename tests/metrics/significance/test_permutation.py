@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.significance import count_tests, outcome_codes, pearson_iii, permutation
+from slicebeam.metrics.significance import count_tests, pearson_iii, permutation
+from slicebeam.metrics.significance.outcome_codes import Reason
 from tests.conftest import slow
 
 TOTALS = np.array([4000, 1000, 1500, 13500])
@@ -170,7 +171,7 @@ def test_populations_beyond_numpys_limit(n):
     assert tested.p[0] == pytest.approx(expected, rel=0.6 if n == 40 else 0.15)
 
 
-UNDEFINED, SAME = outcome_codes.UNDEFINED_REPLICATES, outcome_codes.NO_VARIANCE
+UNDEFINED, SAME = Reason.UNDEFINED_REPLICATES, Reason.NO_VARIANCE
 NEGATIVE = np.array([0, 0, 0, 9000])
 
 

@@ -9,7 +9,7 @@ from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, TESTS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.registry import metric, metrics, statistic_space
-from slicebeam.metrics.significance import outcome_codes
+from slicebeam.metrics.significance.outcome_codes import REASONS, Method, Reason
 from slicebeam.metrics.testing.slice_test import SliceTest
 
 
@@ -67,7 +67,7 @@ def test_p_is_a_probability_whatever_the_counts(monkeypatch, name, comparison, t
             assert not np.isnan(p).any()
             assert ((p > 0) & (p <= 1)).all()
             assert (p[reasons != 0] == 1).all()
-            assert set(reasons.tolist()) <= set(range(len(outcome_codes.REASONS)))
+            assert set(reasons.tolist()) <= set(range(len(REASONS)))
             drawn = errors[(reasons == 0) & ~np.isnan(errors)]
             assert (drawn > 0).all()
             if test == "auto":
@@ -83,15 +83,15 @@ def test_p_is_a_probability_whatever_the_counts(monkeypatch, name, comparison, t
 def test_degenerate_slices_say_why(name, comparison, test, alternative):
     if comparison == "overall":
         totals = np.array([80, 20])
-        cases = [(totals, totals, {outcome_codes.WHOLE})]
+        cases = [(totals, totals, {Reason.WHOLE})]
         # All are right, or all wrong.
         for constant in (np.array([100, 0]), np.array([0, 100])):
-            wanted = {outcome_codes.CONSTANT} if test == "auto" else {outcome_codes.NO_VARIANCE}
+            wanted = {Reason.CONSTANT} if test == "auto" else {Reason.NO_VARIANCE}
             cases.append((constant // 4, constant, wanted))
-            cases.append((constant, constant, {outcome_codes.WHOLE, outcome_codes.CONSTANT}))
+            cases.append((constant, constant, {Reason.WHOLE, Reason.CONSTANT}))
     else:
         totals = np.array([50, 20, 10, 20])
-        wanted = {outcome_codes.UNCHANGED} if test == "auto" else {outcome_codes.NO_VARIANCE}
+        wanted = {Reason.UNCHANGED} if test == "auto" else {Reason.NO_VARIANCE}
         cases = [
             (np.array([30, 0, 0, 0]), totals, wanted),
             (np.array([30, 0, 0, 9]), totals, wanted),
@@ -157,14 +157,15 @@ def test_the_method_is_named():
     counts = np.array([[60, 40], [60_000, 16_000], [800_000, 200_000]])
     tested = made("accuracy", "overall", "auto", "worse")
     methods = tested.run(counts[:, None], totals[None]).tested.methods
-    assert methods.tolist() == [outcome_codes.HYPERGEOMETRIC, outcome_codes.LIKELIHOOD_RATIO, 0]
+    assert methods.tolist() == [Method.HYPERGEOMETRIC, Method.LIKELIHOOD_RATIO, 0]
     by_name = {
-        ("mcc", "overall", "auto"): outcome_codes.CELL_PERMUTATION,
-        ("mcc", "baseline", "auto"): outcome_codes.DELTA_METHOD,
-        ("accuracy", "baseline", "auto"): outcome_codes.MCNEMAR,
-        ("precision", "baseline", "auto"): outcome_codes.DELTA_METHOD,
-        ("accuracy", "overall", "bootstrap-rows"): outcome_codes.BOOTSTRAP_ROWS,
-        ("accuracy", "overall", "paper"): outcome_codes.PAPER,
+        ("mcc", "overall", "auto"): Method.FEW_CELLS,
+        ("f1_macro", "overall", "auto"): Method.CELL_PERMUTATION,
+        ("mcc", "baseline", "auto"): Method.HALL_PAIRED,
+        ("accuracy", "baseline", "auto"): Method.MCNEMAR,
+        ("precision", "baseline", "auto"): Method.HALL_PAIRED,
+        ("accuracy", "overall", "bootstrap-rows"): Method.BOOTSTRAP_ROWS,
+        ("accuracy", "overall", "paper"): Method.PAPER,
     }
     for (name, comparison, test), method in by_name.items():
         size = statistic_space([name], comparison).cells

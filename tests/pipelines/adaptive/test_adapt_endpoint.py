@@ -108,9 +108,8 @@ PUBLISHED = {"changelist.json", "slices.parquet", "tests.parquet", "topics.yaml"
 
 def planned(frame):
     frame = frame_of() if frame is None else frame
-    answers = {
-        f"{of} {text}": answer(text, of) for text in texts_of(frame) for of in ("new", "old")
-    }
+    texts = texts_of(frame)
+    answers = {f"{of} {text}": answer(text, of) for text in texts for of in ("new", "old")}
     return frame, {"answers": answers, "honours": False}
 
 
@@ -174,10 +173,8 @@ def test_a_budget_that_does_not_suffice(bench, capsys):
 @pytest.mark.parametrize("fail_on", ["failing", "worse"])
 def test_a_gate_fails_where_the_budget_hid_a_topic(bench, capsys, fail_on):
     names = [("/Good", "good")] * 12 + [("/Late", "late")] * 12
-    rows = [
-        {"topic": topic, "input": f"{word} {one}", "output": answer(f"{word} {one}")}
-        for one, (topic, word) in enumerate(names)
-    ]
+    texts = [(topic, f"{word} {one}") for one, (topic, word) in enumerate(names)]
+    rows = [{"topic": topic, "input": text, "output": answer(text)} for topic, text in texts]
     empty = {"expectation": "", "value": "", "second_input": ""}
     found = bench(pd.DataFrame(rows).assign(label="pass", **empty))
     found.file()

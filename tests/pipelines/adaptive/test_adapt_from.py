@@ -164,9 +164,8 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
     assert run([*command, "--output", str(scored)]) == 0
     sys.modules.pop("recorded_model", None)
     results = pq.read_table(scored / "tests.parquet").to_pylist()
-    assert {one["id"]: not one["passed"] for one in results} == {
-        test.id: answers[test.input] != expectation_of(test)[1] for test in tests
-    }
+    wrong = {test.id: answers[test.input] != expectation_of(test)[1] for test in tests}
+    assert {one["id"]: not one["passed"] for one in results} == wrong
     outcomes = json.loads((scored / "changelist.json").read_text())["adaptive"]
     failing = {one["topic"]: one["failures"] for one in outcomes["topics"]}
     del failing["/found"]
@@ -181,9 +180,7 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
     assert "is of slicebeam adapt run: its slices are topics of" in capsys.readouterr().err
 
 
-def test_of_an_update_the_broken_ones_come_first_and_appending_makes_no_doubles(
-    found, tmp_path, capsys
-):
+def test_of_an_update_the_broken_come_first_and_appending_makes_no_doubles(found, tmp_path, capsys):
     frame = pd.read_parquet(found / "data.parquet")
     document = json.loads((found / "two" / "changelist.json").read_text())
     tree = tmp_path / "tree.csv"

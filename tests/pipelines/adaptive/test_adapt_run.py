@@ -10,6 +10,9 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from slicebeam.pipelines import api
 from slicebeam.pipelines.adaptive.expectations import inputs_of
@@ -20,6 +23,7 @@ from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.show.adaptive import show_topics
 from tests.oracles.adaptive_oracle import topics_of
+from tests.running import importable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adaptive"
 HOTELS = EXAMPLES / "hotel_tree.csv"
@@ -56,12 +60,9 @@ def pairs(texts):
 
 @pytest.fixture(autouse=True)
 def models(tmp_path, monkeypatch):
-    (tmp_path / "own_models.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    importable(monkeypatch, tmp_path, "own_models", MODELS, "sentiment_models")
+    importable(monkeypatch, tmp_path, "gate_models", OF_GATES)
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    yield
-    for name in ("own_models", "sentiment_models"):
-        sys.modules.pop(name, None)
 
 
 def adapt(tree, output, *options):
@@ -150,10 +151,6 @@ def test_gates_and_since(tmp_path, capsys):
 
 
 def test_models_of_other_kinds(tmp_path):
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-
     frame = pd.read_csv(HOTELS, index_col=0, dtype=str, keep_default_na=False)
     frame = frame[frame.label.isin(["pass", "fail"])]
     model = make_pipeline(CountVectorizer(), LogisticRegression())
@@ -207,20 +204,17 @@ def test_pairs_of_a_suite_are_scored(tmp_path):
     suite, tree, out = (tmp_path / name for name in ("suite.parquet", "tree.csv", "out"))
     frame = pd.DataFrame(rows, columns=["type", "test", "input", "label", "multi"])
     frame.assign(capability="Vocabulary & more").to_parquet(suite)
-    (tmp_path / "expect.yaml").write_text(
-        "classes: [other, same]\ntests: {same: {0: should not output same}}"
-    )
-    assert import_suite(suite, tree, "--expectations", str(tmp_path / "expect.yaml")) == 0
+    file = tmp_path / "expect.yaml"
+    file.write_text("classes: [other, same]\ntests: {same: {0: should not output same}}")
+    assert import_suite(suite, tree, "--expectations", str(file)) == 0
     assert import_suite(suite, tree) == 2
     labels = [(test.output, test.label) for test in read_tree(str(tree)).rows() if test.output]
     assert labels == [("same", "pass"), ("same", "fail")]
     assert adapt(tree, out, "--model", "own_models:pairs") == 0
     # The model sees both texts of a pair; an invariance compares pairs.
     tests = pq.read_table(out / "tests.parquet").to_pandas()
-    assert tests.groupby("topic").passed.all().to_dict() == {
-        "/Vocabulary%20%26%20more/same": True,
-        "/Vocabulary%20%26%20more/typos": False,
-    }
+    passed = {f"/Vocabulary%20%26%20more/{name}": name == "same" for name in ("same", "typos")}
+    assert tests.groupby("topic").passed.all().to_dict() == passed
 
 
 A, B, C = "Is Ann old?", "Is Ann very old?", "[sic] Ann?"
@@ -251,10 +245,8 @@ def test_all_forms_of_a_suites_input(tmp_path, suffix):
     tests = [test for test in read_tree(str(tree)).rows() if test.label != "topic_marker"]
     for name, (kind, _, _, expected) in FORMS.items():
         own = [one for one in tests if one.topic == below("/All", name)]
-        said = [
-            (one.input, one.second_input, one.output if kind == "MFT" else one.value) for one in own
-        ]
-        assert said == expected, name
+        of = "output" if kind == "MFT" else "value"
+        assert [(one.input, one.second_input, getattr(one, of)) for one in own] == expected, name
     assert len({test.id for test in tests}) == len(tests)
 
 
@@ -394,14 +386,6 @@ shares.output_names = ["neg", "pos"]
 """
 NEW, OLD = "gate_models:new", "gate_models:old"
 COLUMNS = ["topic", "input", "output", "label", "expectation", "value", "second_input"]
-
-
-@pytest.fixture(autouse=True)
-def gates(tmp_path, monkeypatch):
-    (tmp_path / "gate_models.py").write_text(OF_GATES)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield
-    sys.modules.pop("gate_models", None)
 
 
 def rows_of(topic, words, **columns):

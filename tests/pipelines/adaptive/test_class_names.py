@@ -5,12 +5,15 @@ import pickle
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import api
@@ -27,7 +30,8 @@ from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.pipelines.adaptive.test_adapt_from import search
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
+from tests.running import importable
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "adaptive"
 HOTELS = EXAMPLES / "hotel_tree.csv"
@@ -77,12 +81,8 @@ def pipeline():
 
 @pytest.fixture(autouse=True)
 def models(tmp_path, monkeypatch):
-    (tmp_path / "class_models.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    importable(monkeypatch, tmp_path, "class_models", MODELS, "sentiment_models")
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    yield
-    for name in ("class_models", "sentiment_models"):
-        sys.modules.pop(name, None)
 
 
 def adapt(tree, output, *options):
@@ -144,9 +144,7 @@ def test_the_remedy_for_spaces_and_case_works_as_it_stands():
     tests = [Test("/A", name, expectation="should output", value=name) for name in names]
     mentions = mentioned(scorable_tests(TestTree.of_tests(tests)).table)
     said = Vocabulary.of("--model m:f", (), dict(enumerate(["negative", "positive"] * 2)))
-    with pytest.raises(InputError) as raised:
-        check_classes(ClassNames({}), mentions, said)
-    message = str(raised.value)
+    message = refusal(InputError, check_classes, ClassNames({}), mentions, said)
     for text in ("negative=negative,Positive=positive", "negative=negative,Positive=Positive"):
         assert f"--classes {text}" in message
         assert not check_classes(ClassNames.of(text.split(",")), mentions, said)
@@ -155,10 +153,8 @@ def test_the_remedy_for_spaces_and_case_works_as_it_stands():
 def naming(values, name="should output"):
     """Return scorable tests that name classes, of which each character stands for one."""
     names = {"p": "pos", "n": "neg", "P": "positive", "N": "negative", "x": "neutral", "1": "1"}
-    tests = [
-        Test("/A", f"text {at}", expectation=name, value=names.get(one, one))
-        for at, one in enumerate(values)
-    ]
+    named = [names.get(one, one) for one in values]
+    tests = [Test("/A", f"text {at}", expectation=name, value=one) for at, one in enumerate(named)]
     return scorable_tests(TestTree.of_tests(tests)).table
 
 
@@ -193,9 +189,7 @@ REFUSED = "refused"
     ("1111", "", "0.25 0.5 0.75 0.125", "", {}),
     ("pnpn", "", "", "", {}),
 ])  # fmt: skip
-def test_which_names_are_refused_and_which_are_counted(
-    name, values, known, outputs, classes, expected
-):
+def test_which_names_are_refused_and_which_counted(name, values, known, outputs, classes, expected):
     said = outputs.split(";") if ";" in outputs else outputs.split()
     vocabulary = Vocabulary.of("--model m:f", known.split(), dict(enumerate(said)))
     names, mentions = ClassNames.of(classes.split()), mentioned(naming(values, name))
@@ -235,11 +229,6 @@ def test_classes_in_parentheses_are_names_too(tmp_path, capsys):
 
 
 def test_classes_that_models_say_they_have(tmp_path):
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.linear_model import LinearRegression, LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.svm import LinearSVC
-
     fitted = {
         "probabilities": (LogisticRegression(), [1.0, 2.0, 1.0]),
         "predictions": (LinearSVC(), ["a", "b", "a"]),
@@ -253,14 +242,9 @@ def test_classes_that_models_say_they_have(tmp_path):
         found[name] = text_model(str(path)).classes
     for name in ("words", "named", "pipeline"):
         found[name] = text_model(f"class_models:{name}").classes
-    assert found == {
-        "probabilities": ("1.0", "2.0"),
-        "predictions": ("a", "b"),
-        "regression": (),
-        "words": (),
-        "named": ("negative", "positive"),
-        "pipeline": ("negative", "neutral", "positive"),
-    }
+    own = {"named": ("negative", "positive"), "pipeline": ("negative", "neutral", "positive")}
+    fitted = {"probabilities": ("1.0", "2.0"), "predictions": ("a", "b"), "regression": ()}
+    assert found == {**fitted, **own, "words": ()}
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -313,11 +297,9 @@ def test_free_texts_are_not_classes(tmp_path):
 
 
 def test_classes_of_the_classifier_of_outputs(tmp_path, capsys):
-    tests = [
-        Test("/A", f"{word} {at}", expectation="should not be classified as", value="toxic")
-        for at in range(3)
-        for word in ("bad", "good")
-    ]
+    texts = [f"{word} {at}" for at in range(3) for word in ("bad", "good")]
+    toxic = {"expectation": "should not be classified as", "value": "toxic"}
+    tests = [Test("/A", text, **toxic) for text in texts]
     tree, out = written(tmp_path, *tests), tmp_path / "out"
     models = ("--model", "class_models:essay", "--output-classifier", "class_models:shouts")
     assert adapt(tree, out, *models) == 2
@@ -331,10 +313,8 @@ def test_classes_of_the_classifier_of_outputs(tmp_path, capsys):
 @pytest.mark.usefixtures("quick_calls")
 def test_little_is_paid_before_and_nothing_twice(tmp_path, capsys, paid_server, has_labels):
     count = 3 * PROBED
-    tests = [
-        Test("/A", f"text {at}", "neg" if at % 2 else "pos", "pass", id=str(at))
-        for at in range(count)
-    ]
+    said = ["neg" if at % 2 else "pos" for at in range(count)]
+    tests = [Test("/A", f"text {at}", one, "pass", id=str(at)) for at, one in enumerate(said)]
     tree, out = written(tmp_path, *tests), tmp_path / "out"
     answers = {f"text {at}": "NEGATIVE" if at % 2 else "POSITIVE" for at in range(count)}
     server = paid_server.anew(tmp_path / "api", answers=answers)

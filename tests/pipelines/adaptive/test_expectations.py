@@ -412,14 +412,11 @@ def test_wrong_templates(text, message, tmp_path):
 
 
 def test_mined_templates_exchange_words_for_words_of_their_kind():
-    assert template_of("Sarah thought the food was good, not great.") == (
-        "{female_name} thought the food was {positive_adjective}, not great."
-    )
+    said = "{female_name} thought the food was {positive_adjective}, not great."
+    assert template_of("Sarah thought the food was good, not great.") == said
     texts = ("The bed was awful.", "The bath was awful.", "Nothing here.")
-    tests = [
-        Test("/A", text, expectation=OUTPUTS, value="neg", id=str(at))
-        for at, text in enumerate(texts, 1)
-    ]
+    wanted = {"expectation": OUTPUTS, "value": "neg"}
+    tests = [Test("/A", text, **wanted, id=str(at)) for at, text in enumerate(texts, 1)]
     families = OFFLINE["mined"].families(context_of(tests, ["2"]))
     assert [(one.name, one.failures) for one in families] == [
         ("should output neg: The bath was {negative_adjective}.", 1),
@@ -453,10 +450,8 @@ def test_another_tree_proposes_what_it_knows():
     ]
     other = TestTree.of_tests(tests)
     found = made("tree", context_of(other=other))
-    assert {(one.topic, one.input, one.expectation, one.value) for one in found} == {
-        ("/A", "So bad", OUTPUTS_NOT, "pos"),
-        ("/C", "So good", OUTPUTS, "pos"),
-    }
+    expected = {("/A", "So bad", OUTPUTS_NOT, "pos"), ("/C", "So good", OUTPUTS, "pos")}
+    assert {(one.topic, one.input, one.expectation, one.value) for one in found} == expected
     inside = made("tree", context_of(other=other, topic="/C/D"))
     assert [one.topic for one in inside] == ["/C/D"]
     assert OFFLINE["tree"].topics(context_of(other=other, topic="/A")) == ["/A/B"]

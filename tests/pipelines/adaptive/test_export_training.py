@@ -67,9 +67,8 @@ def scored(tmp_path_factory):
     (folder / "export_models.py").write_text(MODELS)
     sys.path.insert(0, str(folder))
     other = {"author": "someone, who", "note": ""}
-    tests = [
-        replace(test, other=other) for test in (*(one for one, _ in FAILING.values()), *PASSING)
-    ]
+    every = (*(one for one, _ in FAILING.values()), *PASSING)
+    tests = [replace(test, other=other) for test in every]
     write_tree(TestTree.of_tests(tests), str(folder / "tree.csv"))
     assert adapt_run(folder / "tree.csv", folder / "out", "--model", "export_models:word") == 0
     yield folder

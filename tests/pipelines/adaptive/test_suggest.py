@@ -1,6 +1,7 @@
 """``slicebeam adapt suggest``: its prompts, and what is asked, written and said."""
 
 import gzip
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines import api, cli
@@ -113,10 +117,8 @@ def test_topics(tree):
 
 def test_pairs_of_texts(tmp_path):
     texts = [f"Is the room {number}00 clean?" for number in range(3, 9)]
-    tests = [
-        Test("/Same", text, expectation="should output", value="yes", second_input=text)
-        for text in texts
-    ]
+    wanted = {"expectation": "should output", "value": "yes"}
+    tests = [Test("/Same", text, **wanted, second_input=text) for text in texts]
     write_tree(TestTree.of_tests(tests[:1]), str(tmp_path / "pairs.csv"))
     others = [replace(test, second_input=f"{test.input} Now?") for test in tests[1:]]
     write_tree(TestTree.of_tests(others), str(tmp_path / "others.csv"))
@@ -265,10 +267,6 @@ def vader(_):
 
 def regression(sentences):
     """A classifier that is trained on the first half of the sentences."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-
     texts, ratings = sentences
     labels = np.array(GIVEN)[1 + (ratings > 0.5) - (ratings < -0.5)]
     words = TfidfVectorizer(ngram_range=(1, 2), min_df=2)
@@ -346,10 +344,8 @@ TOPIC = "/Negation/Negated%20positive"
 
 
 def items(topic=TOPIC, outputs=("positive",)):
-    return [
-        PromptItem(str(number), topic, text, outputs[number % len(outputs)], number / 10)
-        for number, text in enumerate(TEXTS)
-    ]
+    every = enumerate(zip(TEXTS, itertools.cycle(outputs), strict=False))
+    return [PromptItem(str(at), topic, text, output, at / 10) for at, (text, output) in every]
 
 
 def test_what_all_items_share_is_left_out():
@@ -361,8 +357,7 @@ def test_what_all_items_share_is_left_out():
         '"They said "superb", it was not."\n'
         '"I wanted to love this, but I did not."\n'
         '"A fine hotel, they promised."\n'
-        '"Not the best."\n'
-        '"'
+        '"Not the best."\n"'
     )
     assert first.output == "positive"
     assert second.text != first.text
@@ -372,21 +367,17 @@ def test_what_all_items_share_is_left_out():
 
 def test_outputs_and_topics_that_differ_are_shown():
     mixed = items(outputs=("pos", "neg"))[:2]
-    assert prompts.prompt_of(mixed, TOPIC) == Prompt(
+    text = (
         '"I really wanted to like this, but I did not." "pos"\n'
-        '"I thought this was great, but it was not" "neg"\n'
-        '"',
-        TOPIC,
-        None,
-        ("0", "1"),
+        '"I thought this was great, but it was not" "neg"\n"'
     )
+    assert prompts.prompt_of(mixed, TOPIC) == Prompt(text, TOPIC, None, ("0", "1"))
     assert prompts.prompt_of(mixed, "/Negation").text == (
         "/Negation/Negated positive\n"
         '"I really wanted to like this, but I did not." "pos"\n'
         "/Negation/Negated positive\n"
         '"I thought this was great, but it was not" "neg"\n'
-        "/Negation\n"
-        '"'
+        '/Negation\n"'
     )
 
 
@@ -406,9 +397,8 @@ def test_topics_are_suggested_in_the_same_way():
     (prompt,) = build_prompts(found[1:], "/Negation", 1, seed=0)
     assert prompt.text == '"Negated positive"\n"Double"\n"'
     (prompt,) = build_prompts(found, "/Negation", 1, seed=0)
-    assert prompt.text == (
-        '\n"Negation"\n/Negation\n"Negated positive"\n/Negation\n"Double"\n/Negation\n"'
-    )
+    said = '\n"Negation"\n/Negation\n"Negated positive"\n/Negation\n"Double"\n/Negation\n"'
+    assert prompt.text == said
 
 
 @pytest.mark.parametrize(

@@ -90,16 +90,14 @@ def test_requests_are_minimal_and_both_kinds_give_the_same_tests(server, tree):
     assert path == "/v1/chat/completions"
     assert body["messages"][1] == {"role": "user", "content": FIRST}
     assert len(chat.tests) == 6
-    assert {one.test.input for one in chat.tests} <= {
-        server.text(key).partition('"')[0] for key in server.charged
-    }
+    texts = {server.text(key).partition('"')[0] for key in server.charged}
+    assert {one.test.input for one in chat.tests} <= texts
 
 
 def test_an_empty_topic_goes_on_from_its_neighbours(server, tree):
     found, _ = run(tree, f"{server.url}/completions", topic="/Price", proposals=2)
-    assert {one[2]["prompt"] for one in server.requests} == {
-        '/Rooms\n"Noisy street."\n/Rooms\n"The bed was hard."\n/Price\n"'
-    }
+    prompt = '/Rooms\n"Noisy street."\n/Rooms\n"The bed was hard."\n/Price\n"'
+    assert {one[2]["prompt"] for one in server.requests} == {prompt}
     assert {one.test.topic for one in found.tests} == {"/Price"}
 
 
@@ -175,11 +173,8 @@ def test_wrong_endpoints(endpoint, message, tree, monkeypatch):
 
 
 def test_streams_are_read_whole_or_not_at_all():
-    events = [
-        '{"text": "a"}',
-        '{"delta": {"content": "b"}}',
-        '{"delta": {}, "finish_reason": "stop"}',
-    ]
+    events = ['{"text": "a"}', '{"delta": {"content": "b"}}']
+    events += ['{"delta": {}, "finish_reason": "stop"}']
     lines = [f'data: {{"choices": [{one}]}}\n\n' for one in events]
     whole = whole_completion("".join(lines))
     assert whole is not None

@@ -41,10 +41,8 @@ def markers(found):
     every = {""}
     for topic in found:
         every |= {topic[:at] for at, letter in enumerate(topic) if letter == "/"} | {topic}
-    return [
-        [f"m{number}", topic, "", "", "", "topic_marker", "", ""]
-        for number, topic in enumerate(sorted(every))
-    ]
+    rest = ["", "", "", "topic_marker", "", ""]
+    return [[f"m{number}", topic, *rest] for number, topic in enumerate(sorted(every))]
 
 
 @given(rows, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.booleans())
@@ -105,9 +103,8 @@ def test_the_hotel_tree_of_adatest(tmp_path):
     assert len(after) == len(before) - 1
     assert [n for n, (old, new) in enumerate(zip(before, after, strict=False)) if old != new] == [4]
     frame.loc[first, "label"] = "fail"
-    pd.testing.assert_frame_equal(
-        pd.read_csv(out, index_col=0, dtype=str, keep_default_na=False), frame.iloc[:-1]
-    )
+    again = pd.read_csv(out, index_col=0, dtype=str, keep_default_na=False)
+    pd.testing.assert_frame_equal(again, frame.iloc[:-1])
 
 
 def test_what_is_added_and_what_is_not_saved(tmp_path):

@@ -9,7 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.attribution.asking import TerminalLabeler
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.commands import attribute as module
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
 from tests.attribute_runs import (
@@ -70,9 +72,8 @@ def test_items_labels_and_a_revision(commands):
     result = commands("estimate")
     lines = [line.strip() for line in result.output.splitlines()]
     # The intervals come first; recall's estimate, which is too high, in brackets.
-    precision, recall = (
-        next(line for line in lines if line.startswith(name)) for name in ("precision", "recall")
-    )
+    begins = ("precision", "recall")
+    precision, recall = (next(line for line in lines if line.startswith(one)) for one in begins)
     told = attribution_in(commands.folder / "changelist.r1.json")
     assert f"{told['precision']['lo']:.4f} … {told['precision']['hi']:.4f}" in precision
     assert f"({told['recall']['value']:.4f})" in recall
@@ -136,9 +137,6 @@ def test_options_that_contradict(options, words, commands):
 
 
 def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):
-    from slicebeam.pipelines.attribution.asking import TerminalLabeler
-    from slicebeam.pipelines.commands import attribute as module
-
     keys = iter("y" * 100)
     labeler = TerminalLabeler(lambda _: next(keys), lambda _: None)
     monkeypatch.setattr(module, "_labeler", lambda *_, **__: labeler)

@@ -26,9 +26,8 @@ def served(paid_server, tmp_path):
 
     def serving(people, words=("no", "yes"), **plan):
         texts = people.rows(range(people.truth.size)).column("text").to_pylist()
-        answers = {
-            text: words[is_true] for text, is_true in zip(texts, people.truth.tolist(), strict=True)
-        }
+        truths = zip(texts, people.truth.tolist(), strict=True)
+        answers = {text: words[is_true] for text, is_true in truths}
         return paid_server.anew(tmp_path / "llm", answers=answers, **plan)
 
     return serving
@@ -74,10 +73,8 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
         items = session.open_items
     api = served(people, always={str(items[40]): "500"})
     path = file(api, retries=1, concurrency=2)
-    with (
-        pytest.raises(EngineError, match="HTTP 500 2 times for item"),
-        opened(tmp_path / "doc", people) as session,
-    ):
+    failed = pytest.raises(EngineError, match="HTTP 500 2 times for item")
+    with failed, opened(tmp_path / "doc", people) as session:
         run_rounds(session, model(path, tmp_path / "paid"), budget=60, rounds=1)
     before = list(api.charged)
     assert 35 <= len(before) < len(items) - 5

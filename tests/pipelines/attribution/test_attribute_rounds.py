@@ -13,6 +13,7 @@ from slicebeam.metrics.attribution.estimates import Draws as MetricDraws
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution import labels as labels_module
 from slicebeam.pipelines.attribution import session as session_module
+from slicebeam.pipelines.attribution import sheets, state
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
 from slicebeam.pipelines.attribution.session import (
     Finished,
@@ -311,8 +312,6 @@ def test_a_crash_between_any_two_writes_loses_nothing(tmp_path, monkeypatch):
 
         return write
 
-    from slicebeam.pipelines.attribution import sheets, state
-
     for number in range(12):
         writes = itertools.count()
         folder = tmp_path / str(number)
@@ -542,8 +541,6 @@ def test_the_intervals_of_the_new_slice_cover_too(tmp_path):
 
 
 def test_a_train_round_by_sheets(tmp_path):
-    from slicebeam.pipelines.attribution.session import estimate
-
     people = poor()
     with opened(tmp_path, people) as one:
         fill(one.sample(120).sheet, truthful(people))

@@ -32,7 +32,7 @@ from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
 from tests.edited_documents import made, predicate, searched
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 
 @pytest.fixture(scope="module")
@@ -303,11 +303,10 @@ def test_findings_that_do_not_fit(change, said, original, tmp_path, capsys):
     change(edited)
     path = tmp_path / "changelist.json"
     path.write_text(json.dumps(edited))
-    with pytest.raises(InputError) as caught:
-        read_search(str(path), "--changelist")
-    assert said in str(caught.value)
-    assert str(caught.value).startswith(f"--changelist {path}: ")
-    assert "\n" not in str(caught.value)
+    caught = refusal(InputError, read_search, str(path), "--changelist")
+    assert said in caught
+    assert caught.startswith(f"--changelist {path}: ")
+    assert "\n" not in caught
     name = content["slices"][0]["name"]
     assert run(["edit", "annotate", f"--changelist={path}", f"--slice={name}", "--note=x"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -360,11 +359,9 @@ def test_a_revision_tells_of_its_parent_and_leaves_it_as_it_was(copied, tmp_path
     assert sorted(one.name for one in tmp_path.iterdir()) == ["changelist.json", path.name]
     told = json.loads(path.read_text())
     assert told["revision"] == 1
-    assert told["parent"] == {
-        "changelist_id": json.loads(before)["changelist_id"],
-        "revision": 0,
-        "fingerprint": f"sha256:{hashlib.sha256(before).hexdigest()}",
-    }
+    parent = {"changelist_id": json.loads(before)["changelist_id"], "revision": 0}
+    fingerprint = f"sha256:{hashlib.sha256(before).hexdigest()}"
+    assert told["parent"] == {**parent, "fingerprint": fingerprint}
     assert [edit["op"] for edit in told["edits"]] == ["annotate"]
     assert document == read_search(str(path), "--changelist")
     # The journal goes on.

@@ -244,8 +244,7 @@ def test_fail_on_worse(slices, tmp_path, adult_path, capsys):
     arguments += ["--label=income", "--prediction=prediction"]
     assert run([*arguments, f"--slices={slices}", "--quiet", "--fail-on=worse"]) == 1
     (tmp_path / "good.yaml").write_text("- age < 25 & sex = Female\n")
-    good = f"--slices={tmp_path}/good.yaml"
-    assert run([*arguments, good, "--quiet", "--fail-on=worse"]) == 0
+    assert run([*arguments, f"--slices={tmp_path}/good.yaml", "--quiet", "--fail-on=worse"]) == 0
     capsys.readouterr()
     explained = ["--json", "--explain", "capital-gain >= 10000"]
     assert run([*arguments, f"--slices={slices}", *explained]) == 0

@@ -86,9 +86,8 @@ def test_version_is_printed_without_the_libraries():
         "cli.main()"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
-    )
+    how = {"capture_output": True, "text": True, "env": environment}
+    ended = subprocess.run([sys.executable, "-c", code], check=False, **how)
     assert ended.returncode == 0
     assert ended.stdout == f"slicebeam {version('slicebeam')}\n"
     assert ended.stderr == ""
@@ -177,8 +176,10 @@ def test_output_that_cannot_be_written(data, capsys, monkeypatch):
 
 
 def test_a_fault_of_ours_is_a_line_and_a_log(data, capsys, monkeypatch):
-    fault = Mock(side_effect=KeyError("inside"))
-    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
+    def fail(*_, **__):
+        raise KeyError("inside")
+
+    monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fail)
     assert run(arguments(data)) == 3
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("slicebeam: unforeseen KeyError: 'inside'; please report it with ")

@@ -7,6 +7,8 @@ import shutil
 
 import pandas as pd
 import pytest
+from rich.console import Console
+from rich.table import Table
 
 from slicebeam.pipelines.attribution.asking import _shown as shown_item
 from slicebeam.pipelines.cli import run
@@ -165,13 +167,9 @@ def test_an_item_that_is_labelled():
 
 
 def test_a_console_keeps_its_own_colours():
-    from rich.console import Console
-    from rich.table import Table
-
     stream = io.StringIO()
-    console = guarded(
-        Console(file=stream, force_terminal=True, color_system="standard", highlight=False)
-    )
+    how = {"force_terminal": True, "color_system": "standard", "highlight": False}
+    console = guarded(Console(file=stream, **how))
     table = Table("name")
     table.add_row(f"a{ESCAPES}b")
     console.print(table)

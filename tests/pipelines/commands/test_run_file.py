@@ -12,6 +12,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
 from slicebeam.pipelines.run.engine import Engine
 from tests.discover_runs import examples
+from tests.refusals import refusal
 from tests.running import read, refused
 
 ROOT = Path(__file__).parents[3]
@@ -83,8 +84,7 @@ def test_placeholders(tmp_path):
         "runner_option": {"workers": "${CORES}"},
     }
     environment = {"DATA": "gs://bucket/a{b}", "CORES": "3", "OTHER": ""}
-    file = written(tmp_path, {**GOOD, **more})
-    found = read_run(file, "2026-03-01", environment).options
+    found = read_run(written(tmp_path, {**GOOD, **more}), "2026-03-01", environment).options
     files = ("gs://bucket/a{b}/date=2026-03-01/*.parquet", "x/2026-02-28", "y/20260401/{a}")
     assert (found["data"], found["output"]) == (files, "results/2026/2025-03-01")
     assert found["since_if_exists"] == "gs://bucket/a{b}/2026-02-28"
@@ -113,10 +113,9 @@ def test_every_flag_has_a_key(tmp_path, capsys):
         for flag in flags:
             key = flag.removeprefix("--").replace("-", "_")
             content = {"command": command, key: {"a": {"b": "c"}}}
-            with pytest.raises(InputError) as error:
-                read_run(written(tmp_path, content), None, {})
+            error = refusal(InputError, read_run, written(tmp_path, content), None, {})
             # What is wrong is the value, not the key.
-            assert f"run.yaml, {key}: " in str(error.value) or key == "runner_option"
+            assert f"run.yaml, {key}: " in error or key == "runner_option"
 
 
 WRONG = {

@@ -86,9 +86,8 @@ def test_examples_are_ordered_by_their_cosine(found, capsys):
 
 
 def test_words_filter_names_and_phrases(found, capsys):
-    assert [one["slice"] for one in show(capsys, found.folder, "--words", "BATTERY & the")] == [
-        "the battery"
-    ]
+    shown = show(capsys, found.folder, "--words", "BATTERY & the")
+    assert [one["slice"] for one in shown] == ["the battery"]
     assert run(["show", str(found.folder), "--limit", "1"]) == 0
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1

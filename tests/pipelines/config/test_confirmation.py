@@ -3,7 +3,6 @@
 import json
 import pickle
 import shutil
-import sys
 
 import pandas as pd
 import pytest
@@ -17,6 +16,7 @@ from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.python_models import Trap
 from tests.refusals import refuses
+from tests.running import importable
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,8 @@ def trap(tmp_path):
 def test_a_check_loads_no_model_that_only_the_document_names(document, data, trap, capfd):
     model, mark = trap
     for option in ("model", "baseline_model"):
-        path = forged(
-            document, *(["prediction"] if option == "model" else []), **{option: str(model)}
-        )
+        without = ["prediction"] if option == "model" else []
+        path = forged(document, *without, **{option: str(model)})
         for command in (["check", "--changelist", path], ["run", path]):
             more = ["--data", data] if command[0] == "check" else []
             code = run([*command, *more, "--output", str(document.parent / "again")])
@@ -160,13 +159,9 @@ def discovered(tmp_path_factory):
     ["attribute", "sample", "--slice", "SLICE", "--text", "words", "--budget", "10"],
 ])  # fmt: skip
 @pytest.mark.parametrize("encoder", ["theirs_module:encoder", "openai:http://127.0.0.1:9/v1"])
-def test_an_encoder_is_neither_imported_nor_asked(
-    command, encoder, discovered, tmp_path, monkeypatch, capfd
-):
+def test_no_encoder_is_loaded_or_asked(command, encoder, discovered, tmp_path, monkeypatch, capfd):
     mark = tmp_path / "code-ran"
-    (tmp_path / "theirs_module.py").write_text(f"open({str(mark)!r}, 'w').close()")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "theirs_module", raising=False)
+    importable(monkeypatch, tmp_path, "theirs_module", f"open({str(mark)!r}, 'w').close()")
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     folder = tmp_path / "theirs"
     shutil.copytree(discovered.folder, folder)

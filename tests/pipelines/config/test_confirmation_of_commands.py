@@ -11,12 +11,10 @@ import pickle
 import shutil
 import socket
 import stat
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from slicebeam.pipelines.cli import run
@@ -26,6 +24,7 @@ from slicebeam.pipelines.run.work_folder import RunMarker
 from tests.conftest import slow
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.python_models import Trap
+from tests.running import importable, small_search
 
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
 REPLAYED = ["--replay-prediction", "p", "--budget", "40"]
@@ -58,15 +57,8 @@ COMMANDS = {
 QUICK = {"run", "check", "edit merge"}
 # These read no document, or use nothing that it names.
 _OTHERS = {
-    *(
-        "discover",
-        "schema",
-        "demo",
-        "export tfma",
-        "adapt run",
-        "adapt suggest",
-        "adapt import-checklist",
-    ),
+    *("discover", "schema", "demo", "export tfma"),
+    *("adapt run", "adapt suggest", "adapt import-checklist"),
     "serve",  # What it does with a document is done by the commands.
     "adapt from",  # Goes on without a model, which it would only load to check the data: see its own tests.
     "adapt export-training",  # Of a document it reads the table of tests beside it.
@@ -99,9 +91,7 @@ def traps(tmp_path, monkeypatch):
     marks.mkdir()
     (folder / "model.pkl").write_bytes(pickle.dumps(Trap(marks / "pickle")))
     mark = str(marks / "module")
-    (folder / "theirs_module.py").write_text(f"open({mark!r}, 'w').close()\n")
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(sys.modules, "theirs_module", raising=False)
+    importable(monkeypatch, folder, "theirs_module", f"open({mark!r}, 'w').close()\n")
     program = folder / "program"
     program.write_text(f"#!/bin/sh\ntouch {marks}/program\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -125,14 +115,8 @@ def traps(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made")
-    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
-    frame["z"] = [one // 5 % 2 for one in range(400)]
-    frame["p"] = frame.y.where((frame.x != 3) & (frame.x != 1), 1 - frame.y)
-    frame.to_parquet(folder / "data.parquet")
-    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
-    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
-    return folder
+    z = [one // 5 % 2 for one in range(400)]
+    return small_search(tmp_path_factory.mktemp("made"), (1, 3), z=z)
 
 
 @pytest.fixture(scope="module")

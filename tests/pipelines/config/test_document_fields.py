@@ -22,10 +22,8 @@ CODE |= {"tfma_module": ["theirs"], "metric": ["theirs:Metric"]}
 PROCESS = {"runner_config": "theirs.yaml", "runner_option": ["binary=/bin/sh"]}
 ADDRESS = {"api": "theirs.yaml", "phrases": "theirs.yaml", "encoder": "openai:https://theirs/v1"}
 # Read with the user's rights, and parsed as text or tables; SECURITY.md says so.
-READ = {
-    *("data", "since", "since_if_exists", "changelist", "domains", "slices", "eval_config"),
-    *("old_matrix", "phrases", "within_findings", "focus"),
-}
+READ = {"data", "since", "since_if_exists", "changelist", "domains", "slices", "eval_config"}
+READ |= {"old_matrix", "phrases", "within_findings", "focus"}
 # Written by `slicebeam run`, unless the user names another place; SECURITY.md says so.
 WRITTEN = {"output", "work_dir", "ledger"}
 # Resolved in a fixed list: no other name is imported.
@@ -115,11 +113,8 @@ def parts_of(annotation):
 
 
 def texts_of(model):
-    return {
-        name
-        for name, field in model.model_fields.items()
-        if any(one in (str, Any, object) for one in parts_of(field.annotation))
-    }
+    parts = {name: parts_of(field.annotation) for name, field in model.model_fields.items()}
+    return {name for name in parts if any(one in (str, Any, object) for one in parts[name])}
 
 
 def models_of(root, seen):
@@ -147,7 +142,6 @@ def test_every_field_of_a_document_is_in_a_table():
     listed = {(model, name) for model, names in SHOWN.items() for name in names}
     reaching = (OPENED, CONFIRMED, BESIDE, OPTIONS)
     assert found == listed.union(*reaching)
-    # Each stands once.
     assert len(found) == len(listed) + sum(map(len, reaching))
 
 

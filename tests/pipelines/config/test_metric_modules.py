@@ -6,13 +6,13 @@ None of these tests needs TFMA: what is not allowed is refused before it is impo
 import json
 import sys
 
-import pandas as pd
 import pytest
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma.metric_specs import parse_metric
 from tests.refusals import refuses
+from tests.running import small_search
 
 COMMAND = "subprocess.Popen(args='touch pwned', shell=True)"
 
@@ -20,13 +20,8 @@ COMMAND = "subprocess.Popen(args='touch pwned', shell=True)"
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
-    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
-    frame["p"] = frame.y.where(frame.x != 3, 1 - frame.y)
-    frame.to_parquet(folder / "data.parquet")
     (folder / "theirs_metrics.py").write_text("open('imported', 'w').close()\n")
-    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
-    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
-    return folder
+    return small_search(folder)
 
 
 @pytest.mark.parametrize(("forged", "module"), [
@@ -71,9 +66,8 @@ def test_a_document_allows_itself_no_module(made, tmp_path, capfd, monkeypatch):
     content["provenance"]["config"] |= config
     (tmp_path / "theirs.json").write_text(json.dumps(content))
     assert run(["run", "theirs.json", "--output", "next"]) == 2
-    assert "theirs.json names --tfma-module theirs_metrics, and importing it" in (
-        capfd.readouterr().err
-    )
+    said = capfd.readouterr().err
+    assert "theirs.json names --tfma-module theirs_metrics, and importing it" in said
     # The user's word is for their modules, and not for the document's.
     assert run(["run", "theirs.json", "--output", "next", "--tfma-module", "mine"]) == 2
     assert "theirs_metrics is not a module of TFMA" in capfd.readouterr().err
@@ -106,7 +100,5 @@ def test_what_is_code_is_not_read(code):
     with pytest.raises(OptionError, match="can't be read") as caught:
         parse_metric(f"tfma:AUC(name={code})")
     assert len(str(caught.value)) < 12_000
-    assert parse_metric("tfma:AUC(name=a.b,thresholds=[0.5,(1,2)])").arguments == {
-        "name": "a.b",
-        "thresholds": [0.5, [1, 2]],
-    }
+    found = parse_metric("tfma:AUC(name=a.b,thresholds=[0.5,(1,2)])")
+    assert found.arguments == {"name": "a.b", "thresholds": [0.5, [1, 2]]}

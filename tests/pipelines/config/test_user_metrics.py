@@ -17,6 +17,8 @@ from tests.refusals import refuses
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
 MORE = """
+import numpy as np
+from slicebeam.metrics.measures.base import Needs
 from slicebeam.metrics.measures.share import Share
 open(__file__ + ".imported", "a").close()
 ACCURACY = Share("acc", "Accuracy", "~wrong", "", higher_is_better=True)

@@ -24,9 +24,8 @@ def _write(folder, slice_id, words, acknowledged):
     with acknowledged.open("a", buffering=1) as stream:
         for number in range(EDITS):
             note = f"{words}-{number}"
-            annotate(
-                AnnotateConfig(changelist=str(folder), slice=slice_id, note=note), lambda _: None
-            )
+            config = AnnotateConfig(changelist=str(folder), slice=slice_id, note=note)
+            annotate(config, lambda _: None)
             stream.write(f"{note}\n")
 
 

@@ -64,9 +64,8 @@ def test_coverage_follows_the_edits(paired, tmp_path, capsys):
     assert run([*search, "--features=f", "--alternative=both", f"--output={out}"]) == 0
     of = "the change of accuracy" if paired else "accuracy"
     sentence = f"of the variance of {of} between examples"
-    assert (
-        f"listed slices explain {last().coverage[0].r2:.1%} {sentence}" in capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert f"listed slices explain {last().coverage[0].r2:.1%} {sentence}" in said
     is_explained(last(), frame, paired=paired)
     searched = last()
     # Not one of the listed slices is needed to define another.
@@ -146,7 +145,6 @@ def test_a_hand_made_slice_is_not_significant(edited, tmp_path, capsys):
         assert change.reason == "it was made by hand, so it is not tested"
         assert one.slice_id not in shown_slices(document)
     assert run(["report", str(out), "--quiet"]) == 0
-    # A check tests them.
     checked = ["check", f"--changelist={latest(out)}", data]
     assert run([*checked, f"--output={tmp_path}/again", "--quiet"]) == 0
     again = read_search(f"{tmp_path}/again/changelist.json", "--changelist")

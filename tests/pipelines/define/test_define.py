@@ -258,7 +258,6 @@ def test_classifier(out, capsys):
     assert definition.intercept == pytest.approx(oracle.intercept_[0], abs=1e-3)
     assert (definition.encoder, definition.threshold) == ("e1", 0.5)
     assert new.size.n == oracle.predict(vectors.astype(float)).sum()
-    # What it was to find.
     assert abs(new.size.n - (FRAME["topic"] == "food").sum()) < 10
     assert new.origin.method == "classifier"
     number = (some["topic"] == "food").sum()
@@ -364,14 +363,8 @@ def test_edits_and_their_log(out, capsys):
     capsys.readouterr()
     edit("log", out)
     lines = capsys.readouterr().out.splitlines()
-    expected = {
-        "rename": "'Young'",
-        "describe": "'below 24'",
-        "annotate": "'ask Ada'",
-        "remove_slice": "(undone)",
-        "undo": "undoes edit 4",
-        "merge": "'both'",
-    }
+    expected = {"rename": "'Young'", "describe": "'below 24'", "annotate": "'ask Ada'"}
+    expected |= {"remove_slice": "(undone)", "undo": "undoes edit 4", "merge": "'both'"}
     assert [line.split(maxsplit=4)[3] for line in lines] == list(expected)
     for line, word in zip(lines, expected.values(), strict=True):
         assert word in line

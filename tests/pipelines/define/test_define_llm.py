@@ -11,13 +11,8 @@ pytestmark = pytest.mark.usefixtures("quick_calls")
 PROMPT = 'Is it food? Yes or no.\n{"weather": no}\n{text} is'
 TEXTS = ["bread", "rain", "bread", None, "soup", "rain {text}", "???", "soup"]
 IDS = pa.array([f"n{at}" for at in range(len(TEXTS))])
-ANSWERS = {
-    "bread": "Yes.",
-    "rain": "no",
-    "soup": " YES ",
-    "rain {text}": "**No**",
-    "???": "perhaps",
-}
+ANSWERS = {"bread": "Yes.", "rain": "no", "soup": " YES ", "rain {text}": "**No**"}
+ANSWERS |= {"???": "perhaps"}
 TEMPLATE = {"id": "{prompt}", "text": "{prompt}"}
 
 
@@ -63,12 +58,10 @@ def test_nothing_is_paid_twice(paid_server, tmp_path):
     definition, _, said = ask(tmp_path, api)
     assert (definition, said) == (first, ["asking about 0 of 5 different texts"])
     assert len(api.charged) == 5
-    # Other data with some of the texts.
     more, ids = pa.array(["soup", "cake", "rain"]), pa.array([3, 1, 2])
     definition, _, said = ask(tmp_path, api, texts=more, ids=ids, budget=6)
     assert (said, definition.ids) == (["asking about 1 of 3 different texts"], (3,))
     assert len(api.charged) == 6
-    # Another question is one of its own.
     with pytest.raises(InputError, match="the model answers yes for no example"):
         ask(tmp_path, api, prompt="{text}?", texts=pa.array(["soup"]), ids=pa.array([1]))
     assert len(list(tmp_path.glob("llm-filter-*"))) == 2

@@ -17,7 +17,6 @@ from tests.discover_runs import discover, embeddings, examples, written
 from tests.running import refused
 from tests.transforms.encoders import test_endpoint
 
-# An endpoint of embeddings.
 server = test_endpoint.server
 ROWS = 120
 TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
@@ -194,7 +193,6 @@ def test_one_text_of_another_kind(text, tmp_path):
     texts[7] = text
     found = found_in(tmp_path, with_columns(text=texts), embedding=None, text="text")
     members = [group for group in groups(found) if 9 in group]
-    # Texts that are equal go together.
     assert {row for row in range(ROWS) if texts[row] == texts[9]} <= set(members[0])
     for one in found.document["slices"]:
         assert all(len(each["display"]["text"]) <= 300 for each in one["found"].get("examples", ()))
@@ -276,7 +274,6 @@ def test_an_endpoint_that_fails_half_way(server, status, code, resume, tmp_path,
     assert 0 < sum(server.answered.values()) < 300
     server.rule = lambda _: None
     assert run([*arguments, *(["--resume"] if resume else [])]) == 0
-    # Phrases are embedded too.
     assert set(texts) <= set(server.answered)
     assert set(server.answered.values()) == {1}
 

@@ -150,11 +150,8 @@ def test_several_resolutions_and_principal_components_in_one_pass(tmp_path, smal
 
 
 def published(found):
-    return {
-        path.name: path.read_bytes()
-        for path in found.folder.iterdir()
-        if path.is_file() and path.name != "changelist.json"
-    }
+    files = [path for path in found.folder.iterdir() if path.is_file()]
+    return {path.name: path.read_bytes() for path in files if path.name != "changelist.json"}
 
 
 @pytest.mark.parametrize("told", [

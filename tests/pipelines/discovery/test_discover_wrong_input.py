@@ -15,14 +15,13 @@ from tests.conftest import google_first
 from tests.discover_runs import embeddings, examples
 from tests.discovered import COLUMNS as OF_BUCKET
 from tests.discovered import discovery, planted_file
-from tests.refusals import refusing, slow_where
+from tests.refusals import refusal, refusing, slow_where
 from tests.running import names_of, own_file, refused
 
 ROWS = 120
 TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)
-TEXTS = [
-    f"{'film' if row % 2 else 'news'} number {'good' if row % 3 else 'bad'}" for row in range(ROWS)
-]
+WORDS = [("film" if row % 2 else "news", "good" if row % 3 else "bad") for row in range(ROWS)]
+TEXTS = [f"{kind} number {how}" for kind, how in WORDS]
 TABLE = TABLE.append_column("text", pa.array(TEXTS)).append_column("row", pa.array(range(ROWS)))
 DOUBLES = pa.list_(pa.float64())
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
@@ -168,7 +167,6 @@ def test_phrases(content, message, tmp_path, refuse):
     """What is wrong with them is said before a text is embedded, which may be paid for."""
     if content is not None:
         (tmp_path / "phrases.txt").write_bytes(content)
-    # Nobody listens there.
     told = refuse(**TEXT, phrases=tmp_path / "phrases.txt", encoder="openai:http://127.0.0.1:9/v1")
     assert told == f"--phrases DIR/phrases.txt: {message}"
 
@@ -287,9 +285,8 @@ def test_documents_where_another_is_needed(found, fails, capsys):
         "document of a search"
     )
     said = refused([*search, "--domains", str(document)], capsys, folder=found)
-    assert said.startswith(
-        "no feature is left to slice by (cluster@3: in DIR/out/changelist.json but not"
-    )
+    begins = "no feature is left to slice by (cluster@3: in DIR/out/changelist.json but not"
+    assert said.startswith(begins)
 
 
 def test_edits_and_definitions(found, fails):
@@ -332,9 +329,8 @@ def test_edits_and_definitions(found, fails):
     ({"resume": True}, "a run continues in the output where it began; give it as output="),
 ])  # fmt: skip
 def test_from_python(options, message):
-    with pytest.raises(InputError) as error:
-        discover(EXAMPLES, **{"embedding": "z", **LOSSES, **options})
-    assert str(error.value).startswith(message)
+    error = refusal(InputError, discover, EXAMPLES, **{"embedding": "z", **LOSSES, **options})
+    assert error.startswith(message)
 
 
 @google_first

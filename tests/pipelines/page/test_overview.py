@@ -202,9 +202,8 @@ def test_every_kind_of_change_has_its_place(results):
         "gone": (10, {"status": "gone"}),
         "better": (30, {"significant": True, "direction": "improved"}),
     }
-    slices = tuple(
-        one.model_copy(update=update) for number, update in kinds.values() for _ in range(number)
-    )
+    updates = [update for number, update in kinds.values() for _ in range(number)]
+    slices = tuple(one.model_copy(update=update) for update in updates)
     since = document.since.model_copy(update={"slices": slices})
     content = overview_of(document.model_copy(update={"since": since}), [])["since"]
     shown = Counter(one["kind"] for one in content["slices"])

@@ -496,9 +496,8 @@ def test_examples_are_those_of_the_slice(browser, results):
                 if part["op"] == "==":
                     assert values[part["field"]] == str(part["value"])
             role = one.locator("b").inner_text()
-            right, was = (
-                values[name] == values["income"] for name in ("prediction", "prediction_old")
-            )
+            names = ("prediction", "prediction_old")
+            right, was = (values[name] == values["income"] for name in names)
             assert role == [["both wrong", "fixed"], ["broken", "both right"]][was][right]
     view = f"#slice/{first_finding(results['overall'])}"
     with opened(browser, results["overall"], view=view) as page:

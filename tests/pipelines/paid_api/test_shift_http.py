@@ -110,7 +110,6 @@ def test_each_item_is_answered_and_paid_once(served):
         assert found == {str(one): Answer(str(one), answers[f"text {one}"]) for one in range(100)}
         assert sorted(server.charged) == sorted(found)
         assert server.stats["most_in_flight"] == 16
-        # A second run replays them.
         assert bought(server, 100, concurrency=16) == found
         assert len(server.requests) == 100
         assert bought(server, 101).keys() - found.keys() == {"100"}
@@ -167,7 +166,6 @@ def test_what_cost_nothing_is_asked_again(served, fault):
         assert bought(server)["3"].problem is None
         assert sorted(server.charged) == sorted(str(one) for one in range(10))
         assert kinds(server) == {"ledger": 1, "sent": 12, "failed": 2, "answered": 10}
-        # None of it is lost.
         with opened(server, lost_calls="count") as (_, ledger):
             assert (ledger.calls, dict(ledger.lost)) == (10, {})
 
@@ -254,7 +252,6 @@ def test_a_mended_answer_path_reads_what_was_paid(served):
         ]
         for _ in range(2):
             refused(InputError, said, bought, server, 50, answer="result.lable", stop_after=5)
-            # Not one call more than it takes to know.
             assert len(server.charged) == 5
         found = bought(server, 5, stop_after=5)
         assert [one.value for one in found.values()] == ["POSITIVE"] * 5
@@ -453,14 +450,10 @@ with Ledger.open(
 
 
 def started(server, file, number, most):
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, file, str(server.folder / "ledger"), str(number), str(most)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **ENVIRONMENT},
-    )
+    given = [file, str(server.folder / "ledger"), str(number), str(most)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    how = {**pipes, "cwd": ROOT, "env": {**os.environ, **ENVIRONMENT}}
+    process = subprocess.Popen([sys.executable, "-c", CLIENT, *given], **how)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -513,9 +506,7 @@ def killed_again_and_again(server, file, number, most, seed, times=8):
     (NO_HEADER, False, 100, 2),
     slow(NO_HEADER, False, 100, 8),
 ])  # fmt: skip
-def test_killed_runs_pay_no_item_twice_and_stay_within_the_budget(
-    served, file, honours, most, times
-):
+def test_killed_runs_pay_no_item_twice_and_stay_within_budget(served, file, honours, most, times):
     how = {"concurrency": 8, "retries": 20, **file}
     with served(faults=FAULTS, latency=(0.0, 0.05), honours=honours, seed=times) as server:
         killed_again_and_again(server, server.file(**how), most * 3 // 2, most, times, times)

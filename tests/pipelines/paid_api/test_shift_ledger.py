@@ -45,9 +45,8 @@ with Ledger.open(Path(sys.argv[1]), {"api": "a" * 64, "data": "d"}) as ledger:
     asyncio.run(main(ledger))
 """
 # What storage matters for is known of one kind of object storage; the others take longer.
-each_storage = pytest.mark.parametrize(
-    "folder", ["local", "gcs_server", slow("moto")], indirect=True
-)
+STORAGES = ["local", "gcs_server", slow("moto")]
+each_storage = pytest.mark.parametrize("folder", STORAGES, indirect=True)
 
 
 def opened(folder, **given):
@@ -327,10 +326,7 @@ def test_a_write_whose_answer_was_lost_is_known_again(bucket, proxy, short_waits
 
 
 def test_secrets_never_get_in(tmp_path):
-    def redact(text):
-        return text.replace("secret", "***")
-
-    with opened(tmp_path, redact=redact) as ledger:
+    with opened(tmp_path, redact=lambda text: text.replace("secret", "***")) as ledger:
         long = "x" * 1998 + "secret"
         noted(ledger, ("sent", "a"), ("failed", "a", "refused: secret"))
         noted(ledger, ("answered", Answer("a", "secret")))
@@ -348,11 +344,8 @@ def test_kept_bodies_are_read_again(tmp_path):
         return (body, None) if body.startswith("class") else (None, "nothing there")
 
     with opened(tmp_path) as ledger:
-        for answer in (
-            (Answer("a", None, "nothing"), "class 1"),
-            (Answer("b", None, "nothing"), "no"),
-        ):
-            noted(ledger, ("answered", *answer))
+        for key, body in (("a", "class 1"), ("b", "no")):
+            noted(ledger, ("answered", Answer(key, None, "nothing"), body))
         noted(ledger, ("answered", Answer("c", "class 3")))
         asyncio.run(ledger.answered(Answer("d", None, "HTTP 422"), "class 4", mendable=False))
         assert ledger.reread(extract) == 1
@@ -360,7 +353,6 @@ def test_kept_bodies_are_read_again(tmp_path):
         assert ledger.answers["a"] == Answer("a", "class 1")
         assert ledger.answers["b"].problem == "nothing"
         assert (ledger.answers["d"].problem, ledger.calls) == ("HTTP 422", 4)
-    # Another file may read them in another way.
     with opened(tmp_path) as ledger:
         assert ledger.answers["a"].problem == "nothing"
         assert ledger.reread(lambda body: (f"now {body}", None)) == 2

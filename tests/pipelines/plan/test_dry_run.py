@@ -27,6 +27,7 @@ from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.feature_hints import looks_like_output
 from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain
 from slicebeam.pipelines.run.engine import Engine
+from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.predicates import Singleton
@@ -54,8 +55,6 @@ def data(tmp_path, adult_path):
 
 def test_jobs_and_options_of_dataflow(data, capsys, monkeypatch):
     """The jobs are those of a run, in its order, and the options those that Beam would get."""
-    from slicebeam.runner_configs.dataflow import Dataflow
-
     # The data of this test is here; what is in a bucket is read by the same functions.
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
     engine = ["--runner-config=dataflow", "--runner-option=project=tests-project"]
@@ -138,7 +137,6 @@ def test_a_sample_tells_about_how_many_values_there_are(data, known, monkeypatch
     monkeypatch.setattr(data_sample, "_SPLIT_ROWS", rows)
     sample, sizes = guessed(data, known)
     assert (sample.rows, sample.is_sampled) == (16281, False)
-    # Of all examples they are exact.
     assert all((0.6 if rows < 16_281 else 1) * size <= one <= size for one, size in sizes.values())
 
 
@@ -185,12 +183,8 @@ def test_a_run_sends_what_its_dry_run_says(data, tmp_path, capsys, monkeypatch):
     dry_run(capsys, data)
     planned = asked.copy()
     asked.clear()
-    search(
-        tmp_path / "out",
-        data=data,
-        **ROLES_OF,
-        exclude_features=tuple(OTHERS.split("=")[1].split(",")),
-    )
+    others = tuple(OTHERS.split("=")[1].split(","))
+    search(tmp_path / "out", data=data, **ROLES_OF, exclude_features=others)
     assert len(planned) == 3
     assert asked[:3] == pytest.approx(planned)
 
@@ -213,11 +207,8 @@ def test_replicates_are_not_estimated_and_this_is_said(data, capsys):
 
 def shape(kind, data_type, *conditions, **more):
     singletons = [{"field": "x", "op": op, "value": value} for op, value in conditions]
-    return Domain.model_validate(
-        {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}
-        | {"error": 0.0, "closed": True}
-        | more
-    )
+    told = {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}
+    return Domain.model_validate({**told, "error": 0.0, "closed": True, **more})
 
 
 NULL = ("is_null", None)
@@ -396,12 +387,9 @@ def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, 
 @pytest.mark.parametrize("then", [0, 1, 40])
 def test_against_the_conditional_binomial(examples, before, then):
     now = np.array([0, 1, 2, 20, 45, 90])
-    expected = [
-        stats.binomtest(k, k + then, examples / (examples + before), "greater").pvalue
-        if k + then
-        else 1.0
-        for k in now.tolist()
-    ]
+    share = examples / (examples + before)
+    tested = [stats.binomtest(k, max(k + then, 1), share, "greater").pvalue for k in now.tolist()]
+    expected = [1.0 if k + then == 0 else p for k, p in zip(now.tolist(), tested, strict=True)]
     assert p_more_frequent(now, examples, then, before) == pytest.approx(expected, rel=1e-9)
 
 
@@ -436,7 +424,6 @@ def test_a_share_is_noted_where_it_grew_by_half_and_surely():
     # Of few examples, twice the share may be chance.
     assert noted(ColumnSummary(80, 0, 0), 1000) == ("x: 8.0% missing, 4.0% in DOC.",)
     assert noted(ColumnSummary(60, 0, 0), 1000) == ()
-    # Too few to be tested.
     assert noted(ColumnSummary(19, 0, 0), 100) == ()
 
 
@@ -448,7 +435,6 @@ def test_others_that_are_most_values(other, is_most):
     line = "x: 50.0% have other values, 0.10% in DOC"
     remedy = f"; {AMONG} instead of --domains" if is_most else ""
     assert noted(ColumnSummary(0, other, 500)) == (f"{line}{remedy}.",)
-    # Missing values are no others.
     (said,) = noted(ColumnSummary(40_000, other - 20_000, 500))
     assert (AMONG in said) == is_most
     assert (AMONG in noted(ColumnSummary(40_000, other - 20_001, 500))[0]) is False
@@ -534,9 +520,8 @@ def test_columns_of_each_kind_are_noted_and_stay_features():
     # Each value of the outcome predicts its own most frequent class.
     most = table.groupby("outcome")["label"].agg(lambda own: own.value_counts().max()).sum()
     constant = table["label"].value_counts(normalize=True).max()
-    assert reasons["outcome"] == (
-        f"predicts {most / ROWS:.1%} of the labels; {constant:.1%} are the most frequent one"
-    )
+    said = f"predicts {most / ROWS:.1%} of the labels; {constant:.1%} are the most frequent one"
+    assert reasons["outcome"] == said
 
 
 def test_the_flag_of_the_line_leaves_them_out(tmp_path, capsys):

@@ -44,9 +44,8 @@ def table(rows=400):
 
 COMMANDS = ("search", "check", "discover", "shift")
 only_search = pytest.mark.parametrize("given", ["search"], indirect=True)
-every_command = pytest.mark.parametrize(
-    "given", ["search", *(slow(one) for one in COMMANDS[1:])], indirect=True
-)
+MOST_SELDOM = ["search", *(slow(one) for one in COMMANDS[1:])]
+every_command = pytest.mark.parametrize("given", MOST_SELDOM, indirect=True)
 
 
 @pytest.fixture
@@ -117,9 +116,7 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
 
 
 @every_command
-def test_a_run_that_was_killed_after_it_published_is_finished(
-    given, tmp_path, monkeypatch, request
-):
+def test_a_run_killed_after_it_published_is_finished(given, tmp_path, monkeypatch, request):
     monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", Mock(side_effect=Killed))
     with pytest.raises(Killed):
         run(given)
@@ -174,9 +171,7 @@ def of_an_earlier_version(path):
     slow("out/slices.parquet", lambda path: path.unlink(), "slices.parquet has disappeared since it was published"),
     slow("out/slices.parquet", cut, "slices.parquet has changed since it was published"),
 ])  # fmt: skip
-def test_what_is_not_what_was_published_is_not_taken_for_it(
-    given, tmp_path, capsys, name, change, said
-):
+def test_what_was_not_published_is_not_taken_for_it(given, tmp_path, capsys, name, change, said):
     assert run(given) == 0
     change(tmp_path / name)
     before = contents(tmp_path / "out")
@@ -221,8 +216,6 @@ def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
 
 @only_search
 def test_a_work_folder_that_stays_is_a_note(given, tmp_path, capsys, monkeypatch):
-    from slicebeam.metrics.errors import EngineError
-
     monkeypatch.setattr(WorkFolder, "remove", Mock(side_effect=EngineError("cannot clear it")))
     assert run([*given, f"--output={tmp_path}/out"]) == 0
     assert "cannot clear it; the result is published" in capsys.readouterr().err
@@ -239,7 +232,7 @@ DECIDE = named("""
     changelist column_names compare components confidence correction data delimiter difficulty dimensions
     discovery_share domains embedding encoder eval_config exact_edges example_id exclude_features features
     focus format group iterations keep_outputs label ledger loss loss_weight max_candidates max_cross_size
-    method metric min_slice_size model old_matrix old_prediction phrases plan positive_class prediction
+    method metric min_slice_size model model_inputs old_matrix old_prediction phrases plan positive_class prediction
     price prune_significant repeat replay_prediction replicates score seed since skip_rows slices
     strategy target_error test text tfma_metric tfma_module threshold top_values weight within_findings
 """)
@@ -262,9 +255,8 @@ CONFIGS = {
     "discover": discover_config({**ROLES, "prediction": "p", "embedding": "z", "example_id": "id"}),
     "shift": shift_config({**ROLES, "old_prediction": "p", "replay_prediction": "q", "budget": "9"}),
 }  # fmt: skip
-CONFIGS["check --changelist"] = CONFIGS["check"].model_copy(
-    update={"changelist": "c.json", "slices": None}
-)
+OF_A_CHECK = {"changelist": "c.json", "slices": None}
+CONFIGS["check --changelist"] = CONFIGS["check"].model_copy(update=OF_A_CHECK)
 
 
 def other(value):
@@ -318,10 +310,8 @@ STAGES = {
     "auc": ("iteration-1-exact",),
 }
 ORDERS = ("lower", "higher")
-DEFAULT = {
-    *(("domains", "lower"), ("shards", "higher"), ("iteration-1", "higher")),
-    *(("findings-0-worse-2", "lower"), ("iteration-1-resampled", "higher")),
-}
+DEFAULT = {("domains", "lower"), ("shards", "higher"), ("iteration-1", "higher")}
+DEFAULT |= {("findings-0-worse-2", "lower"), ("iteration-1-resampled", "higher")}
 
 
 @pytest.fixture(scope="module")
@@ -373,9 +363,7 @@ def dying(stage, parts):
     return finish_or_die
 
 
-def test_a_run_out_of_memory_continues_with_less(
-    undisturbed, adult_path, tmp_path, monkeypatch, capsys
-):
+def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, monkeypatch, capsys):
     features = ",".join(OPTIONS["auc"]["features"])
     command = ["search", f"--data={adult_path}", f"--output={tmp_path}", "--label=income"]
     command += ["--prediction=prediction", "--metric=auc", "--score=score"]

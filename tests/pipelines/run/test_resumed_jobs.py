@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pandas as pd
@@ -27,6 +26,7 @@ from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
 from tests.discover_runs import examples, written
+from tests.running import importable
 from tests.shift_runs import made, saved
 
 
@@ -239,9 +239,7 @@ class Model(ModelHandler):
 
 def test_what_a_job_was_asked_when_the_driver_died_is_not_asked_again(tmp_path, monkeypatch):
     """The job goes on, and writes the answers while the driver is dead."""
-    (tmp_path / "model_of_a_test.py").write_text(MODEL)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "model_of_a_test", raising=False)
+    importable(monkeypatch, tmp_path, "model_of_a_test", MODEL)
     given = {"data": (saved(made(400), tmp_path),), "model": "model_of_a_test:Model", **ROLES}
     left = []
 

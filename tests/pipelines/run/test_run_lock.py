@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-import pandas as pd
 import pytest
 
 from slicebeam.metrics.attribution.estimates import YES
@@ -34,6 +33,7 @@ from slicebeam.transforms.storage.storage import remove_folder, storage_path
 from tests.conftest import google_first, own_stores, slow
 from tests.discovered import COLUMNS, planted_file
 from tests.refusals import refusal, refuses
+from tests.running import small_search
 from tests.storage_faults import Fault
 
 ROUNDS = 50
@@ -120,9 +120,7 @@ def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path, left):
         assert one.wait() == 0
 
 
-def test_a_second_run_into_one_output_is_refused_with_the_documented_code(
-    adult_path, tmp_path, capsys
-):
+def test_a_second_run_into_one_output_is_refused_with_documented_code(adult_path, tmp_path, capsys):
     work = tmp_path / "out" / "_work"
     work.mkdir(parents=True)
     lock = held(work)
@@ -179,7 +177,6 @@ def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
         time.sleep(0.001)
     refuses(LostLockError, said, lock.check)
     lock.release()
-    # What is another's stays.
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -415,11 +412,9 @@ def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
     with begun(tmp_path / "_work", config) as work:
         work.check_data()
         change(data)
-        with pytest.raises(InputError) as error:
-            work.check_data()
-    assert str(error.value) == (
-        f"{data}: the file {said} while it was read; run again without --resume when nothing writes to it"
-    )
+        error = refusal(InputError, work.check_data)
+    expected = f"{data}: the file {said} while it was read; run again without --resume when nothing writes to it"
+    assert error == expected
 
 
 def test_a_folder_that_was_removed_takes_no_note(tmp_path, config):
@@ -474,10 +469,8 @@ def test_a_process_looks_into_the_working_folder_only_where_this_one_does(tmp_pa
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
 SEARCH = ["search", *ROLES, "--output", "OUT"]
 CHECK = ["check", "--changelist", "OUT", "--data", "DATA", "--output", "OUT"]
-SHIFT = [
-    *("shift", "--data", "DATA", "--label", "y", "--old-prediction", "p"),
-    *("--replay-prediction", "p", "--budget", "40", "--output", "OUT"),
-]
+SHIFT = ["shift", "--data", "DATA", "--label", "y", "--old-prediction", "p"]
+SHIFT += ["--replay-prediction", "p", "--budget", "40", "--output", "OUT"]
 EDIT = ["edit", "rename", "--changelist", "OUT", "--slice", "SLICE", "--name", "b"]
 DEFINE = ["define", "--changelist", "OUT", "--name", "a", "--where", "x = 1"]
 REPORT = ["report", "OUT"]
@@ -507,13 +500,7 @@ PLANTED = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made")
-    frame = pd.DataFrame({"x": [one % 7 for one in range(400)], "y": [0, 1] * 200})
-    frame["p"] = frame.y.where(frame.x != 3, 1 - frame.y)
-    frame.to_parquet(folder / "data.parquet")
-    options = ["--data", str(folder / "data.parquet"), "--label", "y", "--prediction", "p"]
-    assert run(["search", *options, "--quiet", "--output", str(folder / "out")]) == 0
-    return folder
+    return small_search(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture
@@ -534,19 +521,15 @@ def victim(made, tmp_path):
 
 
 def content(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in sorted(folder.rglob("*"))
-    }
+    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*"))}
+    return {name: path.read_bytes() if path.is_file() else None for name, path in paths.items()}
 
 
 @pytest.mark.parametrize(("command", "link", "target", "goes_on"), [
     pytest.param(*row, id=f"{row[0][0]} {row[0][1] * (row[0] is EDIT)} {row[1]} {row[2]}")
     for row in PLANTED
 ])  # fmt: skip
-def test_nothing_where_a_link_leads_is_touched(
-    command, link, target, goes_on, made, gift, victim, capfd
-):
+def test_no_target_of_a_link_is_touched(command, link, target, goes_on, made, gift, victim, capfd):
     path = gift / link
     if path.parent != gift:
         path.parent.mkdir()
@@ -619,10 +602,8 @@ def test_stages_and_locks(gift, victim):
     assert not (gift / "folder").is_symlink()
     (gift / ".changelist.json.lock").symlink_to(victim / "file")
     refuses(InputError, "lock is a link", remove_abandoned_lock, gift / "changelist.json")
-    with (
-        pytest.raises(InputError, match="lock is a link"),
-        files_to_publish(gift / "changelist.json", (), None, "me") as files,
-    ):
+    files = files_to_publish(gift / "changelist.json", (), None, "me")
+    with pytest.raises(InputError, match="lock is a link"), files as files:
         files.publish(b"{}")
     assert content(victim) == before
 

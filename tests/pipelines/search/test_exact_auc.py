@@ -106,9 +106,8 @@ def check_all(found, frame, *, least_exact, weight=None):
                 assert error == 0
         exact += row.value_error == 0
     assert exact >= least_exact
-    assert found.table["reference"].to_numpy() == pytest.approx(
-        area(frame, weight=weight), abs=1e-12
-    )
+    whole = pytest.approx(area(frame, weight=weight), abs=1e-12)
+    assert found.table["reference"].to_numpy() == whole
 
 
 def of_segment(found, name="rare"):

@@ -292,11 +292,8 @@ def test_explain_says_so_too(data, tmp_path, capsys):
 
 FEATURES = ("age", "education", "marital-status", "occupation", "relationship", "capital-gain")
 ADULT = {"label": "income", "prediction": "prediction", "features": FEATURES}
-BOTH_MODELS = {
-    "score": "score",
-    "baseline_prediction": "prediction_old",
-    "baseline_score": "score_old",
-}
+BOTH_MODELS = {"baseline_prediction": "prediction_old"}
+BOTH_MODELS |= {"score": "score", "baseline_score": "score_old"}
 KINDS = {
     "accuracy": ADULT | {"metric": ("accuracy", "recall")},
     "weighted loss of two models": ADULT
@@ -381,18 +378,12 @@ def test_lists_of_values(tmp_path):
     red, blue = (np.array([name in one for one in tags]) for name in ("red", "blue"))
     size = rng.integers(0, 3, rows)
     wrong = rng.random(rows) < 0.05 + 0.3 * red + 0.4 * (blue & (size == 2))
-    table = pa.table(
-        {
-            "tags": pa.array(tags, pa.list_(pa.string())),
-            "size": pa.array(size).cast(pa.string()),
-            "label": np.zeros(rows, int),
-            "prediction": wrong.astype(int),
-        }
-    )
+    columns = {"tags": pa.array(tags, pa.list_(pa.string()))}
+    columns |= {"size": pa.array(size).cast(pa.string()), "label": np.zeros(rows, int)}
+    table = pa.table({**columns, "prediction": wrong.astype(int)})
     pq.write_table(table, tmp_path / "data.parquet")
-    found = search(
-        tmp_path / "out", data=tmp_path / "data.parquet", label="label", prediction="prediction"
-    )
+    roles = {"label": "label", "prediction": "prediction"}
+    found = search(tmp_path / "out", data=tmp_path / "data.parquet", **roles)
     names = {one["slice_id"]: one["name"] for one in found.document["slices"]}
     first, second = found.document["findings"][:2]
     assert set(names[first["slice_id"]].split(" & ")) == {"tags contains blue", "size = 2"}

@@ -51,6 +51,8 @@ class _Document:
 
 
 class _Named:
+    tolerated = None
+
     def __init__(self, facts):
         self.__dict__.update(facts)
 
@@ -318,6 +320,90 @@ def test_of_many_slices_each_metric_has_its_share():
     assert np.isin(np.arange(100, 200), listed).all()
     nothing = np.zeros(0, np.int64)
     assert (reported.listed(4000, nothing) == reported.positions).all()
+
+
+# What is tolerated ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def one_slice_fell(tmp_path_factory):
+    """Two models: the new one is 3 points better over all examples, and 3 points worse on one slice."""
+    rng = np.random.default_rng(0)
+    slices, label = rng.integers(0, 8, 16_000), rng.integers(0, 2, 16_000)
+    was_wrong = rng.random(16_000) < 0.1
+    lost = ~was_wrong & (rng.random(16_000) < np.where(slices == 3, 0.034, 0.001))
+    wrong = was_wrong & ((rng.random(16_000) < 0.6) | (slices == 3)) | lost
+    frame = pd.DataFrame({"f": slices.astype(str), "y": label})
+    for name, of_model in (("new", wrong), ("old", was_wrong)):
+        frame[name] = np.where(of_model, 1 - label, label)
+    frame["loss"], frame["old_loss"] = wrong.astype(float), was_wrong.astype(float)
+    frame["unit"] = np.arange(16_000)
+    return written(frame, tmp_path_factory.mktemp("tolerance") / "data.parquet")
+
+
+MODELS = ("--label=y", "--prediction=new", "--baseline-prediction=old", "--features=f")
+LOSSES = ("--loss=loss", "--baseline-loss=old_loss", "--features=f")
+
+
+GROUPS = (*MODELS, "--group=unit", "--replicates=50")
+TURNED = ("--label=y", "--prediction=old", "--baseline-prediction=new", "--features=f")
+
+
+@pytest.mark.parametrize(("flags", "code", "said"), [
+    ((*MODELS, "--tolerance=.05"), 0, "worse by more than is tolerated (accuracy 0.05)"),
+    ((*MODELS, "--tolerance=.015"), 1, "worse by more than 0.015 on 1 slice"),
+    # It is worse by 3 points, but not significantly by more than 2.8.
+    ((*MODELS, "--tolerance=accuracy=.028"), 0, "(accuracy 0.028)"),
+    # The models in the other order: 3 points worse over all examples.
+    ((*TURNED, "--tolerance=.02"), 1, "significantly worse), by more than 0.02 (p = "),
+    ((*LOSSES, "--tolerance=.01"), 1, "loss is significantly worse by more than 0.01 on 1 slice"),
+    slow((*MODELS, "--metric=accuracy,error_rate", "--tolerance=accuracy=.05"), 1,
+         "error_rate is significantly worse on 1"),
+    slow((*TURNED, "--tolerance=.05"), 0, "(accuracy 0.05)"),
+    slow((*GROUPS, "--tolerance=.05"), 0, "(accuracy 0.05)"),
+    slow((*GROUPS, "--tolerance=.01"), 1, "worse by more than 0.01 on 1 slice"),
+    slow((*LOSSES, "--tolerance=.05"), 0, "(loss 0.05)"),
+    slow((*MODELS[:2], MODELS[3], "--tolerance=.08"), 0, "(accuracy 0.08)"),
+    slow((*MODELS[:2], MODELS[3], "--tolerance=.02"), 1, "worse by more than 0.02 on 1 slice"),
+])  # fmt: skip
+def test_what_is_tolerated(one_slice_fell, tmp_path, capsys, flags, code, said):
+    arguments = ["search", f"--data={one_slice_fell}", "--fail-on=worse", f"--output={tmp_path}"]
+    assert run([*arguments, *flags]) == code
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert read(tmp_path).document["gate"]["passed"] == (code == 0)
+
+
+def test_a_published_result_keeps_its_tolerance(one_slice_fell, tmp_path, capsys):
+    flags = (f"--data={one_slice_fell}", f"--output={tmp_path}", *MODELS, "--quiet")
+    gated = ["search", *flags, "--fail-on=worse"]
+    assert run([*gated, "--tolerance=.05"]) == 0
+    assert run([*gated, "--resume", "--tolerance=.05"]) == 0
+    assert run(["search", *flags, "--resume"]) == 0
+    for other in ([], ["--tolerance=.01"]):
+        assert run([*gated, "--resume", *other]) == 2
+        assert "judged by another one; leave --resume out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flags", "said"), [
+    ("--tolerance=.1", "--tolerance is for --fail-on worse"),
+    ("--fail-on=worse --tolerance=x", "'x' is not a number above 0"),
+    ("--fail-on=worse --tolerance=-1", "'-1' is not a number above 0"),
+    ("--fail-on=worse --tolerance=nan", "'nan' is not a number above 0"),
+    ("--fail-on=worse --tolerance=1", "accuracy lies between 0 and 1, so it never falls by that much"),
+    ("--fail-on=worse --tolerance=recall=.1", "'recall' is not a metric of this run; they are accuracy"),
+    ("--fail-on=worse --tolerance=.1 --tolerance=accuracy=.2", "accuracy has a tolerance already"),
+    ("--fail-on=worse --tolerance=.1 --metric=f1", "f1 has no test against a tolerance; leave f1 out"),
+    ("--fail-on=worse --tolerance=.1 --weight=loss", "no test against a tolerance with --weight"),
+    ("--fail-on=worse --tolerance=.1 --test=paper", "leave --test paper out"),
+    ("--fail-on=worse --tolerance=.1 --since=earlier.json", "leave --since or --tolerance out"),
+])  # fmt: skip
+def test_wrong_tolerances(one_slice_fell, tmp_path, capsys, flags, said):
+    output = tmp_path / "out"
+    arguments = ["search", f"--data={one_slice_fell}", f"--output={output}", *MODELS]
+    assert run([*arguments, *flags.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not output.exists()
 
 
 # A gate that can't see -------------------------------------------------------------------------

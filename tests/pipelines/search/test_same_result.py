@@ -20,6 +20,8 @@ from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search import slice_counter
+from slicebeam.transforms.count.plans import work_items
 from tests.conftest import slow
 from tests.refusals import refuses
 from tests.running import names_of, read, search
@@ -91,9 +93,6 @@ def test_two_worker_processes(tmp_path, adult_path, plain, way):
 
 def test_shards_dealt_to_workers_are_summed(tmp_path, adult_path, plain, monkeypatch):
     """Where blocks are few, the tables of groups of shards are shuffled and summed."""
-    from slicebeam.pipelines.search import slice_counter
-    from slicebeam.transforms.count.plans import work_items
-
     monkeypatch.setattr(
         slice_counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
     )
@@ -217,11 +216,8 @@ def written(path, seed):
 
 
 def searched(output, data):
-    options = {
-        "metric": tuple(f"mean:{name}" for name in NAMES),
-        "group": "group",
-        "replicates": 100,
-    }
+    metric = tuple(f"mean:{name}" for name in NAMES)
+    options = {"metric": metric, "group": "group", "replicates": 100}
     options |= {"features": ("../feature", "/feature"), "alternative": "worse"}
     return search(output, data=data, max_cross_size=1, **options)
 
@@ -256,10 +252,8 @@ def test_each_run_finds_what_is_in_its_own_data(runs):
         first = {
             one["metric"]: one["slice_id"] for one in found.document["findings"] if one["rank"] == 1
         }
-        conditions = {
-            one["slice_id"]: one["definition"]["predicate"]["all"]
-            for one in found.document["slices"]
-        }
+        definitions = {one["slice_id"]: one["definition"] for one in found.document["slices"]}
+        conditions = {key: one["predicate"]["all"] for key, one in definitions.items()}
         assert {name: conditions[slice_id] for name, slice_id in first.items()} == {
             f"mean:{name}": [{"field": "../feature", "op": "==", "value": high(place, seed)}]
             for place, name in enumerate(NAMES)
@@ -279,7 +273,6 @@ def test_labels_of_two_slices_are_in_two_folders():
     folders = [folder_name(one, "a text") for one in ids]
     assert len({one.casefold() for one in folders}) == len(ids)
     assert all(re.fullmatch(r"[0-9a-f]{10,16}-[0-9a-f]{10}", one) for one in folders)
-    # Labels that are there already are not lost.
     assert folders[-1].startswith("fedcba9876543210-")
 
 
@@ -295,12 +288,8 @@ def data(tmp_path_factory):
     # Slices so small that nothing could make them significant.
     frame["e"] = rng.integers(0, 60, MANY).astype(str)
     label = rng.integers(0, 2, MANY)
-    rate = (
-        0.15
-        + 0.2 * (frame["a"] == "u")
-        + 0.05 * (frame["b"] == "v")
-        + 0.3 * ((frame["c"] == "x") & (frame["d"] == "y"))
-    )
+    rate = 0.15 + 0.2 * (frame["a"] == "u") + 0.05 * (frame["b"] == "v")
+    rate += 0.3 * ((frame["c"] == "x") & (frame["d"] == "y"))
     frame["label"] = label
     frame["pred"] = np.where(rng.random(MANY) < rate, 1 - label, label)
     path = tmp_path_factory.mktemp("data") / "data.parquet"
@@ -325,9 +314,8 @@ def test_the_document_is_the_same(data, tmp_path, correction, strategy):
     options = SAVING | {"correction": correction, "strategy": strategy, "data": (str(data),)}
     if strategy == "priority":
         options |= {"iterations": 3, "max_candidates": 150}
-    whole, part = (
-        search(tmp_path / name, save_slices=name, **options) for name in ("tested", "significant")
-    )
+    kinds = ("tested", "significant")
+    whole, part = (search(tmp_path / name, save_slices=name, **options) for name in kinds)
     assert said(part) == said(whole)
     assert 1 < len(whole.document["slices"]) < len(whole.table)
     rows = whole.table
@@ -361,8 +349,6 @@ def _kill_when(command, condition):
 
 @pytest.mark.slow
 def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monkeypatch):
-    from slicebeam.pipelines.search import slice_counter
-
     wanted = plain("wide")
     output = tmp_path / "out"
     parts = output / "_work" / "stages" / "iteration-1"

@@ -52,9 +52,8 @@ def oracle(now, then):
     both["difference"] = both["delta"] - both["delta_then"]
     rises = both["difference"] > 0
     near = np.where(rises, both["delta"] - both["ci_low"], both["ci_high"] - both["delta"])
-    far = np.where(
-        rises, both["ci_high_then"] - both["delta_then"], both["delta_then"] - both["ci_low_then"]
-    )
+    then = both["delta_then"]
+    far = np.where(rises, both["ci_high_then"] - then, then - both["ci_low_then"])
     error = np.sqrt(near**2 + far**2) / Z
     both["p"] = 2 * stats.norm.sf(np.abs(both["difference"]) / error)
     both["q"] = stats.false_discovery_control(both["p"])
@@ -112,10 +111,8 @@ def test_what_is_gone(days, second, tmp_path):
 
 def test_bins_and_values_are_those_of_then(days, first, second, tmp_path):
     """So that slices have the same predicates; the configuration says it, and repeats the run."""
-    shapes = [
-        {domain["name"]: domain["singletons"] for domain in found.document["dataset"]["domains"]}
-        for found in (first, second)
-    ]
+    both = [found.document["dataset"]["domains"] for found in (first, second)]
+    shapes = [{domain["name"]: domain["singletons"] for domain in domains} for domains in both]
     assert shapes[0] == shapes[1]
     config = second.document["provenance"]["config"]
     assert config["domains"] == config["since"] == str(first.folder / "changelist.json")
@@ -127,9 +124,8 @@ def test_bins_and_values_are_those_of_then(days, first, second, tmp_path):
 
 def test_slices_that_are_cut_otherwise_are_told(days, second, tmp_path):
     since = str(second.folder / "changelist.json")
-    found = search(
-        tmp_path, data=data(days, 2), since=since, bins=7, exclude_features=("sex",), **OPTIONS
-    )
+    how = {"since": since, "bins": 7, "exclude_features": ("sex",)}
+    found = search(tmp_path, data=data(days, 2), **how, **OPTIONS)
     slices = found.document["since"]["slices"]
     reasons = {one["name"]: one["missing"] for one in slices if "missing" in one}
     assert reasons["occupation = Sales & sex = Male"] == "now 'sex' was not a feature"
@@ -163,7 +159,6 @@ def test_checks_since_checks(days, second, tmp_path):
     told = two.document["since"]
     assert told["compared"] == len(both) == len(second.document["slices"])
     assert told["worse"] == (both["q"] <= 0.05).sum() >= 4
-    # A check lists all of its slices.
     assert (len(told["slices"]), told["warnings"]) == (len(both), [])
     # In the very run that the slices come from they were chosen for being bad.
     third = check(tmp_path / "three", data=data(days, 2), changelist=changelist, since=changelist)
@@ -193,9 +188,8 @@ def test_the_very_same_examples_are_told(days, first, tmp_path):
     told = found.document["since"]
     assert (told["new"], told["gone"], told["worse"], told["better"]) == (0, 0, 0, 0)
     assert "nothing can have changed" in told["warnings"][0]
-    assert told["warnings"][1] == (
-        "alpha was 0.05 then and is 0.01 now, so other slices are significant."
-    )
+    said = "alpha was 0.05 then and is 0.01 now, so other slices are significant."
+    assert told["warnings"][1] == said
 
 
 def arguments(days, output, *more):
@@ -222,7 +216,6 @@ def test_runs_that_measured_other_things(case, days, first, tmp_path, capsys):
     since = [] if more[0].startswith("--since=") else [f"--since={first.folder}/changelist.json"]
     said = refused([*arguments(days, tmp_path), *since, *more], capsys, folder=days)
     assert message.replace("DAYS", "DIR") in said
-    # Nothing was begun.
     assert not (tmp_path / "_work").exists()
 
 
@@ -313,9 +306,8 @@ def test_the_metrics_over_all_examples(frames, nights):
         value, low, high, p[name] = mover(now, then)
         one, changed = overall[name], overall[name]["value_change"]
         assert (one["then"]["value"], one["now"]["value"]) == pytest.approx((then[0], now[0]))
-        assert changed["difference"] == pytest.approx(
-            {"value": value, "lo": low, "hi": high, "confidence": 0.95}, abs=1e-10
-        )
+        expected = {"value": value, "lo": low, "hi": high, "confidence": 0.95}
+        assert changed["difference"] == pytest.approx(expected, abs=1e-10)
         assert changed["p_value"] == pytest.approx(p[name], rel=1e-8)
         assert (one["n_then"], one["n_now"]) == (5000, 4000)
         # With thousands of examples Newcombe's interval is near that of the z test.
@@ -335,12 +327,9 @@ def test_the_metrics_over_all_examples(frames, nights):
     )
     p["mean:cost"] = cost["p_value"]
     adjusted = holm_adjusted([p[name] for name in METRICS])
-    assert [one["value_change"]["p_adjusted"] for one in overall.values()] == pytest.approx(
-        adjusted.tolist(), rel=1e-7
-    )
-    assert [one["value_change"]["significant"] for one in overall.values()] == [
-        bool(each <= 0.05) for each in adjusted
-    ]
+    found = [one["value_change"] for one in overall.values()]
+    assert [one["p_adjusted"] for one in found] == pytest.approx(adjusted.tolist(), rel=1e-7)
+    assert [one["significant"] for one in found] == [bool(each <= 0.05) for each in adjusted]
 
 
 def test_holm_by_its_definition():
@@ -413,7 +402,6 @@ def test_the_value_fell_everywhere(tmp_path, capsys):
     first_line = next(line for line in lines[at:] if "over all examples" in line)
     assert "p < 1e-300, significantly worse)" in first_line
     assert any(line.split()[:2] == ["value", "worse"] for line in lines)
-    # The other way round nothing is worse.
     assert run(["search", f"--data={tmp_path}/0.parquet", f"--output={tmp_path}/back", *flags,
                 "--quiet", f"--since={tmp_path}/out1/changelist.json"]) == 0  # fmt: skip
 
@@ -467,9 +455,8 @@ def test_two_models_then_and_now(tmp_path):
     now, then = ((one["value"], one["lo"], one["hi"]) for one in deltas)
     value, low, high, p = mover(now, then)
     changed = overall["delta_change"]
-    assert changed["difference"] == pytest.approx(
-        {"value": value, "lo": low, "hi": high, "confidence": 0.95}, abs=1e-12
-    )
+    expected = {"value": value, "lo": low, "hi": high, "confidence": 0.95}
+    assert changed["difference"] == pytest.approx(expected, abs=1e-12)
     assert changed["p_value"] == pytest.approx(p, rel=1e-8)
     assert (changed["significant"], changed["direction"]) == (True, "degraded")
     assert (overall["delta_now"]["value"], overall["delta_then"]["value"]) == (now[0], then[0])
@@ -485,10 +472,8 @@ def test_other_metrics_than_the_first(tmp_path):
     assert found["metric"] == "recall"
     (stays,) = (one for one in found["slices"] if one["status"] == "stays")
     assert (stays["name"], stays["metric"]) == ("f = a", "recall")
-    assert found["warnings"][:2] == [
-        "Not compared, because it was not measured then: f1.",
-        "Not compared, because it was not measured now: accuracy.",
-    ]
+    said = "Not compared, because it was not measured"
+    assert found["warnings"][:2] == [f"{said} then: f1.", f"{said} now: accuracy."]
 
 
 def test_groups_have_no_interval_over_all_examples(tmp_path):
@@ -549,14 +534,9 @@ def test_error_rates_of_the_difference_of_values(name, n):
 
 
 def test_the_schema_holds_both(nights):
-    import jsonschema
-
-    from slicebeam.pipelines.changelist.document import json_schema
-
     jsonschema.validate(nights[1].document, json_schema())
-    assert pa.types.is_floating(
-        pq.read_schema(nights[0].folder / "slices.parquet").field("value_low").type
-    )
+    schema = pq.read_schema(nights[0].folder / "slices.parquet")
+    assert pa.types.is_floating(schema.field("value_low").type)
 
 
 LABELLED = {"label": "label", "prediction": "prediction"}
@@ -616,16 +596,14 @@ def edited(tmp_path_factory):
         define(folder, "other", "--where=price < 2")
         both = ("--slice=one", "--slice=other", "--name=merged")
         assert run(["edit", "merge", f"--changelist={folder}/out", *both, "--quiet"]) == 0
-    (*_, last) = sorted(
-        (folder / "out").glob("changelist.r*.json"), key=lambda one: one.stat().st_mtime_ns
-    )
+    revisions = (folder / "out").glob("changelist.r*.json")
+    (*_, last) = sorted(revisions, key=lambda one: one.stat().st_mtime_ns)
     return str(last)
 
 
 def define(folder, name, definition):
-    assert (
-        run(["define", f"--changelist={folder}/out", f"--name={name}", definition, "--quiet"]) == 0
-    )
+    command = ["define", f"--changelist={folder}/out", f"--name={name}", definition, "--quiet"]
+    assert run(command) == 0
 
 
 def reasons(found):

@@ -88,11 +88,8 @@ class RandomData:
     def significant(self, large, share):
         """Significant slices of those visited: half of them only once there is a second level."""
         is_deep = any(len(one) > 1 for one in large)
-        return {
-            one
-            for one in large
-            if self.is_significant(one, share) and (is_deep or not self.is_late(one))
-        }
+        called = [one for one in large if self.is_significant(one, share)]
+        return {one for one in called if is_deep or not self.is_late(one)}
 
 
 def searched(data, steps, min_size, *, significant_share=0.2):
@@ -124,9 +121,8 @@ def check_proposal(data, known, proposal):
     """A candidate's base is a visited slice of one predicate less, with its size."""
     candidates = [data.conjunction(key) for key in proposal.candidates.tolist()]
     assert len(set(candidates)) == len(candidates)
-    for one, base, size in zip(
-        candidates, proposal.bases.tolist(), proposal.base_sizes.tolist(), strict=True
-    ):
+    of = (proposal.bases.tolist(), proposal.base_sizes.tolist())
+    for one, base, size in zip(candidates, *of, strict=True):
         if base == 0:
             assert len(one) == 1
             continue

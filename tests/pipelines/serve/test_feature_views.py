@@ -31,10 +31,8 @@ def show(page, view, ready):
 def tab_to(page, name):
     for _ in range(60):
         page.keyboard.press("Tab")
-        focused = page.evaluate(
-            "(document.activeElement.closest('label') ?? document.activeElement).textContent"
-        )
-        if name in focused:
+        element = "(document.activeElement.closest('label') ?? document.activeElement)"
+        if name in page.evaluate(f"{element}.textContent"):
             return
     raise AssertionError(f"the keyboard does not reach {name!r}")
 
@@ -87,9 +85,7 @@ def test_labelling_by_keyboard_alone(browser, tmp_path):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
-def test_a_new_slice_of_words_of_marked_examples_and_of_an_attribute(
-    browser, tmp_path, width, scheme
-):
+def test_a_new_slice_of_words_marked_examples_and_an_attribute(browser, tmp_path, width, scheme):
     topics(tmp_path, features=("topic",))
     with serving(tmp_path / "out") as served, shown(browser, served, width, scheme) as page:
         dialog = page.get_by_role("dialog", name="New slice")
@@ -203,7 +199,6 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
             "text => document.querySelector('dialog').innerText.includes(text)", arg=HOSTILE
         )
     with serving(other) as served, shown(browser, served) as page:
-        # Of the second finding, whose value is wide.
         page.click(".bars li:nth-child(2) a")
         page.get_by_role("button", name="Show them").click()
         more = page.get_by_role("button", name=f"Show all {len(wide):,} characters").first

@@ -121,7 +121,6 @@ def test_edits_write_the_revisions_of_the_commands(result):
     assert "nothing to undo" in asks(page, 400)("edits/undo", revision=8)["error"]
     first, last = document(result), document(result, "changelist.r8.json")
     assert (last["slices"], last["coverage"]) == (first["slices"], first["coverage"])
-    # The command goes on from there.
     rename = ["edit", "rename", "--changelist", str(result), "--slice", slice_id]
     assert run([*rename, "--name", "a", "--quiet"]) == 0
     assert (result / "changelist.r9.json").exists()
@@ -175,7 +174,6 @@ def test_own_data_is_checked_beside_the_document(result, tmp_path):
     assert (found["state"], found["n"]) == ("done", 9_000), found
     asks(page)("own/start", file=0)
     assert wait_for_end(page)["slices"] == found["slices"]
-    # What the command finds.
     output, uri = tmp_path / "checked", str(result / "changelist.json")
     command = ["check", "--changelist", uri, "--since", uri, "--data", str(half), "--quiet"]
     assert run([*command, "--output", str(output)]) == 0
@@ -207,7 +205,6 @@ def test_a_check_is_cancelled_and_leaves_no_process(result, tmp_path):
     assert processes_of(result)
     assert asks(page)("own/cancel")["state"] == "cancelled"
     assert processes_of(result) == []
-    # The next one starts at once.
     asks(page)("own/start", file=0)
     assert wait_for_end(page)["state"] == "done"
 

@@ -70,9 +70,8 @@ def test_suggestions_become_tests_and_other_rows_stay_as_they_were(desk, tmp_pat
     desk.judge(second, "off_topic", "anna")
     desk.judge("0c", "fail", "anna")
     desk.remove([third])
-    assert [one["id"] for one in desk.topic("")["suggestions"]] == [
-        one["id"] for one in found["suggestions"][3:]
-    ]
+    left = desk.topic("")["suggestions"]
+    assert [one["id"] for one in left] == [one["id"] for one in found["suggestions"][3:]]
     desk.close()
     path = tmp_path / "tree.csv"
     expected = dict.fromkeys(("0a", "0b", "0c", first), "fail")
@@ -146,9 +145,7 @@ def test_a_file_that_another_program_changes_keeps_both(desk, tmp_path):
     assert labels(path) == {"0a": "fail", "0b": "pass", "0c": "pass", "0d": ""}
 
 
-def test_a_tree_that_cannot_be_written_is_said_and_nothing_is_lost(
-    desk, tmp_path, state, monkeypatch
-):
+def test_a_tree_that_cannot_be_written_is_said_nothing_is_lost(desk, tmp_path, state, monkeypatch):
     with monkeypatch.context() as patched:
         fault = Mock(side_effect=OSError(28, "No space left on device"))
         patched.setattr("slicebeam.pipelines.adaptive.suggestions.desk.write_tree", fault)

@@ -110,7 +110,6 @@ def test_the_decision_comes_with_a_look_only(tmp_path):
         assert running["precision"]["confidence"] == pytest.approx(0.975)
         looked = desk.do("look")["standing"]
         assert (looked["decision"], looked["looked"]) == ("label more", 1)
-        # The same labels once more are no further look.
         assert desk.do("look")["standing"]["looked"] == 1
 
 
@@ -166,7 +165,6 @@ def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
     assert ask.get("/api/labels").json()["labels"][0]["open"]
     other_plan = ask.post("/api/labels/begin", json={**begin, "looks": 7})
     assert "--looks 7, but the first round" in other_plan.json()["error"]
-    # What was edited meanwhile stays.
     edit = {"revision": 0, "slice_id": SLICE, "name": "films"}
     assert ask.post("/api/edits/rename", json=edit).json()["file"] == "changelist.r1.json"
     done = ask.post("/api/labels/publish", json=desk).json()

@@ -154,17 +154,9 @@ def test_a_slice_is_found_by_what_people_call_it(result, tmp_path):
     one["name"], one["description"], one["notes"] = "Night shift", "Old scanners", ["ask Xenia"]
     estimate = {"value": 0.9, "lo": 0.8, "hi": 1.0, "confidence": 0.95}
     one["found"] = {"phrases": [{"text": "blurred digits", "score": 1.0, "source": "corpus"}]}
-    one["attribution"] = {
-        "text": "receipts",
-        "state": "accepted",
-        "labels_uri": "labels.csv",
-        "looks": 1,
-        "precision": estimate,
-        "recall": estimate,
-        "missed": estimate,
-        "least_precision": 0.8,
-        "least_recall": 0.1,
-    }
+    told = {"text": "receipts", "state": "accepted", "labels_uri": "labels.csv", "looks": 1}
+    told |= dict.fromkeys(("precision", "recall", "missed"), estimate)
+    one["attribution"] = {**told, "least_precision": 0.8, "least_recall": 0.1}
     (copy / "changelist.json").write_text(json.dumps(document))
     client = ready(served_page(copy))
     for text in ("night SHIFT", "scanners", "xenia", "blurred", "receipts", "digits & night"):
@@ -301,9 +293,8 @@ def test_a_later_question_ends_an_earlier_one(result, tmp_path):
         try:
             with turns.turn(index, "tab") as cursor:
                 began.set()
-                cursor.execute(
-                    "SELECT sum(a.range + b.range) FROM range(10000000) a, range(1000000) b"
-                )
+                both = "range(10000000) a, range(1000000) b"
+                cursor.execute(f"SELECT sum(a.range + b.range) FROM {both}")
         except RefusedError as error:
             came.append(error.status)
 

@@ -177,10 +177,8 @@ def test_the_policy_and_the_token_keep_other_pages_out(browser, served):
     assert came[1] == ""
     # Another site in the same browser: it reads nothing, frames nothing, and changes nothing.
     other = context.new_page()
-    other.route(
-        "http://evil.example/**",
-        lambda one: one.fulfill(body="<p>evil</p>", content_type="text/html"),
-    )
+    evil = {"body": "<p>evil</p>", "content_type": "text/html"}
+    other.route("http://evil.example/**", lambda one: one.fulfill(**evil))
     other.goto("http://evil.example/")
     read = other.evaluate(
         """async origin => {
@@ -246,7 +244,6 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         assert "slices.parquet is not beside" in texts[1]
         assert page.locator(".over-runs circle").count() == 2
         assert page.locator(".over-runs .whisker").count() == 2
-        # No line leads over the gap.
         assert page.locator(".over-runs .over").get_attribute("d").count("L") == 0
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -47,9 +47,8 @@ def started(result, *more, env=None):
 
 
 def second(result, *more):
-    return subprocess.run(
-        command(result, *more), capture_output=True, text=True, check=False, timeout=60
-    )
+    how = {"capture_output": True, "text": True, "timeout": 60}
+    return subprocess.run(command(result, *more), check=False, **how)
 
 
 def login(address):
@@ -100,7 +99,6 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
     with started(result, "--port", str(port)) as (_, again):
         assert login(again)[0] == port
         assert again != address
-        # The old token is worth nothing.
         headers = {"Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
         headers[HEADER] = address.partition("=")[2]
         assert asked(port, "GET", "/api/page", headers)[0] == 401
@@ -161,7 +159,6 @@ def test_fifty_clients_at_once_get_what_one_gets(result):
 
 def test_what_builds_the_index_ends_with_the_server(tmp_path):
     table = tmp_path / "table"
-    # It waits to be read.
     os.mkfifo(table)
     task = Task(str(table), "", {}, str(tmp_path / "index"))
     builder = [sys.executable, "-m", "slicebeam.pipelines.serve.index_build"]

@@ -1,7 +1,6 @@
 """What is stored of a verdict: the same model passes or fails the test as the person said, and no other label."""
 
 import math
-import sys
 from dataclasses import replace
 from itertools import product
 
@@ -18,6 +17,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
 from tests.conftest import slow
 from tests.oracles.adaptive_oracle import failed
+from tests.running import importable
 
 # What each model says of three texts. The first and the second differ, the last is a tie of two classes.
 TEXTS = ("one", "two", "three")
@@ -56,10 +56,7 @@ def worse(texts):
 
 @pytest.fixture(autouse=True)
 def models(tmp_path, monkeypatch):
-    (tmp_path / "verdict_models.py").write_text(MODELS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield
-    sys.modules.pop("verdict_models", None)
+    importable(monkeypatch, tmp_path, "verdict_models", MODELS)
 
 
 def suggestions(kind):
@@ -103,7 +100,6 @@ def said_by(kind, text):
     [*((kind, False) for kind in SAID), ("three", True), slow("texts", True)],
 )
 def test_a_verdict_is_what_the_test_expects(tmp_path, kind, is_in_tree):
-    # Each verdict writes the tree.
     tests = suggestions(kind)[:: 3 if is_in_tree else 1]
     names = sorted({one.value for one in tests} & {"pos", "neg", "neu", "0.5", "-0.25"})
     # Every class is declared: what a model may not have is for other tests.

@@ -59,9 +59,8 @@ def test_a_value_at_an_edge_is_in_the_bin_above_and_a_missing_one_in_none():
 
 def test_rounding_keeps_the_order_and_may_be_done_in_steps():
     rng = np.random.default_rng(7)
-    values = np.sort(
-        np.concatenate([rng.normal(size=500) * 10.0 ** rng.integers(-300, 300, 500), [0.0, -0.0]])
-    )
+    values = rng.normal(size=500) * 10.0 ** rng.integers(-300, 300, 500)
+    values = np.sort(np.concatenate([values, [0.0, -0.0]]))
     for bits in (52, 20, 8, 1):
         found = rounded_down(values, bits)
         assert (found <= values).all()
@@ -79,9 +78,8 @@ def test_rounding_keeps_the_order_and_may_be_done_in_steps():
 def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
     rng = np.random.default_rng(size + most)
     # Those of the second half are close together: only some parts are many.
-    values = np.concatenate(
-        [rng.integers(0, 40, size) / 40, 0.75 + rng.random(size) * 1e-5, -rng.random(20)]
-    )
+    values = [rng.integers(0, 40, size) / 40, 0.75 + rng.random(size) * 1e-5, -rng.random(20)]
+    values = np.concatenate(values)
     resolution = next(
         bits
         for bits in (52, 20, 18, 16, 14, 12, 10, 8)

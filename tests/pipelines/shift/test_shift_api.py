@@ -93,11 +93,8 @@ def undated(document):
 
 FAULTS = {"429": 0.05, "500": 0.05, "503": 0.03, "drop-before": 0.04, "drop-after": 0.04}
 METHODS = [
-    "--method=plus --budget=150",
-    "--method=masa --budget=150",
-    "--method=proportional --budget=150 --seed=7",
-    "--method=plus --target-error=0.09",
-    "--method=plus --budget=400",
+    *("--method=plus --budget=150", "--method=masa --budget=150", "--method=plus --budget=400"),
+    *("--method=proportional --budget=150 --seed=7", "--method=plus --target-error=0.09"),
 ]
 
 
@@ -309,9 +306,8 @@ def test_output_and_ledger_in_object_storage(bench, bucket):
         arguments = [one for one in arguments if not one.startswith("--output")]
         assert run([*arguments, f"--output={bucket.uri}/{output}"]) == 0
     assert len(found.api.charged) == 60
-    first, second = (
-        json.loads(bucket.read(f"{name}/changelist.json")) for name in ("first", "second")
-    )
+    files = (bucket.read(f"{name}/changelist.json") for name in ("first", "second"))
+    first, second = map(json.loads, files)
     assert undated(first) == undated(second)
     assert second["shift"]["cost"]["replayed"] == 60
     assert unpaid(first) == unpaid(found.replayed("--budget=60"))
@@ -326,10 +322,10 @@ ENDS = [
     ("401-mirror", 2, "HTTP 401: "),
     ("404-mirror", 2, "HTTP 404: "),
     ("500-mirror", 3, "HTTP 500 3 times"),
-    ("422-mirror", 2, "none of the first 20 answers"),
-    ("garbage-mirror", 2, "none of the first 20 answers"),
-    ("echo-mirror", 2, "none of the first 20 answers"),
-    ("null-mirror", 2, "none of the first 20 answers"),
+    *(
+        (f"{one}-mirror", 2, "none of the first 20 answers")
+        for one in ("422", "garbage", "echo", "null")
+    ),
     ("drop-before", 3, "a dropped connection"),
     ("unreachable", 3, "no connection"),
     ("broken", 3, "the HTTP client failed: RuntimeError"),

@@ -69,10 +69,8 @@ def worlds():
 
 
 # Much like worlds that run by default.
-ALIKE = {
-    *("never predicted again", "two confidences", "no confidence", "always right", "one class"),
-    *("text that looks like numbers", "booleans", "old always right"),
-}
+ALIKE = {"never predicted again", "two confidences", "no confidence", "always right", "one class"}
+ALIKE |= {"text that looks like numbers", "booleans", "old always right"}
 
 
 def everything(turn, step):

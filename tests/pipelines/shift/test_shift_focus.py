@@ -29,9 +29,8 @@ from tests.shift_runs import (
 
 FRAME = made(600)
 WEIGHTS = np.array([[0, 2.0, 0.5], [1.5, 0, 0], [0, 3.0, 0]])
-TABLE = "weight,prediction,label\n" + "".join(
-    f"{WEIGHTS[i, j]},{j},{i}\n" for i, j in np.argwhere(WEIGHTS)
-)
+CELLS = [f"{WEIGHTS[i, j]},{j},{i}\n" for i, j in np.argwhere(WEIGHTS)]
+TABLE = "weight,prediction,label\n" + "".join(CELLS)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +54,8 @@ def refuse(tmp_path, capsys):
 def weighted(items, lam, column="new"):
     """Σ_j W_ij·(1[new = j] − λ·1[old = j]) of items, and its parts by class."""
     rows = FRAME.loc[items]
-    parts = {
-        j: WEIGHTS[rows["label"], j]
-        * ((rows[column] == j).astype(float) - lam * (rows["old"] == j))
-        for j in range(3)
-    }
+    differences = [(rows[column] == j).astype(float) - lam * (rows["old"] == j) for j in range(3)]
+    parts = {j: WEIGHTS[rows["label"], j] * one for j, one in enumerate(differences)}
     return pd.DataFrame(parts, index=rows.index)
 
 
@@ -176,17 +172,12 @@ def test_the_gate_judges_the_focus_alone(tmp_path, capsys):
     assert found["summary"].startswith("PASS")
     mixed = tmp_path / "weights.csv"
     mixed.write_text("label,prediction,weight\n0,0,1\n0,1,1\n")
-    assert (
-        run(["shift", *map(str, flags), "--focus", str(mixed), "--output", str(tmp_path / "m")])
-        == 2
-    )
-    assert (
-        "cannot judge --focus: right and wrong predictions have weights" in capsys.readouterr().err
-    )
-    assert (
-        shift(tmp_path / "mixed", *flags[:-2], "--focus", mixed)["shift"]["focus"]["direction"]
-        == "none"
-    )
+    focus = ["--focus", str(mixed), "--output", str(tmp_path / "m")]
+    assert run(["shift", *map(str, flags), *focus]) == 2
+    said = capsys.readouterr().err
+    assert "cannot judge --focus: right and wrong predictions have weights" in said
+    told = shift(tmp_path / "mixed", *flags[:-2], "--focus", mixed)["shift"]["focus"]
+    assert told["direction"] == "none"
 
 
 def test_what_is_shown_of_a_focus(pool, tmp_path, capsys):
@@ -242,12 +233,10 @@ def test_a_focus_that_is_wrong(focus, refuse, tmp_path):
 
 
 def test_a_cell_that_could_be_two(refuse):
-    frame = FRAME.assign(
-        **{name: FRAME[name].map({0: "a", 1: "a:a", 2: "b"}) for name in ("label", "old", "new")}
-    )
-    assert "--focus 'a:a:a' could be label 'a' or 'a:a'; name the cell in a table" in refuse(
-        data=frame, focus="a:a:a"
-    )
+    names, classes = ("label", "old", "new"), {0: "a", 1: "a:a", 2: "b"}
+    frame = FRAME.assign(**{name: FRAME[name].map(classes) for name in names})
+    said = "--focus 'a:a:a' could be label 'a' or 'a:a'; name the cell in a table"
+    assert said in refuse(data=frame, focus="a:a:a")
 
 
 TABLES = {

@@ -237,12 +237,8 @@ def test_counts_and_candidates_of_slices(tmp_path):
     pool = pool_of(columns, source)
     check(pool, frame, columns)
     city = frame["city"]
-    members = [
-        city == "Paris",
-        city.isna(),
-        city == "Oslo",
-        (frame["c"] >= 0.5) & (city == "Paris"),
-    ]
+    members = [city == "Paris", city.isna(), city == "Oslo"]
+    members.append((frame["c"] >= 0.5) & (city == "Paris"))
     held = np.stack(members)
     code = {name: place for place, name in enumerate(pool.classes)}
     wanted = np.zeros((4, len(pool.labels), len(code)), int)
@@ -280,12 +276,8 @@ def test_classes_that_only_an_answer_may_have(tmp_path):
 
 def test_the_fingerprint_is_of_the_classes_of_each_example(tmp_path):
     columns = PoolColumns("y", "o", None, None, None, (), None, "int64")
-    rows = [
-        ([1, 2, 2], [1, 1, 2]),
-        ([1, 2, 1], [1, 1, 2]),
-        ([1, 2, 2], [1, 2, 1]),
-        ([2, 1, 2], [1, 1, 2]),
-    ]
+    rows = [([1, 2, 2], [1, 1, 2]), ([1, 2, 1], [1, 1, 2])]
+    rows += [([1, 2, 2], [1, 2, 1]), ([2, 1, 2], [1, 1, 2])]
     frames = [pd.DataFrame({"y": y, "o": o}) for y, o in rows]
     sources = [source_of(frame, tmp_path / f"d{at}") for at, frame in enumerate(frames)]
     assert len({pool_of(columns, source).fingerprint for source in sources}) == 4
@@ -402,11 +394,9 @@ def test_values_of_a_column_as_slices(tmp_path):
     assert told("tags") == [("contains", "x"), ("contains", "y"), ("is_null", None)]
     days = told("day")
     assert [str(value)[:10] for _, value in days] == ["2024-01-01", "2024-01-02", "None"]
-    table = pa.concat_tables(
-        chunk.table
-        for split in source.splits
-        for chunk in sources.read_split(source, split, list(frame.columns[:6]))
-    )
+    names = list(frame.columns[:6])
+    read = [sources.read_split(source, split, names) for split in source.splits]
+    table = pa.concat_tables(chunk.table for chunks in read for chunk in chunks)
     for column in ("text", "flag", "whole", "number", "day"):
         assert np.diff(by_values(source, column).codes(table).offsets).tolist() == [1] * 20
     with pytest.raises(InputError, match="--by many: it has more than 19 different values, each"):

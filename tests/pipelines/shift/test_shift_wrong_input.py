@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from slicebeam.pipelines.cli import run
 from tests.refusals import refusing
-from tests.running import refused
+from tests.running import importable, refused
 from tests.shift_runs import REPLAYED, ROLES, asked_items, document, made, matrix, saved, shift
 
 FRAME = made(120)
@@ -156,15 +156,13 @@ def test_files_that_are_no_document(refuse, tmp_path):
             path.write_bytes(content)
             said = refuse(**{option: path}, **others)
             assert said.startswith(f"{name} DIR/garbage.json: not readable as JSON (")
-        assert refuse(**{option: tmp_path}, **others) == (
-            f"{name} DIR is a folder; name its changelist.json"
-        )
+        said = f"{name} DIR is a folder; name its changelist.json"
+        assert refuse(**{option: tmp_path}, **others) == said
     data = saved(FRAME.astype({"label": str, "old": str, "new": str}), tmp_path, "text.parquet")
     shift(tmp_path / "text", "--data", data, *REPLAYED, "--budget", 60)
     other = {"old_prediction": None, "old_matrix": tmp_path / "text" / "changelist.json"}
-    assert "label 0 is not in it; give the document of a shift with these classes" in refuse(
-        **other
-    )
+    said = "label 0 is not in it; give the document of a shift with these classes"
+    assert said in refuse(**other)
 
 
 def test_slices_that_the_data_does_not_have(refuse, pool, tmp_path):
@@ -273,10 +271,8 @@ class Odd(Local):
 def handlers(tmp_path, monkeypatch):
     folder = tmp_path / "handlers"
     folder.mkdir()
-    (folder / "handlers_of_a_test.py").write_text(HANDLERS)
-    monkeypatch.syspath_prepend(str(folder))
+    importable(monkeypatch, folder, "handlers_of_a_test", HANDLERS)
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.delitem(sys.modules, "handlers_of_a_test", raising=False)
     return folder
 
 

@@ -250,9 +250,7 @@ QUEUED = "below the end of the queue (more --iterations, a larger --max-candidat
     # The queue is empty after the last iteration.
     (["--strategy=priority", "--iterations=3"], []),
 ])  # fmt: skip
-def test_a_strategy_that_does_not_visit_all_says_so(
-    options, left_out, adult_path, tmp_path, capsys
-):
+def test_a_strategy_that_visits_not_all_says_so(options, left_out, adult_path, tmp_path, capsys):
     command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, *options]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -298,11 +296,8 @@ def test_a_search_tells_what_it_did(adult_path, tmp_path, capsys):
     kinds = [one["event"] for one in told]
     assert (kinds[0], kinds[-1]) == ("begin", "published")
     assert (told[0]["command"], told[0]["data"]) == ("search", [str(adult_path)])
-    records = [
-        {key: value for key, value in one.items() if key not in ("time", "event", "run")}
-        for one in told
-        if one["event"] == "iteration"
-    ]
+    others, own = ("time", "event", "run"), [one for one in told if one["event"] == "iteration"]
+    records = [{key: one[key] for key in one if key not in others} for one in own]
     assert len(records) == 2
     assert [
         {key: value for key, value in one.items() if value is not None} for one in records

@@ -85,11 +85,11 @@ def written(folder, text):
 
 def test_without_tfma_the_line_has_the_command(tmp_path, monkeypatch, capsys):
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *more: None if name == "tensorflow_model_analysis" else find(name, *more),
-    )
+
+    def found(name, *more):
+        return None if name == "tensorflow_model_analysis" else find(name, *more)
+
+    monkeypatch.setattr(importlib.util, "find_spec", found)
     path = written(tmp_path, MODEL + "  # not read before")
     out = str(tmp_path / "out")
     assert run(["check", "--data", str(ADULT), "--eval-config", path, "--output", out]) == 2

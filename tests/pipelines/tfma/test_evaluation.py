@@ -29,22 +29,11 @@ from tests.pipelines.tfma.tfma_runs import (
 pytestmark = pytest.mark.tfma
 OWN = "--tfma-module=tests.own_tfma_metric"
 # What slicebeam computes itself, under TFMA's name and its own.
-NATIVE = {
-    "binary_accuracy": "accuracy",
-    "accuracy": "accuracy",
-    "precision": "precision",
-    "recall": "recall",
-    "specificity": "specificity",
-    "fall_out": "fpr",
-    "miss_rate": "fnr",
-    "f1_score": "f1",
-    "balanced_accuracy": "balanced_accuracy",
-    "auc": "auc",
-    "matthews_correlation_coefficient": "mcc",
-    "binary_crossentropy": "log_loss",
-    "mean_squared_error": "mse",
-    "mean_absolute_error": "mae",
-}
+NATIVE = {name: name for name in ("accuracy", "precision", "recall", "specificity", "auc")}
+NATIVE |= {"balanced_accuracy": "balanced_accuracy", "binary_accuracy": "accuracy"}
+NATIVE |= {"fall_out": "fpr", "miss_rate": "fnr", "f1_score": "f1"}
+NATIVE |= {"binary_crossentropy": "log_loss", "matthews_correlation_coefficient": "mcc"}
+NATIVE |= {"mean_squared_error": "mse", "mean_absolute_error": "mae"}
 WEIGHTED = ONE_MODEL.replace("prediction_key", 'example_weight_key: "weight" prediction_key')
 AVERAGE = """aggregate { macro_average: true class_weights { key: 0 value: 1.0 }
   class_weights { key: 1 value: 2.0 } class_weights { key: 2 value: 1.0 } }"""
@@ -116,13 +105,8 @@ def test_every_number_is_tfmas(name, tmp_path):
     changes |= {one["slice_id"]: one["changes"] for one in document["slices"]}
     found = messages(tmp_path / "ours")
     numbers = {(one["name"], one.get("output", "")): one for one in document["tfma_metrics"]}
-    roles = {
-        "": "after",
-        "candidate": "after",
-        "new": "after",
-        "baseline": "before",
-        "old": "before",
-    }
+    roles = {"": "after", "candidate": "after", "new": "after"}
+    roles |= {"baseline": "before", "old": "before"}
     compared = 0
     for slice_id, key in keys.items():
         listed = found[slice_id].metric_keys_and_values if slice_id in found else []
@@ -189,9 +173,8 @@ LOWER = "threshold { value_threshold { lower_bound { value: 0.86 } } }"
 
 
 def change(direction, kind, size):
-    return (
-        f"threshold {{ change_threshold {{ direction: {direction} {kind} {{ value: {size} }} }} }}"
-    )
+    how = f"direction: {direction} {kind} {{ value: {size} }}"
+    return f"threshold {{ change_threshold {{ {how} }} }}"
 
 
 def of_slices(*thresholds, column="sex"):
@@ -255,9 +238,8 @@ def _failures(validation):
 
 
 def test_the_verdict_in_words(tmp_path, capsys):
-    config = (
-        ONE_MODEL + metrics("BinaryAccuracy", each=LOWER) + BY_SEX.removeprefix("slicing_specs {}")
-    )
+    specs = BY_SEX.removeprefix("slicing_specs {}")
+    config = ONE_MODEL + metrics("BinaryAccuracy", each=LOWER) + specs
     code, document = ours(adult(), config, tmp_path)
     assert code == 1
     (failure,) = document["validation"]["failures"]
@@ -275,14 +257,8 @@ def test_slices_of_a_single_example(tmp_path):
     frame = pd.DataFrame({"label": random.integers(0, 2, 200), "score": random.random(200)})
     frame["g"] = ["a"] * 100 + ["b"] * 99 + ["rare"]
     config = ONE_MODEL + 'slicing_specs {} slicing_specs { feature_keys: "g" }'
-    names = [
-        "BinaryAccuracy",
-        "ExactMatch",
-        "SquaredPearsonCorrelation",
-        "MeanLabel",
-        "Calibration",
-    ]
-    code, document = ours(frame, config + metrics(*names), tmp_path)
+    names = "BinaryAccuracy ExactMatch SquaredPearsonCorrelation MeanLabel Calibration"
+    code, document = ours(frame, config + metrics(*names.split()), tmp_path)
     assert code == 0
     (rare,) = [one["slice_id"] for one in document["slices"] if one["name"] == "g = rare"]
     for number in document["tfma_metrics"]:
@@ -307,11 +283,8 @@ def checked(frame, folder, *options):
 
 def test_intervals_are_those_of_tfmas_bootstrap(tmp_path):
     frame = adult(400)
-    metric = (
-        "--metric",
-        "accuracy,tfma:MeanLabel,tfma:tests.own_tfma_metric.MeanGap(power=2)",
-        OWN,
-    )
+    names = "accuracy,tfma:MeanLabel,tfma:tests.own_tfma_metric.MeanGap(power=2)"
+    metric = ("--metric", names, OWN)
     one = checked(frame, tmp_path, "--score", "score", *metric)
     gap = (frame["score"] - frame["label"]) ** 2
     truths = {"mean_label": frame["label"].astype(float), "mean_gap": gap}
@@ -515,16 +488,12 @@ def test_without_tfma(tmp_path, capsys, monkeypatch):
     assert "in the checkout, run pip install '.[tfma]'" in capsys.readouterr().err
 
 
-PLOTS = metrics(
-    "BinaryAccuracy", 'CalibrationPlot|"num_buckets": 20', "ConfusionMatrixPlot", "MeanLabel"
-)
-
-
 def test_the_viewer_reads_plots_and_numbers_of_tfma(tmp_path, capsys):
     import tensorflow_model_analysis as tfma
     from tensorflow_model_analysis.view import util
 
-    config = TWO_MODELS + PLOTS + BY_SEX
+    plots = ("BinaryAccuracy", 'CalibrationPlot|"num_buckets": 20', "ConfusionMatrixPlot")
+    config = TWO_MODELS + metrics(*plots, "MeanLabel") + BY_SEX
     output, _ = theirs(adult(), config, tmp_path)
     code, _ = ours(adult(), config, tmp_path / "ours")
     assert code == 0

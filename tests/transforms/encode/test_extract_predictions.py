@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import pickle
 import re
 from collections import Counter
 
@@ -364,6 +365,108 @@ def test_an_onnx_model(classes, frame, tmp_path):
 
 
 @pytest.mark.tfma
+@pytest.mark.parametrize("names", [["no", "yes"], [3, 5, 9]])
+def test_a_classifier_as_skl2onnx_exports_it(names, tmp_path, frame):
+    """Its outputs are the class and a map from each class to its probability."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    text = isinstance(names[0], str)
+    plain = onnx.load(onnx_model(tmp_path / "plain.onnx", 2))
+    weights = np.array([[1.01, -1, 0.1], [-1, 1, 0.2]], np.float32)[:, : len(names)] / 30
+    labels = {"classlabels_strings" if text else "classlabels_int64s": names}
+    graph = plain.graph
+    graph.initializer[0].CopyFrom(
+        helper.make_tensor("w", TensorProto.FLOAT, weights.shape, weights.ravel())
+    )
+    zipped = helper.make_node("ZipMap", ["probabilities"], ["map"], domain="ai.onnx.ml", **labels)
+    chosen = helper.make_node("ArgMax", ["probabilities"], ["label"], axis=1, keepdims=0)
+    graph.node.extend([zipped, chosen])
+    key = TensorProto.STRING if text else TensorProto.INT64
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    kind = helper.make_sequence_type_proto(helper.make_map_type_proto(key, value))
+    del graph.output[:]
+    graph.output.extend(
+        [
+            helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
+            helper.make_value_info("map", kind),
+        ]
+    )
+    plain.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    path = str(tmp_path / "zipped.onnx")
+    onnx.save(plain, path)
+    table = pa.Table.from_pandas(frame[["age", "hours"]])
+    z = frame[["age", "hours"]].to_numpy(np.float32) @ weights
+    shares = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    model = models.load_model(path)
+    given = (table, ["age", "hours"], path)
+    expected = [names[at] for at in shares.argmax(axis=1)]
+    assert models.predict(model, *given).to_pylist() == expected
+    assert len({*expected}) == len(names)
+    scores = models.predict_scores(model.once(), *given, names[-1]).to_numpy()
+    np.testing.assert_allclose(scores, shares[:, -1], rtol=1e-5)
+    with pytest.raises(OptionError, match=rf"knows the classes {names[0]!r}, .*not --positive"):
+        models.predict_scores(model, *given, "else")
+
+
+@pytest.mark.tfma
+def test_a_saved_model_of_serialized_examples(frame, tmp_path):
+    import tensorflow as tf
+
+    spec = {
+        "age": tf.io.FixedLenFeature([], tf.int64),
+        "hours": tf.io.FixedLenFeature([], tf.float32, default_value=40.0),
+        "sex": tf.io.FixedLenFeature([], tf.string),
+    }
+
+    class Model(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def serve(self, examples):
+            columns = tf.io.parse_example(examples, spec)
+            shift = tf.where(columns["sex"] == b"Male", 0.5, -0.5)
+            age = tf.cast(columns["age"], tf.float32)
+            return {"outputs": tf.sigmoid(age / 50.0 - columns["hours"] / 40.0 + shift)}
+
+    model, path = Model(), str(tmp_path / "saved")
+    tf.saved_model.save(model, path, signatures=model.serve)
+    loaded = models.load_model(path)
+    assert models.model_features(loaded) == ["age", "hours", "sex"]
+    data = frame[["age", "hours", "sex"]].assign(age=frame["age"].astype(int))
+    data.loc[data.index[:3], "hours"] = np.nan
+    hours = data["hours"].fillna(40.0) / 40.0
+    z = data["age"] / 50.0 - hours + np.where(data["sex"] == "Male", 0.5, -0.5)
+    given = (pa.Table.from_pandas(data), ["age", "hours", "sex"], path)
+    scores = models.predict_scores(loaded, *given, 1).to_numpy()
+    np.testing.assert_allclose(scores, 1 / (1 + np.exp(-z)), rtol=1e-5)
+
+
+def test_inputs_of_a_model_that_does_not_name_them(frame, tmp_path, capsys):
+    from sklearn.linear_model import LogisticRegression
+
+    fitted = LogisticRegression().fit(frame[["hours", "age"]].to_numpy(), frame["label"])
+    path = tmp_path / "model.pkl"
+    path.write_bytes(pickle.dumps(fitted))
+    own = frame.assign(found=fitted.predict(frame[["hours", "age"]].to_numpy()))
+    features = "age,hours,sex,race"
+    given = ("--model", str(path), "--model-inputs", "hours,age")
+    ours, columns = (
+        searched(own, tmp_path, some[0], *some, "--exclude-features", "found", features=features)
+        for some in (given, ("--prediction", "found"))
+    )
+    assert ours == columns
+    begin = ["search", "--data", str(tmp_path / "data.parquet"), "--label", "label"]
+    begin += ["--output", str(tmp_path / "out"), "--features", features]
+    named = ("--model", "tests.python_models:probability", "--model-inputs", "age")
+    for options, message in (
+        ((*given[:3], "hours,agee"), "--model-inputs: unknown column 'agee'; did you mean 'age'"),
+        (named, "--model-inputs: the model names its own columns"),
+        (("--prediction", "found", *given[2:]), "--model-inputs is for --model"),
+    ):
+        assert run([*begin, *options]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.tfma
 def test_what_a_model_cannot_do_is_a_line(frame, tmp_path, capsys):
     frame.to_parquet(tmp_path / "data.parquet")
     path = onnx_model(tmp_path / "model.onnx", 1)
@@ -371,7 +474,7 @@ def test_what_a_model_cannot_do_is_a_line(frame, tmp_path, capsys):
     begin = ["search", "--data", str(tmp_path / "data.parquet"), "--label", "label"]
     begin += ["--output", str(tmp_path / "out")]
     for options, message in (
-        ((path, "age,hours,race"), "takes 2 columns, not 3; name them with --features"),
+        ((path, "age,hours,race"), "takes 2 columns, not 3; name them with --model-inputs"),
         ((str(tmp_path / "broken.onnx"), "age,hours"), "broken.onnx cannot be loaded"),
         ((str(tmp_path / "none.onnx"), "age,hours"), "no such file"),
     ):

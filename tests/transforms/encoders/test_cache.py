@@ -68,7 +68,6 @@ def test_each_text_is_embedded_once(tmp_path):
     texts = [*TEXTS[:30], *TEXTS[10:50], ""]
     for _ in range(2):
         assert_embeds(texts, _source(tmp_path / "a"), embedder)
-        # As another process would find it.
         cache._opened.cache_clear()
     assert sorted(embedder.seen) == sorted(set(texts))
     # One file for all that was asked together.
@@ -115,9 +114,8 @@ def test_what_others_write_meanwhile_is_found(tmp_path):
     mine._add(cache._keys(TEXTS[25:26], "sha256:a"), _vectors(TEXTS[25:26]), "")
     mine.refresh()
     assert len(mine._places) == 40
-    np.testing.assert_array_equal(
-        mine.vectors(cache._keys(TEXTS[:40], "sha256:a")), _vectors(TEXTS[:40])
-    )
+    found = mine.vectors(cache._keys(TEXTS[:40], "sha256:a"))
+    np.testing.assert_array_equal(found, _vectors(TEXTS[:40]))
 
 
 def test_files_that_another_unites_while_they_are_read(tmp_path, monkeypatch):
@@ -225,7 +223,6 @@ def test_vectors_of_another_length(tmp_path):
         with pytest.raises(EngineError, match="some gives vectors of 6 numbers, where some gave 4"):
             embed_once(TEXTS, _source(tmp_path), Embedder(dimensions=6))
         cache._opened.cache_clear()
-    # Nothing of it is kept.
     assert len(list(tmp_path.iterdir())) == 1
     other = tmp_path / "other"
     embed_once(TEXTS[:6], _source(other), Embedder(dimensions=6))

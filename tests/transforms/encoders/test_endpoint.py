@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import pickle
+import re
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
 from slicebeam.transforms.encoders import embedding_calls
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls as http_calls
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 KEY = "sk-a-very-secret-key"
 DIMENSIONS = 6
@@ -82,7 +83,6 @@ def server(monkeypatch):
                 told.in_flight += 1
                 told.most = max(told.most, told.in_flight)
                 fault = told.plan.pop(0) if told.plan else told.rule(texts)
-            # A refusal comes at once.
             if not isinstance(fault, tuple):
                 end = time.monotonic() + 20.0
                 while told.most < told.together and time.monotonic() < end:
@@ -212,12 +212,10 @@ def test_busy_with_the_other_calls_is_no_failure(server, monkeypatch):
     # Between two refusals others are answered.
     monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.2)
     server.latency = 0.02
-    refusals = iter(range(3))
+    # Each look takes one.
+    refusals = iter([True] * 3)
 
-    def rule(texts):
-        return (429, {}, "") if "word 0" in texts and next(refusals, None) is not None else None
-
-    server.rule = rule
+    server.rule = lambda texts: (429, {}, "") if "word 0" in texts and any(refusals) else None
     texts = [f"word {number}" for number in range(600)]
     made = encoder(f"openai:{server.url}", cache=None)
     np.testing.assert_array_equal(made.encode(texts), _expected(texts))
@@ -248,18 +246,15 @@ def test_an_endpoint_that_never_answers(server, monkeypatch):
 ])  # fmt: skip
 def test_refused(server, status, remedy):
     server.rule = lambda _: (status, {}, f"wrong\nkey {KEY} " + "and so on " * 100)
-    with pytest.raises(
-        InputError, match=rf"HTTP {status}: wrong key \*\*\* and so on.*\n.*{remedy}"
-    ) as told:
-        server.encode(["a"])
-    assert len(str(told.value)) < 500
+    told = refusal(InputError, server.encode, ["a"])
+    assert re.search(rf"HTTP {status}: wrong key \*\*\* and so on.*\n.*{remedy}", told)
+    assert len(told) < 500
     assert server.asked["a"] == 1
 
 
 def test_the_first_failure_is_told(server):
     server.rule = lambda texts: (400, {}, "long") if "text 150" in texts else (503, {}, "busy")
     refuses(InputError, "HTTP 400: long", server.encode, TEXTS)
-    # The others do not go on asking.
     assert len(server.requests) < 12
 
 
@@ -309,7 +304,6 @@ def test_a_run_that_failed_asks_no_text_twice(server, tmp_path):
     # Those in flight with the one that was refused are kept.
     assert sum(server.answered.values()) >= 3 * 64
     server.rule = lambda _: None
-    # In another process.
     np.testing.assert_array_equal(_afresh(made).encode(TEXTS), _expected(TEXTS))
     assert set(server.answered.values()) == {1}
     assert set(server.answered) == set(TEXTS)
@@ -339,11 +333,9 @@ def test_the_key_is_nowhere(server, tmp_path, monkeypatch):
     assert len(held) == 2
     assert not any(KEY.encode() in one for one in held)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\nthing")
-    with pytest.raises(
-        InputError, match="OPENAI_API_KEY in the environment contains characters"
-    ) as told:
-        made.encode(["new"])
-    assert "secret" not in str(told.value)
+    told = refusal(InputError, made.encode, ["new"])
+    assert "OPENAI_API_KEY in the environment contains characters" in told
+    assert "secret" not in told
 
 
 _ODD_KEY = 'sk-"odd"+key/with=signs'
@@ -367,9 +359,7 @@ def test_the_key_is_shown_in_no_form(form, server, monkeypatch):
         (200, {}, f"no answer, but {form}"),
     ):
         server.rule = lambda _, fault=fault: fault
-        with pytest.raises(SlicebeamError) as told:
-            server.encode(["a"])
-        shown.append(str(told.value))
+        shown.append(refusal(SlicebeamError, server.encode, ["a"]))
     for one in shown:
         assert "***" in one
         # Of base64 the letters that are shared with what stands before stay.

@@ -126,7 +126,6 @@ def test_what_was_embedded_is_kept(tmp_path, module):
     assert len(sent) < 1000
     np.testing.assert_array_equal(pickle.loads(sent).encode(TEXTS[::-1]), COUNTS[::-1])
     assert _notes(tmp_path, module) == before
-    # Those of another function are others.
     other = encoder(f"{module}:lowered", cache=tmp_path / "cache")
     assert other.fingerprint != made.fingerprint
     np.testing.assert_array_equal(other.encode(TEXTS), 2 * np.array(COUNTS))
@@ -143,8 +142,7 @@ def test_what_was_embedded_is_kept(tmp_path, module):
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.*encountered in divide")
 def test_no_vectors(module, function, told):
-    made = encoder(f"{module}:{function}", cache=None)
-    refuses(InputError, told, made.encode, TEXTS)
+    refuses(InputError, told, encoder(f"{module}:{function}", cache=None).encode, TEXTS)
 
 
 @pytest.mark.parametrize(("function", "told"), [

@@ -148,14 +148,9 @@ def test_corrupt_gzip(tmp_path):
 
 
 numbers = st.floats(-1e18, 1e18) | st.integers(-(2**66), 2**66)
-nested = st.fixed_dictionaries(
-    {},
-    optional={
-        "k": st.none() | numbers,
-        "x": st.none() | numbers,
-        "l": st.none() | st.lists(numbers, max_size=2),
-    },
-)
+lists = st.none() | st.lists(numbers, max_size=2)
+nested = {"k": st.none() | numbers, "x": st.none() | numbers, "l": lists}
+nested = st.fixed_dictionaries({}, optional=nested)
 
 
 def integers(value):
@@ -171,9 +166,8 @@ def integers(value):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.fixed_dictionaries({"o": nested, "i": numbers}), min_size=1, max_size=4))
 def test_integers_within_objects_are_exact_or_refused(tmp_path_factory, rows):
-    path = write(
-        tmp_path_factory.mktemp("nested") / "a.jsonl", "\n".join(json.dumps(row) for row in rows)
-    )
+    path = tmp_path_factory.mktemp("nested") / "a.jsonl"
+    path = write(path, "\n".join(json.dumps(row) for row in rows))
     try:
         (table,) = read_json_blocks(path)
     except InputError as error:

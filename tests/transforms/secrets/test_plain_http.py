@@ -178,9 +178,8 @@ def test_a_search_refuses_the_key(tmp_path, capsys):
     file = tmp_path / "run.yaml"
     content = {"command": "search", "data": "x", "output": "o", "allow_http": True}
     file.write_text(yaml.safe_dump(content))
-    assert "--allow-http has no effect on a search" in refused(
-        ["run", str(file)], capsys, folder=tmp_path
-    )
+    said = refused(["run", str(file)], capsys, folder=tmp_path)
+    assert "--allow-http has no effect on a search" in said
 
 
 def test_dates_to_wait_for_are_by_the_clock_of_the_api():

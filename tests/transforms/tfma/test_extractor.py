@@ -115,7 +115,6 @@ def test_a_tfx_pipeline_gets_the_found_slices(made, tmp_path):
     )
     keys = dict(zip(read_slices(str(out)).keys, document["slices"], strict=True))
     metrics = {key: found[""][""] for key, found in result.slicing_metrics}
-    # The user's own slices are still there.
     assert {(), (("sex", "Female"),), (("sex", "Male"),)} <= set(metrics)
     assert set(keys) <= set(metrics)
     for key, one in keys.items():

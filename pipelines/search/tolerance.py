@@ -1,0 +1,165 @@
+"""``--tolerance``: the gate's *worse* is then significantly worse by more than that."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.testing.margin_test import has_margin_test, worse_by_more_p
+from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.pipelines.changelist.testing import Tolerated
+from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.since_overall import adjusted_overall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.results import MetricResult, Results
+
+
+def tolerances(texts: Sequence[str], config: RunConfig) -> dict[str, float]:
+    """Return the tolerance of each metric that has one.
+
+    Raises
+    ------
+    InputError
+        A text is not a tolerance, or a metric cannot be tested against one.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        if equals and name not in config.metric:
+            raise OptionError(
+                f"--tolerance {text}: {name!r} is not a metric of this run; they are "
+                f"{', '.join(config.metric)}"
+            )
+        try:
+            tolerance = float(number)
+        except ValueError:
+            tolerance = math.nan
+        if not 0 < tolerance < math.inf:
+            raise OptionError(f"--tolerance {text}: {number!r} is not a number above 0")
+        for one in [name] if equals else config.metric:
+            if one in found:
+                raise OptionError(f"--tolerance {text}: {one} has a tolerance already")
+            low, high = metric(one).range
+            if tolerance >= high - low:
+                raise OptionError(
+                    f"--tolerance {text}: {one} lies between {low:g} and {high:g}, so it never falls by that much"
+                )
+            found[one] = tolerance
+    for one in found:
+        _check(one, config)
+    return found
+
+
+def _check(name: str, config: RunConfig) -> None:
+    if config.since is not None:
+        raise OptionError(
+            "--tolerance does not hold for the changes since an earlier run; leave --since or --tolerance out"
+        )
+    if config.is_paper:
+        raise OptionError("--tolerance needs a calibrated test; leave --test paper out")
+    if not has_margin_test(name, config.comparison, weighted=config.weight is not None):
+        weighted = " with --weight" if config.weight is not None else ""
+        raise OptionError(
+            f"--tolerance: {name} has no test against a tolerance{weighted}; leave {name} out of --metric, or "
+            "name by NAME=NUMBER the metrics that have one: shares such as accuracy and recall, and means"
+        )
+
+
+def check_published(document: SearchChangeList, tolerance: Mapping[str, float]) -> None:
+    """Refuse to judge a published result by another tolerance: OptionError."""
+    tests = document.testing.metrics
+    published = {one.metric: one.tolerated.tolerance for one in tests if one.tolerated is not None}
+    if published != dict(tolerance):
+        raise OptionError(
+            "--tolerance: the published result was judged by another one; leave --resume out to run it again"
+        )
+
+
+def with_tolerances(
+    document: SearchChangeList,
+    tolerance: Mapping[str, float],
+    config: RunConfig,
+    prepared: EncodedDataset,
+    searched: SearchResult,
+    results: Results,
+) -> SearchChangeList:
+    """Return a document that says where metrics are significantly worse by more than is tolerated.
+
+    A slice that is not significantly worse is not so by more than a tolerance, for no p-value here is below
+    that of the plain test, and every correction is monotone in each p-value.
+    """
+    of_all, space = prepared.of_all, prepared.space
+    overall = [_of_all_examples(change.p_value, change.reason) for change in document.global_]
+    for number, change in enumerate(document.global_):
+        if not math.isnan(overall[number]) and (margin := tolerance.get(change.metric)):
+            sums = of_all[None, : space.columns]
+            p = worse_by_more_p(change.metric, sums, of_all, space, margin, "both")
+            fell = change.direction == "degraded"
+            overall[number] = max(overall[number], float(p[0])) if fell else 1.0
+    holm = adjusted_overall(config, np.array(overall))
+    tests = []
+    for number, tested in enumerate(document.testing.metrics):
+        if tested.metric in tolerance:
+            margin, measured = tolerance[tested.metric], results.metrics[number]
+            p = _p_values(measured, margin, config, prepared, results)
+            levels, family = prepared.lattice.cross_sizes(results.keys), searched.tests_per_level
+            q = adjusted(p, levels, family, config.used_correction, len(family))
+            is_tested = not math.isnan(overall[number])
+            tolerated = Tolerated(
+                tolerance=margin,
+                degraded=int(np.count_nonzero(q <= config.used_alpha)),
+                p_value=overall[number] if is_tested else None,
+                p_adjusted=float(holm[number]) if is_tested else None,
+                significant=bool(holm[number] <= config.used_alpha),
+            )
+            tested = tested.model_copy(update={"tolerated": tolerated})  # noqa: PLW2901
+        tests.append(tested)
+    testing = document.testing.model_copy(update={"metrics": tuple(tests)})
+    return document.model_copy(update={"testing": testing})
+
+
+def _of_all_examples(p: float | None, reason: str | None) -> float:
+    return math.nan if p is None or reason else p
+
+
+def _p_values(
+    measured: MetricResult,
+    margin: float,
+    config: RunConfig,
+    prepared: EncodedDataset,
+    results: Results,
+) -> NDArray[np.float64]:
+    """Return p-values [slices]; 1 where a slice is not significantly worse."""
+    sign = 1.0 if metric(measured.name).higher_is_better else -1.0
+    at = np.flatnonzero(measured.significant & (sign * measured.delta < -margin))
+    p = np.ones(measured.p.shape)
+    if config.resamples_examples:
+        # The interval is t's over the replicates.
+        freedom = config.used_replicates - 1
+        reach = 0.5 * (measured.high - measured.low)[at] / stdtrit(freedom, 0.5 + CONFIDENCE / 2)
+        p[at] = stdtr(freedom, (sign * measured.delta[at] + margin) / reach)
+        p[at] = np.minimum((2.0 if config.alternative == "both" else 1.0) * p[at], 1.0)
+    else:
+        p[at] = worse_by_more_p(
+            measured.name,
+            results.sums[at],
+            prepared.of_all,
+            prepared.space,
+            margin,
+            config.alternative,
+        )
+    return np.maximum(p, np.where(p < 1.0, measured.p, 1.0))
