@@ -87,15 +87,11 @@ def test_with_too_many_tuples_it_is_still_a_bound(seed, min_size, tuples):
 @pytest.mark.parametrize("width", [1, 3, 1000])
 def test_open_cells_are_counted_in_pieces(monkeypatch, width):
     monkeypatch.setattr(level_bound, "_PAIRS_AT_A_TIME", width)
-    rng, sizes, triples = (
-        np.random.default_rng(0),
-        (5, 4, 6, 3),
-        [*itertools.combinations(range(4), 3)],
-    )
-    pairs = itertools.combinations(range(4), 2)
+    rng, sizes = np.random.default_rng(0), (5, 4, 6, 3)
+    pairs, triples = (list(itertools.combinations(range(4), size)) for size in (2, 3))
     is_open = {(a, b): rng.random((sizes[a], sizes[b])) < 0.6 for a, b in pairs}
     expected = [
-        np.einsum("ij,jk,ik", *(is_open[pair].astype(int) for pair in ((a, b), (b, c), (a, c))))
+        np.einsum("ij,jk,ik", *(is_open[pair] * 1 for pair in ((a, b), (b, c), (a, c))))
         for a, b, c in triples
     ]
     assert level_bound._open_cells(np.array(triples), is_open).tolist() == expected
