@@ -11,7 +11,7 @@ import sys
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from slicebeam.pipelines.api import FindSlices
+from slicebeam import FindSlices
 
 DATA = "pipelines/demo_data/adult_scored.parquet"
 COLUMNS = ["age", "education", "sex", "hours-per-week", "income", "prediction"]

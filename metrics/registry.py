@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from math import inf
 from typing import TYPE_CHECKING
@@ -18,31 +19,32 @@ from slicebeam.metrics.registered import METRICS
 from slicebeam.metrics.user_metrics import load, loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _COLUMN = "mean:"
+_Numbered = tuple[Callable[[float], Metric], Callable[[float], bool], str]
+
+
+def _at_k(name: str, title: str) -> _Numbered:
+    """Return a metric of the first results of a query."""
+    return (
+        lambda k: Mean(f"{name}:{k:.0f}", f"{title} at {k:.0f}", (0.0, 1.0), higher_is_better=True),
+        lambda k: k >= 1 and k.is_integer(),
+        f"the number of results must be a whole number above 0, such as {name}:10",
+    )
+
+
 # Metrics that are named with a number: what makes them of it, what it must be, and that in words.
-_NUMBERED: dict[str, tuple[Callable[[float], Metric], Callable[[float], bool], str]] = {
+_NUMBERED: dict[str, _Numbered] = {
     "fbeta": (FBeta, lambda beta: 0 < beta < inf, "beta must be a number above 0, such as fbeta:2"),
     "pinball": (
         lambda share: Mean(f"pinball:{share!r}", f"Pinball loss ({share!r})", (0.0, inf)),
         lambda share: 0 < share < 1,
         "the quantile must be between 0 and 1, such as pinball:0.9",
     ),
-    **{
-        name: (
-            lambda k, name=name, title=title: Mean(
-                f"{name}:{k:.0f}", f"{title} at {k:.0f}", (0.0, 1.0), higher_is_better=True
-            ),
-            lambda k: k >= 1 and k.is_integer(),
-            f"the number of results must be a whole number above 0, such as {name}:10",
-        )
-        for name, title in (
-            ("ndcg", "NDCG"),
-            ("map", "Mean average precision"),
-            ("precision_at", "Precision"),
-        )
-    },
+    "ndcg": _at_k("ndcg", "NDCG"),
+    "map": _at_k("map", "Mean average precision"),
+    "precision_at": _at_k("precision_at", "Precision"),
     "recall_at_fpr": (
         lambda rate: Share(
             f"recall_at_fpr:{rate!r}",

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS
-from slicebeam.pipelines.python.find_slices import FindSlices
 from slicebeam.pipelines.python.python_runs import Report, run, run_document
 from slicebeam.pipelines.python.signatures import (
     docstring,
@@ -46,7 +45,16 @@ def _group(name: str) -> type:
     return type(name, (), {"__doc__": COMMANDS[name].help, "__module__": __name__, **functions})
 
 
+def __getattr__(name: str) -> Any:
+    """Import Beam only for a pipeline."""
+    if name == "FindSlices":
+        from slicebeam.pipelines.python.find_slices import FindSlices
+
+        return FindSlices
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 _commands: dict[str, Any] = {name: _function(name) for name, one in COMMANDS.items() if one.runs}
 _commands |= {name: _group(name) for name in SUBCOMMANDS}
 globals().update(_commands)
-__all__ = ["FindSlices", "Report", *_commands]  # noqa: PLE0604  (names that the table of commands gives)
+__all__ = ["FindSlices", "Report", *_commands]  # noqa: PLE0604, F822  (names that the table of commands gives)

@@ -94,7 +94,7 @@ def search(
     eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
@@ -242,7 +242,7 @@ def discover(
     phrases : File of phrases that may describe slices, one per line; or YAML file of an API whose model suggests phrases. By default taken from the texts.
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
@@ -366,7 +366,7 @@ def check(
     encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.

@@ -42,7 +42,7 @@ class EncodedTable:
         self.layout = TargetSums(kind, weighted=weight is not None)
         self.weight = np.ones(self.rows) if weight is None else np.asarray(weight, float)[kept]
         self.row_sums = self.layout.sums_of(self.target, self.weight)
-        columns = [self.weight, self.weight**2][: self.layout.size_columns]
+        columns = [self.weight, self.weight**2][: 1 + self.layout.weighted]
         self.row_sizes = np.stack(columns, axis=1)
         self.lattice = Lattice(tuple((codes.max(axis=0) + 1).tolist()), levels)
         found = [self._of(features, smallest) for features in self._tuples()]

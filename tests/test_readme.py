@@ -147,15 +147,15 @@ def test_the_calls_that_the_page_reports(tmp_path, monkeypatch):
 
 
 def _python(page):
-    (block,) = (one.text for one in blocks("python") if one.page == page)
-    return block
+    return [one.text for one in blocks("python") if one.page == page]
 
 
 @pytest.mark.slow
 def test_discovery_from_python_works_as_pasted(tmp_path, monkeypatch, capsys):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    exec(_python("docs/how-to/discover.md"), {})
+    (block,) = _python("docs/how-to/discover.md")
+    exec(block, {})
     assert "What they are like" in capsys.readouterr().out
 
 
@@ -163,12 +163,15 @@ def test_python_works_as_pasted(tmp_path, monkeypatch, capsys):
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(_python("docs/how-to/python.md"), names)
+    in_memory, pipeline = _python("docs/how-to/python.md")
+    exec(in_memory, names)
     assert len(names["slices"]) > 20
     assert list(names["findings"]["rank"]) == list(range(1, len(names["findings"]) + 1))
     counts = f"{len(names['findings'])} findings"
     assert names["found"].changelist.summary.endswith(f"{counts}.")
     assert counts in " ".join(capsys.readouterr().out.split())
+    exec(pipeline, {})
+    assert len(capsys.readouterr().out.splitlines()) > 5
 
 
 def test_no_python_is_left_unread():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.api import (
+        FindSlices,
         Report,
         adapt,
         attribute,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "FindSlices",
     "Report",
     "adapt",
     "attribute",

@@ -185,14 +185,9 @@ class StatisticSpace:
         return self.cells * (3 if self.weighted else 1)
 
     @property
-    def histogram_columns(self) -> int:
-        """Columns of the bucket counts."""
-        return 2 * BUCKETS * self.sides if self.ranked else 0
-
-    @property
     def raw_columns(self) -> int:
         """Columns that are counted."""
-        return self.cell_columns + len(self.terms) + self.histogram_columns
+        return self.cell_columns + len(self.terms) + 2 * BUCKETS * self.sides * self.ranked
 
     @property
     def columns(self) -> int:

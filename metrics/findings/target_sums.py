@@ -29,12 +29,8 @@ MOST_FINDINGS = 50
 class TargetSums:
     """The columns of summed targets: Σ weight^a · target^b.
 
-    Of a candidate's part of a pattern only the number of examples, or the weights, are needed.
-
     >>> TargetSums("mean").powers, TargetSums("rate", weighted=True).powers
     (((0, 0), (0, 1), (0, 2)), ((1, 0), (1, 1), (2, 0), (2, 1)))
-    >>> TargetSums("mean").size_columns, TargetSums("mean", weighted=True).size_columns
-    (1, 2)
     """
 
     kind: Kind  # ``rate`` for targets of 0 and 1, ``mean`` for any others
@@ -49,16 +45,6 @@ class TargetSums:
         if not self.weighted:
             return tuple((0, power) for power in range(largest + 1))
         return tuple((a, b) for a in (1, 2) for b in range(min(a, largest) + 1))
-
-    @property
-    def columns(self) -> int:
-        """Number of the columns."""
-        return len(self.powers)
-
-    @property
-    def size_columns(self) -> int:
-        """Columns of a candidate's part of a pattern: examples; or weights and their squares."""
-        return 2 if self.weighted else 1
 
     def moment(self, sums: FloatArray, weight: int, power: int) -> FloatArray:
         """Return Σ weight^a · target^b [...] of sums [..., columns], for a of 1 and 2, b ≤ a."""

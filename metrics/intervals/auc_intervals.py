@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -33,11 +33,7 @@ def value_interval(
     classes. Unlike Newcombe's, the spread of either class is scaled by how much the slice's placements vary,
     compared with the model at θ = auc, which weighs as twenty examples; t at Welch's degrees of freedom.
     """
-    auc, ones, zeros = floats(own.auc, n1, n0)
-    known = (ones > 0) & (zeros > 0)
-    value = np.where(known, auc, 0.5)
-    ones, zeros = np.where(known, ones, 1.0), np.where(known, zeros, 1.0)
-    spread1, spread0 = _spreads(own, value, ones, zeros)
+    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
     # The model expects such a spread of placements among that few examples of the other class.
     scales = (spread1 / _expected(value, zeros), spread0 / _expected(value, ones))
     z = _quantile(spread1 / ones, spread0 / zeros, ones, zeros, confidence)
@@ -65,12 +61,8 @@ def delta_interval(
     Donner 2008, Stat. Med. 27:1693). Assumes that placements are alike within the slice and overall.
     """
     low, high = value_interval(own, n1, n0, confidence)
-    auc, ones, zeros = floats(own.auc, n1, n0)
-    known = (ones > 0) & (zeros > 0)
+    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
     whole1, whole0 = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (N1, N0))
-    value = np.where(known, auc, 0.5)
-    ones, zeros = np.where(known, ones, 1.0), np.where(known, zeros, 1.0)
-    spread1, spread0 = _spreads(own, value, ones, zeros)
     total, left, added = np.zeros(value.shape), np.zeros(value.shape), np.zeros(value.shape)
     for spread, overall, size, whole in (
         (spread1, reference.spread1, ones, whole1),
@@ -150,16 +142,18 @@ def _expected(auc: FloatArray, others: FloatArray) -> FloatArray:
     return np.maximum(spread + noise, 1e-12)
 
 
-def _spreads(
-    own: Placements, auc: FloatArray, n1: FloatArray, n0: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the variances of placements of both classes, raised towards the model's."""
-    sides = ((own.spread1, n1, n0), (own.spread0, n0, n1))
-    first, second = (
-        _raised(np.where(np.isnan(spread), 0.0, spread), size, _expected(auc, others))
-        for spread, size, others in sides
+def _slices(own: Placements, n1: ArrayLike, n0: ArrayLike) -> tuple[Any, ...]:
+    """Return whether both classes occur, AUC, sizes of the classes, and variances raised towards the model's."""
+    auc, ones, zeros = floats(own.auc, n1, n0)
+    known = (ones > 0) & (zeros > 0)
+    value, ones, zeros = (
+        np.where(known, part, none) for part, none in ((auc, 0.5), (ones, 1.0), (zeros, 1.0))
     )
-    return first, second
+    spread1, spread0 = (
+        _raised(np.where(np.isnan(spread), 0.0, spread), size, _expected(value, others))
+        for spread, size, others in ((own.spread1, ones, zeros), (own.spread0, zeros, ones))
+    )
+    return known, value, ones, zeros, spread1, spread0
 
 
 def _raised(spread: FloatArray, size: FloatArray, expected: FloatArray) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import count_tests, delta_method, hall, pearson_iii, permutation
+from slicebeam.metrics.significance import count_tests, hall, pearson_iii, permutation
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ _PERMUTATIONS = 2500
 
 
 @dataclass(frozen=True)
-class Slices:
+class SummedCells:
     """Sums [slices, columns] of sets of examples, seen by cell [slices, cells]."""
 
     sums: Sums
     space: StatisticSpace
 
-    def __sub__(self, part: Slices) -> Slices:
-        return Slices(self.sums - part.sums, self.space)
+    def __sub__(self, part: SummedCells) -> SummedCells:
+        return SummedCells(self.sums - part.sums, self.space)
 
     @property
     def counts(self) -> Sums:
@@ -148,7 +148,9 @@ class CellMetric(base.Metric):
         within = [counts[:, cells].sum(axis=1) for cells in self.strata(space, old=old)]
         return np.asarray(np.minimum.reduce(within))
 
-    def own_cells(self, sums: Sums, totals: Sums, space: StatisticSpace) -> tuple[Slices, Slices]:
+    def own_cells(
+        self, sums: Sums, totals: Sums, space: StatisticSpace
+    ) -> tuple[SummedCells, SummedCells]:
         """Return slices and all examples over the cells that this metric distinguishes.
 
         Other metrics may need finer cells; this metric's results must not depend on them. Weights that are
@@ -170,10 +172,10 @@ class CellMetric(base.Metric):
         if space.weighted and space.sizes(totals) * second - first**2 <= _EQUAL_WEIGHTS * first**2:
             own = replace(own, weighted=False)
 
-        def merged(some: Sums) -> Slices:
+        def merged(some: Sums) -> SummedCells:
             parts = some[..., : own.cell_columns // own.cells * space.cells]
             by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
-            return Slices(np.asarray(by_cell.reshape(*some.shape[:-1], -1)), own)
+            return SummedCells(np.asarray(by_cell.reshape(*some.shape[:-1], -1)), own)
 
         return merged(sums), merged(totals[None, :])
 
@@ -213,7 +215,7 @@ class CellMetric(base.Metric):
         return reasons.astype(np.int8)
 
     def _test_overall(
-        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Test counts without weights by the simulated law of the metric on random subsets."""
         if np.count_nonzero(population.counts) < 2:
@@ -231,13 +233,14 @@ class CellMetric(base.Metric):
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
     def _test_paired(
-        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
 
-        No p is below 2⁻ᵈ: exchanging the models on the d examples that tell them apart gives 2ᵈ outcomes.
+        Where they vary among all only, no p is below that of signs: exchanging the models on the d examples
+        that tell them apart gives 2ᵈ outcomes.
         """
-        t = self.change(slices, population)
+        t, varies = self.change(slices, population)
         different = slices.kish(tells_models_apart(slices.space))
         reasons[(reasons == 0) & np.isnan(t.difference)] = Reason.UNDEFINED
         reasons[(reasons == 0) & (different == 0)] = Reason.UNCHANGED
@@ -245,15 +248,17 @@ class CellMetric(base.Metric):
         reasons[(reasons == 0) & too_skewed] = Reason.TOO_SKEWED
         constant = (reasons == 0) & ~(t.error > 0)
         reasons[constant & (t.difference == 0)] = Reason.UNCHANGED
-        p = np.maximum(p, np.exp2((tail == "both") - different))
+        p = np.where(varies, p, np.maximum(p, np.exp2((tail == "both") - different)))
         p[constant] = count_tests.constant_change_p(
             different[constant], t.difference[constant], tail
         )
         method = np.where(constant, Method.SIGN_FLIP, Method.HALL_PAIRED)
         return Tested.by(method.astype(np.int8), p, reasons)
 
-    def change(self, slices: Slices, population: Slices) -> hall.TStatistic:
-        """Return Hall's t of the change between two models.
+    def change(
+        self, slices: SummedCells, population: SummedCells
+    ) -> tuple[hall.TStatistic, BoolArray]:
+        """Return Hall's t of the change between two models, and whether contributions vary on the slice.
 
         An example contributes the difference d of the two gradients. The variance Σc·d² is drawn towards that
         of as many examples of each denominator of all, where it is smaller, as if κ of these were added: their
@@ -275,6 +280,7 @@ class CellMetric(base.Metric):
         fourths = ratio(cubes**2, population.squares, otherwise=0.0) * of_all**4
         kurtosis = ratio(fourths.sum(axis=1), second**2, otherwise=0.0) * N
         added = ratio(kurtosis, kurtosis + n, otherwise=0.0)
+        varies = variance > 0
         variance += added * np.maximum(pooled - variance, 0.0)
         fewest = np.minimum(
             *(self.denominator(slices.counts, space, old=old) for old in (False, True))
@@ -285,9 +291,9 @@ class CellMetric(base.Metric):
         delta = self.of_cells(slices.weights, space) - self.of_cells(
             slices.weights, space, old=True
         )
-        return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0)
+        return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
 
-    def _contributions(self, slices: Slices) -> FloatArray:
+    def _contributions(self, slices: SummedCells) -> FloatArray:
         """Return the difference of the gradients of two models, without what rounding leaves of none."""
         cells, space = slices.weights, slices.space
         change = self.gradient(cells, space) - self.gradient(cells, space, old=True)
@@ -297,7 +303,7 @@ class CellMetric(base.Metric):
         )
 
     def _test_weighted(
-        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Test weighted counts by the law of the contributions of random subsets."""
         value = self.of_cells(slices.weights, slices.space)
@@ -312,7 +318,7 @@ class CellMetric(base.Metric):
         return Tested.by(Method.WEIGHTED_SUBSET, p, reasons)
 
     def _random_subset_p(
-        self, slices: Slices, population: Slices, tail: Tail
+        self, slices: SummedCells, population: SummedCells, tail: Tail
     ) -> tuple[FloatArray, BoolArray]:
         """Return p [slices] if each were a random subset of a population, and where that varies.
 
@@ -350,7 +356,7 @@ class CellMetric(base.Metric):
         return pearson_iii.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
 
     def _pooled_variance(
-        self, slices: Slices, population: Slices, *, old: bool = False
+        self, slices: SummedCells, population: SummedCells, *, old: bool = False
     ) -> FloatArray:
         """Return the value's variance if each effective example varied as those of all do."""
         slopes = self.gradient(population.weights, slices.space, old=old)
@@ -361,13 +367,13 @@ class CellMetric(base.Metric):
             pooled += own / np.maximum(slices.kish(within), 1.0)
         return pooled
 
-    def effective_n(self, slices: Slices, *, old: bool = False) -> FloatArray:
+    def effective_n(self, slices: SummedCells, *, old: bool = False) -> FloatArray:
         """Return the effective number of examples [slices] in the smallest denominator."""
         return np.asarray(
             np.minimum.reduce([slices.kish(cells) for cells in self.strata(slices.space, old=old)])
         )
 
-    def value_variance(self, slices: Slices, *, old: bool = False) -> FloatArray:
+    def value_variance(self, slices: SummedCells, *, old: bool = False) -> FloatArray:
         """Return the delta method's variance of the value [slices]."""
         gradient = self.gradient(slices.weights, slices.space, old=old)
         return np.asarray((gradient**2 * slices.squares).sum(axis=1))
@@ -385,7 +391,10 @@ class CellMetric(base.Metric):
 
         With weights the variance is at least that of as many effective examples of all the data.
         """
-        slices, population = Slices(sums, space), Slices(totals[None, : space.columns], space)
+        slices, population = (
+            SummedCells(sums, space),
+            SummedCells(totals[None, : space.columns], space),
+        )
         variance = self.value_variance(slices, old=old)
         if space.weighted:
             pooled = self._pooled_variance(slices, population, old=old)
@@ -405,7 +414,7 @@ class CellMetric(base.Metric):
         slices, population = self.own_cells(sums, totals, space)
         width = self.range[1] - self.range[0]
         if space.comparison == "baseline":
-            t, n = self.change(slices, population), self.effective_n(slices)
+            (t, _), n = self.change(slices, population), self.effective_n(slices)
             return cell_intervals.by_delta_method(
                 t.difference, t.error**2, -width, width, n, confidence
             )
@@ -421,22 +430,22 @@ class CellMetric(base.Metric):
             confidence,
         )
 
-    def _ahead_variance(self, slices: Slices, population: Slices) -> FloatArray:
+    def _ahead_variance(self, slices: SummedCells, population: SummedCells) -> FloatArray:
         """Return the variance [slices] of a value, or change, less that of the population it is part of."""
         own, above = (self.gradient(some.weights, some.space) for some in (slices, population))
         if slices.space.comparison == "baseline":
             own, above = self._contributions(slices), self._contributions(population)
-        return delta_method.variance(own, above, slices.squares, population.squares)
+        return hall.ahead_variance(own, above, slices.squares, population.squares)
 
     def p_refine(
         self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
     ) -> FloatArray:
         """Wald test of child against parent by the delta method; the child is part of the parent."""
-        child, parent = Slices(sums, space), Slices(parents, space)
+        child, parent = SummedCells(sums, space), SummedCells(parents, space)
         ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
         freedom = np.maximum(self.effective_n(child) - 1.0, 1.0)
         tail = self.tail("worse" if worse else "better")
-        return delta_method.wald_p_value(ahead, self._ahead_variance(child, parent), freedom, tail)
+        return hall.wald_p_value(ahead, self._ahead_variance(child, parent), freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return the counts by cell, named by what holds in each, of the slice and of all examples."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
 
-    Table = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-
 # Less is what rounding leaves of nothing.
 _ROUNDED = 1e-14
 

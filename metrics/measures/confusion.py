@@ -8,7 +8,7 @@ import numpy as np
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric, Slices, ratio
+from slicebeam.metrics.measures.cell_metric import CellMetric, SummedCells, ratio
 from slicebeam.metrics.significance import few_cells
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
@@ -64,7 +64,7 @@ class BinaryMetric(Aggregate):
         return self.interval(tp, fp, fn, tn, confidence)
 
     def _test_overall(
-        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         p, some = np.ones(reasons.shape), reasons == 0
         p[some] = self._subset_p(slices.counts[some], population.counts, slices.space, tail)

@@ -9,7 +9,7 @@ import numpy as np
 from slicebeam.metrics.counting.statistic_space import GAINS, Term
 from slicebeam.metrics.intervals import auc_intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import auc, delta_method
+from slicebeam.metrics.significance import auc, hall
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class AreaUnderCurve(base.Metric):
             unvarying = np.where(delta == 0, Reason.UNCHANGED, Reason.UNVARYING)
             reasons = np.where(ready & ~(variance > 0), unvarying, reasons).astype(np.int8)
             freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
-            p = delta_method.wald_p_value(delta, variance, freedom, tail)
+            p = hall.wald_p_value(delta, variance, freedom, tail)
             return Tested.by(Method.DELTA_METHOD, p, reasons)
         whole = totals[: space.columns]
         of_all = space.placements(whole)
@@ -226,7 +226,7 @@ class AreaUnderCurve(base.Metric):
         part = np.clip(1.0 - np.minimum(n1, n0) / np.maximum(np.minimum(above1, above0), 1.0), 0, 1)
         variance = self._gain_variance(sums, space) * part
         freedom = np.maximum(np.minimum(n1, n0) - 1.0, 1.0)
-        return delta_method.wald_p_value(ahead, variance, freedom, tail)
+        return hall.wald_p_value(ahead, variance, freedom, tail)
 
     def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
         """Return classes and placements of the slice and of all examples, and the gains' variance."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.measures.cell_metric import CellMetric, Slices, needs_of, ratio, where
+from slicebeam.metrics.measures.cell_metric import CellMetric, SummedCells, needs_of, ratio
 from slicebeam.metrics.significance import count_tests, few_cells
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
@@ -44,14 +43,6 @@ _UNDEFINED: dict[Within, str] = {
 }
 
 
-@dataclass(frozen=True)
-class _Which:
-    """In which cells [cells] an example counts, and in which it is in the denominator."""
-
-    marked: BoolArray
-    within: BoolArray
-
-
 class Share(CellMetric):
     """The share of the examples ``within`` (all without) that are ``marked``, a literal such as ``~predicted``."""
 
@@ -75,10 +66,6 @@ class Share(CellMetric):
         self.range = (0.0, 1.0)
         self.kind = "aggregate" if within else "pointwise"
 
-    def _which(self, space: StatisticSpace, *, old: bool = False) -> _Which:
-        marked, within = (where(condition, space, old=old) for condition in self.counts)
-        return _Which(marked & within, within)
-
     @property
     def is_within_fixed(self) -> bool:
         """Whether the denominator is the same for both models."""
@@ -88,9 +75,9 @@ class Share(CellMetric):
         return not space.weighted and (space.comparison == "overall" or self.is_within_fixed)
 
     def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
-        """See `CellMetric.parts`."""
-        which = self._which(space, old=old)
-        return [which.marked, which.within]
+        """Return the cells [cells] of marked examples, and of the denominator."""
+        marked, within = super().parts(space, old=old)
+        return [marked & within, within]
 
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         """See `CellMetric.formula`."""
@@ -100,11 +87,11 @@ class Share(CellMetric):
         self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
     ) -> FloatArray:
         """See `CellMetric.gradient`; exactly 0 where all or none are marked, which parts that overlap are not."""
-        which = self._which(space, old=old)
-        within = cells[:, which.within].sum(axis=1)
+        marks, inside = self.parts(space, old=old)
+        within = cells[:, inside].sum(axis=1)
         safe = np.where(within > 0, within, 1.0)
-        share = cells[:, which.marked].sum(axis=1) / safe
-        slope = (which.marked[None, :] - share[:, None] * which.within[None, :]) / safe[:, None]
+        share = cells[:, marks].sum(axis=1) / safe
+        slope = (marks[None, :] - share[:, None] * inside[None, :]) / safe[:, None]
         return np.where((within > 0)[:, None], slope * self._slope(share)[:, None], 0.0)
 
     def _of_share(self, share: FloatArray) -> FloatArray:
@@ -118,16 +105,16 @@ class Share(CellMetric):
         self, counts: Sums, space: StatisticSpace, *, old: bool = False
     ) -> tuple[Sums, Sums]:
         """Return the examples [slices] in the denominator, and the marked ones."""
-        which = self._which(space, old=old)
-        return counts[:, which.within].sum(axis=1), counts[:, which.marked].sum(axis=1)
+        marked, within = (counts[:, part].sum(axis=1) for part in self.parts(space, old=old))
+        return within, marked
 
     def _discordant(self, counts: Sums, space: StatisticSpace) -> tuple[Sums, Sums]:
         """Return the examples [slices] that only the new, and only the old model marks."""
-        new, old = self._which(space).marked, self._which(space, old=True).marked
+        new, old = self.parts(space)[0], self.parts(space, old=True)[0]
         return counts[:, new & ~old].sum(axis=1), counts[:, old & ~new].sum(axis=1)
 
     def _test_overall(
-        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         n, x = self._counted(slices.counts, slices.space)
@@ -143,7 +130,7 @@ class Share(CellMetric):
         return Tested.by(method.astype(np.int8), p, reasons)
 
     def _test_paired(
-        self, slices: Slices, population: Slices, tail: Tail, reasons: NDArray[np.int8]
+        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         if not self._has_exact_law(slices.space):
             return super()._test_paired(slices, population, tail, reasons)
@@ -182,13 +169,11 @@ class Share(CellMetric):
         old: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Agresti and Coull's interval, at Kish's effective number where there are weights."""
-        slices, which = Slices(sums, space), self._which(space, old=old)
+        slices, (marks, within) = SummedCells(sums, space), self.parts(space, old=old)
         n, x = (part.astype(np.float64) for part in self._counted(slices.counts, space, old=old))
         if space.weighted:
-            n = slices.kish(which.within)
-            first, marked = (
-                slices.weights[:, part].sum(axis=1) for part in (which.within, which.marked)
-            )
+            n = slices.kish(within)
+            first, marked = (slices.weights[:, part].sum(axis=1) for part in (within, marks))
             share = ratio(marked, first, otherwise=0.0)
             # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
             # 1998, Survey Methodology 24:193, whose number is by the linearised variance).
@@ -210,7 +195,7 @@ class Share(CellMetric):
         tail = self.tail("worse" if worse else "better")
         counts, above = space.counts(sums), space.counts(parents)
         if space.comparison == "baseline":
-            scores = self._which(space).marked * 1.0 - self._which(space, old=True).marked
+            scores = self.cell_targets(space)
 
             def net(cells: FloatArray) -> tuple[FloatArray, FloatArray]:
                 return cells @ scores, np.broadcast_to(scores, cells.shape)
@@ -225,23 +210,22 @@ class Share(CellMetric):
 
         None for two models with denominators of their own: the difference of two ratios is not a mean.
         """
-        new, scales = self._which(space), space.weight_scales if space.weighted else (1.0, 1.0)
+        within = self.parts(space)[1]
+        scales = space.weight_scales if space.weighted else (1.0, 1.0)
         if space.comparison == "overall":
             layout = TargetSums("rate", space.weighted, scales)
-            return base.Target(layout, new.within, upward=True, is_share=True)
+            return base.Target(layout, within, upward=True, is_share=True)
         if not self.is_within_fixed:
             return None
         layout = TargetSums("mean", space.weighted, scales)
-        return base.Target(layout, new.within, upward=not self.higher_is_better, is_share=False)
+        return base.Target(layout, within, upward=not self.higher_is_better, is_share=False)
 
     def cell_targets(self, space: StatisticSpace) -> FloatArray:
         """Return the target of an example in each cell [cells]; 0 outside the denominator."""
-        new = self._which(space)
+        marked, within = self.parts(space)
         if space.comparison == "baseline":
-            old = self._which(space, old=True)
-            return new.marked.astype(np.float64) - old.marked
-        against = new.within & ~new.marked if self.higher_is_better else new.marked
-        return against.astype(np.float64)
+            return marked.astype(np.float64) - self.parts(space, old=True)[0]
+        return (within & ~marked if self.higher_is_better else marked).astype(np.float64)
 
     def target_sums(self, sums: Sums, space: StatisticSpace) -> FloatArray:
         """See `Metric.target_sums`."""
@@ -272,7 +256,7 @@ class Share(CellMetric):
         """See `Metric.movement`; None where the two models have denominators of their own."""
         if space.comparison != "baseline" or not self.is_within_fixed or not self.compares_models:
             return None
-        counts, within = space.counts(sums), self._which(space).within
+        counts, within = space.counts(sums), self.parts(space)[1]
         gained, lost = self._discordant(counts, space)
         weights, change = space.weights(sums)[:, within], self.cell_targets(space)[within]
         found = base.Movement.of_sums(weights.sum(axis=1), weights @ change, weights @ change**2)

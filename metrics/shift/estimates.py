@@ -121,7 +121,7 @@ def _counts(strata: Strata, sample: Sample) -> Counts:
 
 
 @dataclass(frozen=True)
-class Slices:
+class Subpools:
     """G slices of the pool: their shares of it [G], of the labels in each [G, L], and old matrices [G, L, P]."""
 
     share: FloatArray
@@ -130,7 +130,7 @@ class Slices:
 
 
 def estimate(
-    strata: Strata, sample: Sample, *, control: bool = True, slices: Slices | None = None
+    strata: Strata, sample: Sample, *, control: bool = True, slices: Subpools | None = None
 ) -> MatrixEstimate:
     """Return the new confusion matrix, its variances, and the inputs of the stopping rule.
 
@@ -293,10 +293,10 @@ def weighted_sum_errors(
     return np.asarray(np.sqrt((of_stratum * spread).sum(axis=1) + _UNSEEN * np.square(unseen)))
 
 
-def _whole(strata: Strata) -> Slices:
+def _whole(strata: Strata) -> Subpools:
     """Return the pool as the one slice that all runs are about."""
     old = None if strata.old is None else strata.old_matrix[None]
-    return Slices(np.ones(1), strata.label_share[None], old)
+    return Subpools(np.ones(1), strata.label_share[None], old)
 
 
 def _sample_variance(squares: FloatArray, mean: FloatArray, asked: FloatArray) -> FloatArray:

@@ -93,14 +93,19 @@ def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
     place = (np.cumsum(light) - 0.5 * light) / light.sum()
     alone = heavy.copy()
     alone[1:] |= heavy[:-1]
+
+    def opening(parts: int) -> BoolArray:
+        """Return which distinct scores but the first open a bucket."""
+        return np.asarray((np.diff(np.floor(place * parts)) != 0) | alone[1:])
+
     # A heavy value makes a bucket and may cut another in two; there are less than buckets/2.
     fits = buckets - 2 * int(heavy.sum())
-    opens = _opens(place, alone, fits)
+    opens = opening(fits)
     # Values with many examples leave buckets over: look for the finest split that fits.
     too_fine = 4 * buckets
     while fits + 1 < too_fine:
         middle = (fits + too_fine) // 2
-        finer = _opens(place, alone, middle)
+        finer = opening(middle)
         if finer.sum() < buckets:
             fits, opens = middle, finer
         else:
@@ -125,8 +130,28 @@ def z_p_value(
     Clarke-Pearson (1988) under the null, without replacement. z is referred to a beta law (Pearson I) of its
     mean, variance and skewness (to terms of 1/n³), for with few examples of a class the AUC is skewed.
     """
-    upper, lower = _tails(auc, (n1, n0), reference, (N1, N0))
-    return select_tail(upper, lower, tail)
+    value, n1, n0 = floats(auc, n1, n0)
+    N1, N0 = (np.asarray(size, dtype=np.float64) for size in (N1, N0))
+    known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(reference.auc)
+    all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
+        np.where(known, moment, 0.0) for moment in reference
+    )
+    n1, n0 = np.maximum(n1, 1.0), np.maximum(n0, 1.0)
+    f1, g1 = _finite(n1, N1)
+    f0, g0 = _finite(n0, N0)
+    variance = f1 * spread1 / n1 + f0 * spread0 / n0 + f1 * f0 * interaction / (n1 * n0)
+    third = g1 * skew1 / n1**2 + g0 * skew0 / n0**2
+    third += 3.0 * f1 * f0 / (n1 * n0) * (2.0 * mixed + mixed1 / n1 + mixed0 / n0)
+    possible = known & (variance > 0.0)
+    deviation = np.sqrt(np.where(possible, variance, 1.0))
+    z = np.where(possible, value - all_auc, 0.0) / deviation
+    upper, lower = _beta_tails(
+        z,
+        third / deviation**3,
+        (all_auc / deviation, (1.0 - all_auc) / deviation),
+        0.5 / (n1 * n0 * deviation),
+    )
+    return select_tail(np.where(possible, upper, 1.0), np.where(possible, lower, 1.0), tail)
 
 
 def _placements(counts: IntArray) -> Placements:
@@ -169,44 +194,6 @@ def _placements(counts: IntArray) -> Placements:
 def _mean(share: FloatArray, value: FloatArray) -> FloatArray:
     mean: FloatArray = np.einsum("sb,sb->s", share, value)
     return mean
-
-
-def _opens(place: FloatArray, alone: BoolArray, parts: int) -> BoolArray:
-    """Return which distinct scores but the first open a bucket."""
-    part = np.floor(place * parts)
-    opens: BoolArray = (part[1:] != part[:-1]) | alone[1:]
-    return opens
-
-
-def _tails(
-    auc: ArrayLike,
-    sizes: tuple[ArrayLike, ArrayLike],
-    whole: Placements,
-    whole_sizes: tuple[ArrayLike, ArrayLike],
-) -> tuple[FloatArray, FloatArray]:
-    """Return the p-values (upper, lower) of the AUC of a random subset within each class."""
-    value, n1, n0 = floats(auc, *sizes)
-    N1, N0 = (np.asarray(size, dtype=np.float64) for size in whole_sizes)
-    known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(whole.auc)
-    all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
-        np.where(known, moment, 0.0) for moment in whole
-    )
-    n1, n0 = np.maximum(n1, 1.0), np.maximum(n0, 1.0)
-    f1, g1 = _finite(n1, N1)
-    f0, g0 = _finite(n0, N0)
-    variance = f1 * spread1 / n1 + f0 * spread0 / n0 + f1 * f0 * interaction / (n1 * n0)
-    third = g1 * skew1 / n1**2 + g0 * skew0 / n0**2
-    third += 3.0 * f1 * f0 / (n1 * n0) * (2.0 * mixed + mixed1 / n1 + mixed0 / n0)
-    possible = known & (variance > 0.0)
-    deviation = np.sqrt(np.where(possible, variance, 1.0))
-    z = np.where(possible, value - all_auc, 0.0) / deviation
-    upper, lower = _beta_tails(
-        z,
-        third / deviation**3,
-        (all_auc / deviation, (1.0 - all_auc) / deviation),
-        0.5 / (n1 * n0 * deviation),
-    )
-    return np.where(possible, upper, 1.0), np.where(possible, lower, 1.0)
 
 
 def _finite(n: FloatArray, N: FloatArray) -> tuple[FloatArray, FloatArray]:

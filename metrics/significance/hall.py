@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
+from slicebeam.metrics.arrays import floats
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -170,3 +171,27 @@ def _with_floor(
     """Return the variance of single values, raised where that of the reference is larger."""
     added = _ADDED_PER_SQUARED_SKEWNESS * np.square(skewness)
     return variance + added / (n - 1.0 + added) * np.maximum(reference - variance, 0.0)
+
+
+def ahead_variance(
+    own: FloatArray, above: FloatArray, counts: FloatArray, totals: FloatArray
+) -> FloatArray:
+    """Return Var(ψ(slice) − ψ(all)) [slices] = Σ_k [c_k^S·(g_k^S − g_k^O)² + c_k^C·(g_k^O)²], by gradients.
+
+    The delta method (Agresti 2013, "Categorical Data Analysis", section 16.1) with counts c as Poisson variables, or
+    Σw² with weights: one example of the slice moves both metrics, one of the complement C only that of all.
+    """
+    terms = counts * np.square(own - above) + (totals - counts) * np.square(above)
+    return np.asarray(terms.sum(axis=-1), dtype=np.float64)
+
+
+def wald_p_value(
+    delta: ArrayLike, variance: ArrayLike, freedom: ArrayLike, tail: Tail
+) -> FloatArray:
+    """Return the p-value of delta/√variance by Student's t; 1 where it is undefined or there is no variance."""
+    difference, spread, degrees = floats(delta, variance, freedom)
+    usable = np.isfinite(difference) & np.isfinite(spread) & (spread > 0) & (degrees > 0)
+    t = np.where(usable, difference, 0.0) / np.sqrt(np.where(usable, spread, 1.0))
+    freedoms = np.where(usable, degrees, 1.0)
+    p = select_tail(np.asarray(stdtr(freedoms, -t)), np.asarray(stdtr(freedoms, t)), tail)
+    return np.where(usable, p, 1.0)

@@ -19,18 +19,17 @@ from slicebeam.metrics.counting.lattice import contains
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
 
-# Above this many feature triples, or pairs of singletons, the bound of level 3 does not look at
-# known small pairs.
-_MOST_TRIPLES = 50_000
+# Above this many pairs of singletons the bound of level 3 does not look at known small pairs.
 _MOST_PAIRS = 1 << 25
 # Slices whose predicates are looked at together.
 _KEYS_AT_A_TIME = 1 << 18
 # Pairs that are multiplied at a time.
 _PAIRS_AT_A_TIME = 1 << 20
-# Above this many tuples of a level those without any visited slice are bounded together.
+# Above this many tuples of a level those without any visited slice are bounded together, and known
+# small pairs are not looked at.
 _MOST_TUPLES = 2_000_000
 
 
@@ -64,7 +63,7 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
             continue
         known = (small_pairs, pairs) if level == 3 and pairs is not None else None
         bounds.append(_level(lattice, level, visited, widths, rows, min_size, known))
-        few = comb(features, 3) <= _MOST_TRIPLES and _pairs(lattice) <= _MOST_PAIRS
+        few = comb(features, 3) <= _MOST_TUPLES and _pairs(lattice) <= _MOST_PAIRS
         if level == 2 and few and lattice.max_cross_size > 2:
             small = [keys[sizes < min_size] for keys, sizes in _of_level(lattice, visited, 2)]
             small_pairs = np.concatenate([small_pairs, *small])
@@ -114,7 +113,7 @@ def _level(
         held += np.bincount(number, sizes, minlength=seen.size).astype(np.int64)
     cells = widths[tuples].astype(np.float64).prod(axis=1)
     if known:
-        cells = np.array([_open_cells(row, known[1]) for row in tuples.tolist()])
+        cells = _open_cells(tuples, known[1])
     unseen = np.maximum(cells - seen, 0)
     multi = np.array([lattice.is_multi(f) for f in range(len(lattice.sizes))])
     capped = ~multi[tuples].any(axis=1)
@@ -158,14 +157,22 @@ def _open_pairs(
     return matrices
 
 
-def _open_cells(row: list[int], pairs: dict[tuple[int, int], BoolArray]) -> float:
-    """Return the number of cells of a feature triple of which no pair is known to be small."""
-    a, b, c = row
-    right = pairs[b, c].astype(np.float32)
-    step = max(1, _PAIRS_AT_A_TIME // max(right.shape))
-    total = 0.0
-    for begin in range(0, len(pairs[a, b]), step):
-        # Whole numbers below 2^24, which 32 bits hold exactly.
-        some = pairs[a, b][begin : begin + step].astype(np.float32) @ right
-        total += float(some.sum(dtype=np.float64, where=pairs[a, c][begin : begin + step]))
-    return total
+def _open_cells(tuples: IntArray, pairs: dict[tuple[int, int], BoolArray]) -> FloatArray:
+    """Return of all feature triples the cells [triples] of which no pair is known to be small."""
+    features = int(tuples.max()) + 1
+    cells, first = np.zeros(len(tuples)), tuples[:, 0] * features + tuples[:, 1]
+    for b in range(1, features - 1):
+        others = range(b + 1, features)
+        right = np.hstack([pairs[b, c] for c in others]).astype(np.float32)
+        ends = np.cumsum([0, *(pairs[b, c].shape[1] for c in others)])
+        step = max(1, _PAIRS_AT_A_TIME // max(right.shape))
+        for a in range(b):
+            is_open, total = np.hstack([pairs[a, c] for c in others]), np.zeros(right.shape[1])
+            for begin in range(0, len(is_open), step):
+                now = slice(begin, begin + step)
+                # Whole numbers below 2^24, which 32 bits hold exactly.
+                ways = pairs[a, b][now].astype(np.float32) @ right
+                total += np.where(is_open[now], ways, 0).sum(axis=0, dtype=np.float64)
+            at = int(np.searchsorted(first, a * features + b))
+            cells[at : at + len(others)] = np.diff(np.append(0.0, np.cumsum(total))[ends])
+    return cells

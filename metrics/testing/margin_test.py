@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.measures.cell_metric import CellMetric, tells_models_apart
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.share import Share
 from slicebeam.metrics.registry import metric
@@ -14,17 +15,20 @@ from slicebeam.metrics.significance import hall, margins
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Comparison
+    from slicebeam.metrics.kinds import Alternative, Comparison, Tail
+    from slicebeam.metrics.measures.base import Metric
+
+# Examples, or their effective number, on which two models differ.
+_LEAST_TOLD_APART = 10.0
 
 
 def has_margin_test(name: str, comparison: Comparison, *, weighted: bool) -> bool:
-    """Return whether a metric can be tested against a margin: shares that count examples, and means."""
+    """Return whether a metric can be tested against a margin."""
     own = metric(name)
+    if comparison == "baseline":
+        return isinstance(own, Mean | CellMetric)
     # F1 is another function of its share.
-    is_share = type(own) is Share and not weighted
-    return isinstance(own, Mean) or (
-        is_share and (comparison == "overall" or own.is_within_fixed)  # type: ignore[attr-defined]
-    )
+    return isinstance(own, Mean) or (type(own) is Share and not weighted)
 
 
 def worse_by_more_p(
@@ -37,37 +41,71 @@ def worse_by_more_p(
 ) -> FloatArray:
     """Return the p-value [slices] of "not worse by more than the tolerance", in the metric's unit.
 
-    Against all examples, of which the slice is a share f, a difference d is one of d/(1 − f) from the others.
+    Counts have exact laws where they can, all else Hall's t of the difference less the margin. Against all examples,
+    of which the slice is a share f, a difference d is one of d/(1 − f) from the others.
     """
     own = metric(name)
     tail = own.tail("worse")
     margin = np.full(len(sums), -tolerance if own.higher_is_better else tolerance)
+    if space.comparison == "baseline":
+        p = _paired_p(own, sums, totals, space, margin, tail)
+    else:
+        p = _unpaired_p(own, sums, totals, space, margin, tail)
+    return np.minimum(2.0 * p, 1.0) if alternative == "both" else p
+
+
+def _paired_p(
+    own: Metric,
+    sums: IntArray,
+    totals: IntArray,
+    space: StatisticSpace,
+    margin: FloatArray,
+    tail: Tail,
+) -> FloatArray:
+    if isinstance(own, Share) and own.is_within_fixed and not space.weighted:
+        counts = space.counts(sums)
+        (marked, within), (before, _) = own.parts(space), own.parts(space, old=True)
+        gained, lost, n = (
+            counts[:, cells].sum(axis=1) for cells in (marked & ~before, before & ~marked, within)
+        )
+        return margins.paired_p_value(gained, lost, n, margin, tail)
+    enough = np.ones(len(sums), bool)
+    if isinstance(own, CellMetric):
+        slices, population = own.own_cells(sums, totals, space)
+        t, _ = own.change(slices, population)
+        # By simulation: with fewer of them t is too liberal.
+        enough = slices.kish(tells_models_apart(slices.space)) >= _LEAST_TOLD_APART
+    elif isinstance(own, Mean):
+        t = hall.against_zero(
+            own.moments(sums, space, "change"), own.of_all(totals, space, "change")
+        )
+    else:
+        raise TypeError(f"{own.name} has no test against a margin")
+    p, _ = t._replace(difference=t.difference - margin).p_value(tail)
+    return np.where(enough & ~np.isnan(p), p, 1.0)
+
+
+def _unpaired_p(
+    own: Metric,
+    sums: IntArray,
+    totals: IntArray,
+    space: StatisticSpace,
+    margin: FloatArray,
+    tail: Tail,
+) -> FloatArray:
     whole = totals[None, : space.columns]
     if isinstance(own, Mean):
-        if space.comparison == "baseline":
-            moments = own.moments(sums, space, "change")
-            t = hall.against_zero(moments, own.of_all(totals, space, "change"))
-        else:
-            skewness = float(own.of_all(totals, space).skewness)
-            parts = (own.moments(some, space, skewness=skewness) for some in (sums, whole - sums))
-            t = hall.against_rest(*parts)
-            outside = 1.0 - space.weights(sums).sum(axis=1) / space.weights(whole).sum()
-            margin = margin / np.where(outside > 0, outside, 1.0)
-        p, _ = t._replace(difference=t.difference - margin).p_value(tail)
-    else:
-        if not isinstance(own, Share):
-            raise TypeError(f"{name} has no test against a margin")
-        counts, (marked, within) = space.counts(sums), own.parts(space)
-        n, x = (counts[:, cells].sum(axis=1) for cells in (within, marked))
-        if space.comparison == "baseline":
-            before, _ = own.parts(space, old=True)
-            gained, lost = (
-                counts[:, cells].sum(axis=1) for cells in (marked & ~before, before & ~marked)
-            )
-            p = margins.paired_p_value(gained, lost, n, margin, tail)
-        else:
-            everything = space.counts(whole)
-            N, K = (int(everything[:, cells].sum()) for cells in (within, marked))
-            margin = margin * N / np.maximum(N - n, 1)
-            p = margins.unpaired_p_value(x, n, K - x, N - n, margin, tail)
-    return np.minimum(2.0 * p, 1.0) if alternative == "both" else p
+        skewness = float(own.of_all(totals, space).skewness)
+        parts = (own.moments(some, space, skewness=skewness) for some in (sums, whole - sums))
+        t = hall.against_rest(*parts)
+        outside = 1.0 - space.weights(sums).sum(axis=1) / space.weights(whole).sum()
+        apart = t.difference - margin / np.where(outside > 0, outside, 1.0)
+        return t._replace(difference=apart).p_value(tail)[0]
+    if not isinstance(own, Share):
+        raise TypeError(f"{own.name} has no test against a margin")
+    counts, everything = space.counts(sums), space.counts(whole)[0]
+    marked, within = own.parts(space)
+    n, x = (counts[:, cells].sum(axis=1) for cells in (within, marked))
+    N, K = (int(everything[cells].sum()) for cells in (within, marked))
+    margin = margin * N / np.maximum(N - n, 1)
+    return margins.unpaired_p_value(x, n, K - x, N - n, margin, tail)

@@ -77,7 +77,10 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
         several = value if isinstance(value, (list, tuple)) else [value]
         if int in get_args(field.kind):
             return tuple(_whole(where, one) for one in several)
-        return tuple(_text(where, one) for one in several)
+        takes = _NUMBERS if field.option.takes_numbers else ()
+        return tuple(
+            _scalar(one) if isinstance(one, takes) else _text(where, one) for one in several
+        )
     if field.option.takes_numbers and isinstance(value, _NUMBERS):
         return _scalar(value)
     if field.kind is bool:

@@ -20,7 +20,8 @@ class ModelsConfig(DataConfig):
     score: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column with the probability of --positive-class. With --prediction, which gives the classes,
     only metrics of scores, such as auc, use it. A list of the scores of all classes for
-    log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of all results of a query for ndcg:10."""
+    log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for
+    ndcg:10."""
     model: Annotated[
         str | None, Option("Models", metavar="<model>", has_placeholders=True, stands_instead=True)
     ] = None

@@ -46,7 +46,8 @@ class RunOptions(Display):
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before or with --since; with 2 if some metric could not be tested."""
     tolerance: Annotated[
-        tuple[str, ...], Option("Output", metavar="[NAME=]NUMBER", in_python=False)
+        tuple[str, ...],
+        Option("Output", metavar="[NAME=]NUMBER", takes_numbers=True, in_python=False),
     ] = ()
     """With --fail-on worse: fail only where a metric is significantly worse by more than this, in its own unit: .005
     for all metrics, accuracy=.005 for one; repeatable."""

@@ -6,28 +6,18 @@ counted again, from the scores of their examples; the others can't be, whatever 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.count.count_wins import (
-    WHOLE,
-    WinsItem,
-    WinsPlan,
-    is_counted,
-    read_wins,
-    wins_digest,
-    write_keys,
-    write_wins,
-)
+from slicebeam.transforms.count.count_wins import WHOLE, WinsPlan, count_wins, read_wins
 from slicebeam.transforms.count.significance import read_part, write_part
 
 if TYPE_CHECKING:
@@ -108,32 +98,27 @@ class ExactAuc:
             self.lattice,
             self.scaling,
             self.shards,
-            self.work.folder(stage),
-            wins_digest(keys, sizes, resampling),
             self.space.by_class(self.totals),
             self._groups(1 + (resampling.replicates if resampling else 0)),
             resampling,
         )
-        items, seconds = self._items(keys, self.space.sizes(sums), plan)
-        todo = [item for item in items if not is_counted(plan, item)]
-
-        def build(pipeline: Any) -> Any:
-            write_keys(plan.folder, keys, sizes)
-            slices = pipeline | "Slices" >> beam.Create(todo)
-            return slices | "Count wins" >> beam.Map(partial(write_wins, plan))
-
-        cost = run_stage(
+        bounds, seconds = self._bounds(keys, self.space.sizes(sums), plan)
+        transform = count_wins(plan, keys, sizes, bounds, self.work.folder(stage))
+        noted = run_stage(
             self.work,
             self.engine,
             stage,
-            build,
-            lambda: all(is_counted(plan, item) for item in items),
-            seconds=seconds * len(todo) / len(items),
-            plan=plan.digest,
-            keeps_parts=True,
-            facts=asdict,
+            lambda pipeline: pipeline | "Count wins" >> transform,
+            transform.is_written,
+            seconds=seconds,
+            # What another plan left is not taken for this one's.
+            plan=_digest(keys, sizes, resampling),
+            before=transform.write_shared,
+            facts=lambda cost: {"parts": len(transform.items), "cost": asdict(cost)},
         )
-        return (read_wins(plan, item) for item in items), Cost(**cost)
+        # A part is mapped only while it is looked at.
+        counted = (read_wins(transform.part(number)) for number in range(noted["parts"]))
+        return counted, Cost(**noted["cost"])
 
     def _groups(self, layers: int) -> tuple[tuple[int, ...], ...]:
         """Return for each model the first bucket of each group of scores."""
@@ -150,8 +135,8 @@ class ExactAuc:
             groups.append(tuple(begins))
         return tuple(groups)
 
-    def _items(self, keys: Keys, sizes: IntArray, plan: WinsPlan) -> tuple[list[WinsItem], float]:
-        """Return the work, of which each item takes about as long, and the seconds of all of it."""
+    def _bounds(self, keys: Keys, sizes: IntArray, plan: WinsPlan) -> tuple[list[int], float]:
+        """Return the bounds of parts that take about as long as each other, and the seconds of all."""
         rows = int(self.scaling.rows[0].sum())
         number, sets = self.lattice.feature_sets(keys)
         members = np.bincount(number, minlength=len(sets))[number]
@@ -163,9 +148,13 @@ class ExactAuc:
         place = np.floor(share * parts / max(float(seconds.sum()), 1e-12)).astype(np.int64)
         begins = [*np.searchsorted(place, np.arange(parts)).tolist(), keys.size]
         cut = [at for one, end in pairwise(begins) for at in range(one, end, most)]
-        bounds = sorted({*cut, keys.size})
-        items = [WinsItem(i, bounds[i], bounds[i + 1]) for i in range(len(bounds) - 1)]
-        return items, total
+        return sorted({*cut, keys.size}), total
+
+
+def _digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
+    content = hashlib.sha256(keys.tobytes() + sizes.tobytes())
+    content.update(repr(resampling).encode())
+    return content.hexdigest()
 
 
 def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:

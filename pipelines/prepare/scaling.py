@@ -254,12 +254,10 @@ def _with_cuts(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
                     "there is no false positive rate; leave it out"
                 )
             order = np.argsort(-scores)
-            scores = scores[order]
-            # All negatives with the same score are above a cut, or none.
-            ends = np.append(scores[1:] != scores[:-1], True)
-            above = np.cumsum(weights[order])[ends]
+            # With it, too many are at least the cut; above it are those with a higher score.
+            above = np.cumsum(weights[order])
             too_many = above > float(name.removeprefix(ABOVE)) * above[-1] * (1 + _LEAST_SPREAD)
-            cuts.append((name, old, float(scores[ends][np.argmax(too_many)])))
+            cuts.append((name, old, float(scores[order][np.argmax(too_many)])))
     return replace(scaling, cuts=tuple(cuts))
 
 

@@ -71,11 +71,14 @@ def _check(name: str, config: RunConfig) -> None:
         )
     if config.is_paper:
         raise OptionError("--tolerance needs a calibrated test; leave --test paper out")
-    if not has_margin_test(name, config.comparison, weighted=config.weight is not None):
-        weighted = " with --weight" if config.weight is not None else ""
+    weighted = config.weight is not None
+    if not has_margin_test(name, config.comparison, weighted=weighted):
+        others = "means" if weighted else "shares, such as accuracy and recall, and means"
+        if config.comparison == "baseline":
+            others = "all but auc"
         raise OptionError(
-            f"--tolerance: {name} has no test against a tolerance{weighted}; leave {name} out of --metric, or "
-            "name by NAME=NUMBER the metrics that have one: shares such as accuracy and recall, and means"
+            f"--tolerance: {name}{' with --weight' if weighted else ''} has no test against a tolerance; leave it "
+            f"out of --metric, or name those that have one by NAME=NUMBER: {others}"
         )
 
 

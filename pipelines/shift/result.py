@@ -15,7 +15,7 @@ import numpy as np
 
 from slicebeam.metrics.shift.allocation import optimal_calls
 from slicebeam.metrics.shift.estimates import (
-    Slices,
+    Subpools,
     error_bound,
     estimate,
     stratum_variances,
@@ -343,7 +343,7 @@ class ShiftResult:
         sizes = counts.sizes[used].astype(np.float64)
         old = np.zeros((used.size, *strata.shape))
         old[:, :, :-1] = counts.old[used] / sizes[:, None, None]
-        slices = Slices(sizes / self.pool.rows, counts.labels[used] / sizes[:, None], old)
+        slices = Subpools(sizes / self.pool.rows, counts.labels[used] / sizes[:, None], old)
         sample, calls = self._counted(used)
         control = self.config.used_method == "plus"
         found = estimate(strata, sample, control=control, slices=slices)

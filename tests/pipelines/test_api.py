@@ -135,6 +135,8 @@ def test_findings_are_a_table(adult):
     first = found.changelist.findings[0]
     assert (rows[0]["rank"], rows[0]["n"], rows[0]["value"]) == (1, first.n, first.value)
     assert (rows[0]["ci_low"], rows[0]["ci_high"]) == first.interval
+    corrected = [rows[0][name] for name in ("corrected", "corrected_low", "corrected_high")]
+    assert corrected == list(first.corrected.model_dump().values())
     ids = set(found.slices["slice_id"].to_pylist())
     assert {one["slice_id"] for one in rows} <= ids
     none = shift(made(), **SHIFT, budget=100).findings

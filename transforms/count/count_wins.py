@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,11 +13,10 @@ import pyarrow as pa
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.counting.statistic_space import fixed_point
-from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
 from slicebeam.transforms.encode.shards import WEIGHT, Shard, score_column
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
+from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -35,23 +33,12 @@ if TYPE_CHECKING:
 
 # The key of all examples: no predicate.
 WHOLE = 0
-_KEYS = "keys"
-
-
-@dataclass(frozen=True)
-class WinsItem:
-    """Slices, by their place among the keys, over all shards."""
-
-    number: int
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True)
 class WinsPlan:
     """The plan of a pass over the scores.
 
-    The digest is of the keys and of what is counted, so that parts of another plan are not taken for its own.
     `of_all` are the negatives and positives of all examples, or their weights, and `groups`, for each model,
     the first score buckets of the groups of scores that fit the memory.
     """
@@ -59,8 +46,6 @@ class WinsPlan:
     lattice: Lattice
     scaling: Scaling
     shards: tuple[str, ...]
-    folder: StoragePath
-    digest: str
     of_all: IntArray
     groups: tuple[tuple[int, ...], ...]
     resampling: Resampling | None = None
@@ -80,65 +65,37 @@ class CountedWins:
     replicates: tuple[FloatArray, ...]
 
 
-def wins_digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
-    """Return a hash of the plan."""
-    content = hashlib.sha256(keys.tobytes() + sizes.tobytes())
-    content.update(repr(resampling).encode())
-    return content.hexdigest()
+def count_wins(
+    plan: WinsPlan, keys: Keys, sizes: IntArray, bounds: Sequence[int], folder: StoragePath
+) -> WriteParts:
+    """Return the transform that writes the exact AUCs of slices, a part for those between two bounds.
+
+    `sizes`: negatives and positives [slices, 2].
+    """
+    columns = {"key": keys, "negatives": sizes[:, 0], "positives": sizes[:, 1]}
+    return WriteParts(partial(_counted, plan), [*pairwise(bounds)], folder, pa.table(columns))
 
 
-def write_keys(folder: StoragePath, keys: Keys, sizes: IntArray) -> None:
-    """Write the slices with their negatives and positives to a file; engines would fetch them again and again."""
-    columns = [pa.array(keys), pa.array(sizes[:, 0]), pa.array(sizes[:, 1])]
-    batch = pa.record_batch(columns, names=["key", "negatives", "positives"])
-    write_arrow(folder / _KEYS, batch.schema, [batch])
-
-
-def is_counted(plan: WinsPlan, item: WinsItem) -> bool:
-    """Return whether an item's results for this very plan are written."""
-    path = part_path(plan.folder, item.number)
-    if not path.exists():
-        return False
-    try:
-        facts = json.loads(open_arrow(path).schema.metadata[b"facts"])
-    except EngineError:
-        # What was damaged is counted again.
-        return False
-    return bool(facts == _facts(plan, item))
-
-
-def read_wins(plan: WinsPlan, item: WinsItem) -> CountedWins:
-    """Return the results of an item."""
-    batch = open_arrow(part_path(plan.folder, item.number), is_unchanging=True).get_batch(0)
-
-    def table(name: str, side: int) -> NDArray[Any]:
-        column = batch.column(f"{name}{side}")
-        values: NDArray[Any] = column.flatten().to_numpy()
-        return values.reshape(batch.num_rows, column.type.list_size)
-
-    sides = range(plan.scaling.space.sides)
-    return CountedWins(
-        batch.column("key").to_numpy(),
-        tuple(table("ranking", side) for side in sides),
-        tuple(table("replicates", side) for side in sides),
-    )
-
-
-def _facts(plan: WinsPlan, item: WinsItem) -> dict[str, Any]:
-    return {"plan": plan.digest, "begin": item.begin, "end": item.end}
-
-
-def write_wins(plan: WinsPlan, item: WinsItem) -> int:
-    """Count the exact AUCs of an item's slices, write them, and return the number of the item."""
-    counted = count_wins(plan, item)
+def _counted(plan: WinsPlan, item: tuple[int, int], shared: pa.Table) -> pa.RecordBatch:
+    begin, end = item
+    keys, *classes = (np.array(one) for one in shared.slice(begin, end - begin).columns)
+    counted = exact_areas(plan, keys, np.stack(classes, axis=1))
     columns = {"key": pa.array(counted.keys)}
     for name, tables in (("ranking", counted.ranking), ("replicates", counted.replicates)):
         for side, table in enumerate(tables):
             flat = pa.array(np.ascontiguousarray(table).reshape(-1))
             columns[f"{name}{side}"] = pa.FixedSizeListArray.from_arrays(flat, table.shape[1])
-    batch = pa.record_batch(columns, metadata={"facts": json.dumps(_facts(plan, item))})
-    write_arrow(part_path(plan.folder, item.number), batch.schema, [batch])
-    return item.number
+    return pa.record_batch(columns)
+
+
+def read_wins(part: pa.Table) -> CountedWins:
+    """Return what a part holds."""
+    found: dict[str, list[NDArray[Any]]] = {"ranking": [], "replicates": []}
+    for name in part.column_names[1:]:
+        column = part.column(name).combine_chunks()
+        values = column.flatten().to_numpy().reshape(part.num_rows, column.type.list_size)
+        found[name.rstrip("01")].append(values)
+    return CountedWins(part.column("key").to_numpy(), *map(tuple, found.values()))
 
 
 class _Group:
@@ -272,11 +229,8 @@ def _joined(columns: Sequence[Ragged]) -> Ragged:
     return Ragged(offsets, np.concatenate([column.codes for column in columns]))
 
 
-def count_wins(plan: WinsPlan, item: WinsItem) -> CountedWins:
-    """Return the exact AUCs of an item's slices."""
-    listed = open_arrow(plan.folder / _KEYS).get_batch(0).slice(item.begin, item.end - item.begin)
-    keys, *classes = (np.array(column) for column in listed.columns)
-    sizes = np.stack(classes, axis=1)
+def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
+    """Return the exact AUCs of slices."""
     whole = np.flatnonzero(keys == WHOLE)
     sliced = np.flatnonzero(keys != WHOLE)
     membership = Membership(keys[sliced], plan.lattice)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,8 @@ import pyarrow.compute as pc
 from slicebeam.metrics.discovery.chunks import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.transforms.encode.column import ChunkColumn
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.encode.shards import write_with_facts
+from slicebeam.transforms.storage.arrow_files import open_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,12 +134,7 @@ def write_embeddings(
     columns |= {name: pa.array(values) for name, values in others.items()}
     if not columns:
         columns = {"none": pa.nulls(rows)}
-    facts_json = json.dumps({**facts, "rows": rows, "dimensions": D}).encode()
-    batch = pa.record_batch(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata(
-        {"facts": facts_json, "checksum": str(zlib.crc32(facts_json))}
-    )
-    write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
+    write_with_facts(path, columns, {**facts, "rows": rows, "dimensions": D})
 
 
 @dataclass(frozen=True)

@@ -100,13 +100,17 @@ def write_shard(
             columns[f"f{number}"] = pa.ListArray.from_arrays(offsets, values)
         else:
             columns[f"f{number}"] = pa.array(code.astype(width))
-    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    write_with_facts(path, columns, facts)
+
+
+def write_with_facts(
+    path: StoragePath, columns: Mapping[str, pa.Array], facts: Mapping[str, Any]
+) -> None:
+    """Write columns and facts, which are read without the rest, so they have a checksum of their own."""
     facts_json = json.dumps(facts).encode()
-    # Facts are read without the rest, whose checksum would tell that they were damaged.
-    schema = batch.schema.with_metadata(
-        {"facts": facts_json, "checksum": str(zlib.crc32(facts_json))}
-    )
-    write_arrow(path, schema, [batch.replace_schema_metadata(schema.metadata)])
+    metadata = {"facts": facts_json, "checksum": str(zlib.crc32(facts_json))}
+    batch = pa.record_batch(columns, metadata=metadata)
+    write_arrow(path, batch.schema, [batch])
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,11 @@ class WriteParts(beam.PTransform):
 
     def read(self, parts: int) -> list[pa.Table]:
         """Return the results of this many items: as many as there were when they were written."""
-        return [open_arrow(part_path(self.folder, number)).read_all() for number in range(parts)]
+        return list(map(self.part, range(parts)))
+
+    def part(self, number: int) -> pa.Table:
+        """Return the result of an item, mapped."""
+        return open_arrow(part_path(self.folder, number)).read_all()
 
 
 def write_part(

@@ -7,7 +7,7 @@ import pytest
 
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.intervals.intervals import wilson
-from slicebeam.metrics.significance import delta_method
+from slicebeam.metrics.significance import hall
 from tests.conftest import slow
 
 CASES = list(itertools.product((0.1, 0.3, 0.5), (0.05, 0.2), (0.05, 0.2)))
@@ -167,8 +167,8 @@ def test_coverage_of_the_difference_from_overall():
     low, high = cell_intervals.difference_from_overall(
         value,
         *cell_intervals.fbeta(tp, fp, fn, 2.0, 0.95),
-        delta_method.variance(own, np.zeros(4), slices, totals),
-        delta_method.variance(own, whole, slices, totals),
+        hall.ahead_variance(own, np.zeros(4), slices, totals),
+        hall.ahead_variance(own, whole, slices, totals),
         overall,
         1.0,
         0.95,

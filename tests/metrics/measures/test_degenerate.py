@@ -103,7 +103,7 @@ def case(kind, name, comparison, *, weighted):
     some = world(kind, weighted=weighted)
     if some.weight is not None:
         some = without_some_weights(some)
-    if kind == "infinite scores" and name in OF_PROBABILITIES:
+    if kind == "infinite scores" and name in (*OF_PROBABILITIES, "jaccard"):
         some = world("mixed", weighted=weighted)
     space = some.space([name], comparison)
     times = np.random.default_rng(5).poisson(1, (REPLICATES, some.rows))

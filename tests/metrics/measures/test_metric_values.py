@@ -434,6 +434,12 @@ def test_undefined_here_is_0_or_a_warning_in_scikit_learn():
         sums, _ = examples.reduced(space, np.ones((1, 40), bool))
         assert np.isnan(metric(name).value(sums, space)[0])
         assert theirs == 0
+    # Kappa is 0 where only the labels are one class, and is tested; what is undefined is not.
+    for name, value, reason in (("kappa", 0, 0), ("mcc_multiclass", np.nan, Reason.UNDEFINED)):
+        space = examples.space([name], "overall")
+        sums, totals = examples.reduced(space, np.arange(40)[None] < 30)
+        np.testing.assert_equal(metric(name).value(sums, space), [value])
+        assert metric(name).untestable(sums, totals, space).tolist() == [reason]
 
 
 class Plain(Metric):

@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.kinds import ALTERNATIVES
-from slicebeam.metrics.measures.cell_metric import Slices
+from slicebeam.metrics.measures.cell_metric import SummedCells
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
@@ -312,11 +312,11 @@ def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted)
     own, above = slopes(child), slopes(parent)
     space, f1 = examples.space(["f1"], "baseline"), metric("f1")
     sums, totals = examples.reduced(space, np.stack([child, parent]))
-    freedom = f1.effective_n(Slices(sums[:1], space))[0] - 1
+    freedom = f1.effective_n(SummedCells(sums[:1], space))[0] - 1
     # The interval of the difference of the models, by the same gradient; Wilson's where that is wider.
     every = np.ones(300, bool)
     sums_of_all, _ = examples.reduced(space, every[None])
-    size, z2 = f1.effective_n(Slices(sums_of_all, space))[0], stats.norm.ppf(0.975) ** 2
+    size, z2 = f1.effective_n(SummedCells(sums_of_all, space))[0], stats.norm.ppf(0.975) ** 2
     arm = stats.t.ppf(0.975, size - 1) * np.linalg.norm(slopes(every) * weight)
     assert arm > 2 * z2 / (size + z2)
     ends = np.ravel(f1.delta_interval(sums_of_all, totals, space, 0.95))

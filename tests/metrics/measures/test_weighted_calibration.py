@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slicebeam.metrics.measures.cell_metric import Slices
+from slicebeam.metrics.measures.cell_metric import SummedCells
 from slicebeam.metrics.registry import metric
 from tests.metrics.measures.test_metric_values import Examples
 
@@ -48,7 +48,7 @@ def test_random_slices(name, errors_weigh):
 
 
 def test_slices_that_are_worse_are_found():
-    """Slices of 60 examples that err four times as often as all."""
+    """SummedCells of 60 examples that err four times as often as all."""
     rng = np.random.default_rng(3)
     examples = weighted(errors_weigh=1.0)
     wrong = rng.random(N) < 0.05
@@ -75,7 +75,7 @@ def test_equal_weights_by_hand():
     space, n = examples.space(["accuracy"], "overall"), 400
     sums = examples.matrix(space)[:n].sum(axis=0)[None, :]
     share = (examples.predicted[0] == examples.label)[:n].mean()
-    variance = own.value_variance(Slices(sums, space))
+    variance = own.value_variance(SummedCells(sums, space))
     assert variance[0] == pytest.approx(share * (1 - share) / n, rel=1e-12)
     assert own.value(sums, space)[0] == pytest.approx(share, rel=1e-12)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.shift.estimates import Slices, cell_p_values, estimate, reliance, summarise
+from slicebeam.metrics.shift.estimates import Subpools, cell_p_values, estimate, reliance, summarise
 from slicebeam.metrics.shift.strata import Sample, Strata
 from tests.oracles import shift_oracle as oracle
 
@@ -284,7 +284,7 @@ def slices_of(pool, groups):
         for item in group:
             labels[g, pool.label(item)] += 1 / sizes[g]
             old[g, pool.label(item), pool.old[item]] += 1 / sizes[g]
-    return Slices(sizes / len(pool.items), labels, old)
+    return Subpools(sizes / len(pool.items), labels, old)
 
 
 def sample_within(pool, asked, groups):

@@ -7,16 +7,6 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.shift import allocation as module
-from slicebeam.metrics.shift.allocation import (
-    adapted_order,
-    adapted_weights,
-    first_look,
-    half_limits,
-    next_look,
-    static_halves,
-    static_order,
-    static_weights,
-)
 from slicebeam.metrics.shift.estimates import estimate, reliance
 from slicebeam.metrics.shift.simulation import item_order, qualities, simulate
 from slicebeam.metrics.shift.strata import Sample, Strata, counts_of, half_sizes
@@ -51,8 +41,8 @@ def sampled(rng, pool):
 
 
 def test_looks_double():
-    assert [first_look(s) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
-    assert [next_look(3, n) for n in (0, 127, 128, 255, 256, 5000)] == [
+    assert [module.first_look(s) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
+    assert [module.next_look(3, n) for n in (0, 127, 128, 255, 256, 5000)] == [
         *(128, 128, 256, 256, 512, 8192)
     ]
 
@@ -60,14 +50,14 @@ def test_looks_double():
 def test_halves_are_cut_alternately():
     assert half_sizes(np.array([1, 2, 5])).tolist() == [1, 0, 1, 1, 3, 2]
     # Of each stratum five items are at hand, in the order in which they are asked.
-    assert half_limits(np.array([1, 2, 50]), 5).tolist() == [1, 0, 1, 1, 3, 2]
+    assert module.half_limits(np.array([1, 2, 50]), 5).tolist() == [1, 0, 1, 1, 3, 2]
 
 
 def test_the_first_calls_ask_as_the_static_order_does_by_turns_of_the_halves():
     pool = oracle.random_pool(np.random.default_rng(1), largest=30, strata=7)
     strata = pool.strata()
-    found = static_halves(strata, strata.sizes, 70)
-    order = static_order(static_weights("plus", strata), strata.sizes, 70)
+    found = module.static_halves(strata, strata.sizes, 70)
+    order = module.static_order(module.static_weights("plus", strata), strata.sizes, 70)
     np.testing.assert_array_equal(found // 2, order)
     for s in range(strata.count):
         mine = found[order == s] % 2
@@ -114,15 +104,15 @@ def test_weights_are_those_of_the_other_half_shrunk(factor):
         rng = np.random.default_rng(seed)
         pool = oracle.random_pool(rng, largest=20, strata=7, agreement=rng.random())
         asked, place, sample = sampled(rng, pool)
-        found = adapted_weights(pool.strata(), sample.halves, np.array([factor]))
+        found = module.adapted_weights(pool.strata(), sample.halves, np.array([factor]))
         np.testing.assert_allclose(found[0], slow_weights(pool, asked, place, factor), rtol=1e-10)
 
 
 def test_weights_are_the_static_ones_where_no_answer_differs():
     pool = oracle.random_pool(np.random.default_rng(3), largest=20, strata=7, agreement=1.0)
     _, _, sample = sampled(np.random.default_rng(4), pool)
-    found = adapted_weights(pool.strata(), sample.halves, np.ones(1))[0]
-    static = static_weights("plus", pool.strata())
+    found = module.adapted_weights(pool.strata(), sample.halves, np.ones(1))[0]
+    static = module.static_weights("plus", pool.strata())
     np.testing.assert_allclose(found, np.repeat(static / static.sum(), 2))
 
 
@@ -134,7 +124,7 @@ def test_the_order_is_of_the_largest_weight_by_calls():
         limits = half_sizes(np.array(pool.sizes))
         weights = rng.random((1, limits.size)) + 0.01
         calls = int((limits - sample.halves.asked[0]).sum()) + 2
-        order = adapted_order(weights, sample.halves, limits, calls)[0].tolist()
+        order = module.adapted_order(weights, sample.halves, limits, calls)[0].tolist()
         counts = sample.halves.asked[0].astype(float).tolist()
         for chosen in order[:-2]:
             scores = [
@@ -244,11 +234,11 @@ def swapped(pool, runs):
             item = np.take_along_axis(order, at[:, None], axis=1)
             halves.add(column[:, None], new[item], np.array(pool.old)[item])
 
-    ask(np.tile(static_halves(strata, strata.sizes, 40), (runs, 1)))
+    ask(np.tile(module.static_halves(strata, strata.sizes, 40), (runs, 1)))
     for size in (40, 80):
-        weights = adapted_weights(strata, halves, np.zeros(runs))
+        weights = module.adapted_weights(strata, halves, np.zeros(runs))
         own = weights.reshape(runs, 4, 2)[:, :, ::-1].reshape(runs, 8)
-        ask(adapted_order(own, halves, half_sizes(strata.sizes), size))
+        ask(module.adapted_order(own, halves, half_sizes(strata.sizes), size))
     sample = Sample.empty(runs, 4, 2)
     for name in ("asked", "new", "old", "both"):
         counts = getattr(halves, name)
@@ -273,15 +263,15 @@ def test_runs_side_by_side_are_each_run_by_itself(early):
                     asked.append(int(order[starts[part // 2] + 2 * taken[part] + part % 2]))
                     taken[part] += 1
 
-            ask(static_halves(strata, strata.sizes, 40).tolist())
+            ask(module.static_halves(strata, strata.sizes, 40).tolist())
             for size in (40, 80, 10):
                 sample = oracle.sample_of(pool, [asked])
                 halves = halves_of(pool, asked, place)
                 # At the first look the estimate is that of the halves too.
                 sample.halves = halves
-                weights = adapted_weights(strata, halves, reliance(strata, sample))
-                limits = half_limits(strata.sizes, 170)
-                ask(adapted_order(weights, halves, limits, size)[0].tolist())
+                weights = module.adapted_weights(strata, halves, reliance(strata, sample))
+                limits = module.half_limits(strata.sizes, 170)
+                ask(module.adapted_order(weights, halves, limits, size)[0].tolist())
             slow = oracle.sample_of(pool, [asked[: checked.calls]])
             for field in ("asked", "new", "old", "both", "squares"):
                 np.testing.assert_array_equal(

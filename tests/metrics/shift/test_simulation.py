@@ -18,16 +18,7 @@ from slicebeam.metrics.shift.allocation import (
     static_weights,
 )
 from slicebeam.metrics.shift.estimates import error_bound, estimate, starved_variance, summarise
-from slicebeam.metrics.shift.simulation import (
-    Items,
-    Quality,
-    calls_for_target,
-    churned,
-    item_order,
-    qualities,
-    simulate,
-    true_matrices,
-)
+from slicebeam.metrics.shift.simulation import item_order, qualities, simulate
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -95,7 +86,7 @@ def test_a_batch_of_one_is_the_published_algorithm():
 
 class Traced(NamedTuple):
     pool: oracle.Pool
-    items: Items
+    items: simulation.Items
     starts: np.ndarray
 
 
@@ -225,7 +216,7 @@ SHARES = [[0.7, 0.2, 0.1, 0.0], [0.05, 0.9, 0.0, 0.05], [0.25, 0.25, 0.25, 0.25]
 @pytest.mark.parametrize("churn", [0.0, 0.013, 0.05, 0.5, 1.0])
 def test_churn_changes_exactly_its_share_to_other_classes(churn):
     label, old, shares = label_pool(np.random.default_rng(1), [301, 200, 150], SHARES)
-    new = churned(old, label, shares, churn, 7, 3)
+    new = simulation.churned(old, label, shares, churn, 7, 3)
     assert new.shape == (7, 651)
     assert new.dtype == np.int16
     np.testing.assert_array_equal((new != old).sum(axis=1), round(churn * 651))
@@ -233,15 +224,15 @@ def test_churn_changes_exactly_its_share_to_other_classes(churn):
     assert new.max() < 4
     # Only to classes that the old API had predicted for the label.
     assert (shares[np.broadcast_to(label, new.shape), new] > 0).all()
-    np.testing.assert_array_equal(new, churned(old, label, shares, churn, 7, 3))
+    np.testing.assert_array_equal(new, simulation.churned(old, label, shares, churn, 7, 3))
     if 0 < churn < 1:
         assert len({tuple(row) for row in (new != old).tolist()}) == 7
-        assert not np.array_equal(new, churned(old, label, shares, churn, 7, 4))
+        assert not np.array_equal(new, simulation.churned(old, label, shares, churn, 7, 4))
 
 
 def test_churn_changes_any_item_and_in_proportion_to_the_other_classes():
     label, old, shares = label_pool(np.random.default_rng(2), [300, 200, 150], SHARES)
-    new = churned(old, label, shares, 0.2, 400, 3)
+    new = simulation.churned(old, label, shares, 0.2, 400, 3)
     changed = new != old
     assert stats.chisquare(changed.sum(axis=0)).pvalue > 1e-4
     for i in range(3):
@@ -261,7 +252,7 @@ def test_churn_changes_any_item_and_in_proportion_to_the_other_classes():
 def test_churn_of_a_label_that_had_one_prediction_goes_to_another():
     label, old = np.zeros(100, np.int64), np.full(100, 2)
     shares = np.array([[0.0, 0.0, 1.0]])
-    new = churned(old, label, shares, 0.3, 50, 0)
+    new = simulation.churned(old, label, shares, 0.3, 50, 0)
     np.testing.assert_array_equal((new != old).sum(axis=1), 30)
     counts = np.bincount(new[new != 2], minlength=2)
     assert stats.chisquare(counts).pvalue > 1e-4
@@ -269,7 +260,7 @@ def test_churn_of_a_label_that_had_one_prediction_goes_to_another():
 
 def whole_new_api(shares, runs=40):
     label, old, found = label_pool(np.random.default_rng(4), [300, 200, 150], shares)
-    new = churned(old, label, found, None, runs, 6)
+    new = simulation.churned(old, label, found, None, runs, 6)
     return label, old, found, new
 
 
@@ -292,21 +283,21 @@ def test_a_whole_new_api_predicts_alike_a_label_that_had_one_prediction():
 
 
 def quality(calls, errors):
-    return Quality(calls, np.asarray(errors, float), 0.0, 0.95, 0.95, 0.1, 0.1)
+    return simulation.Quality(calls, np.asarray(errors, float), 0.0, 0.95, 0.95, 0.1, 0.1)
 
 
 def test_calls_for_a_target_are_interpolated_on_logarithmic_scales():
     # On a line: error = 1/√calls.
     exact = [quality(n, [n**-0.5]) for n in (100, 400, 1000, 5000)]
     for calls in (100, 150, 399, 400, 401, 2345, 5000):
-        assert calls_for_target(exact, calls**-0.5 * (1 + 1e-12)) == pytest.approx(calls)
+        assert simulation.calls_for_target(exact, calls**-0.5 * (1 + 1e-12)) == pytest.approx(calls)
     # Between two checks, of which only these count.
     found = [quality(100, [0.1]), quality(200, [0.08]), quality(800, [0.02]), quality(900, [0.01])]
-    assert calls_for_target(found, 0.04) == pytest.approx(400)
-    assert calls_for_target(found, 0.1) == 100
-    assert calls_for_target(found, 0.5) == 100
-    assert calls_for_target(found, 0.01) == pytest.approx(900)
-    assert calls_for_target(found, 0.0099) is None
+    assert simulation.calls_for_target(found, 0.04) == pytest.approx(400)
+    assert simulation.calls_for_target(found, 0.1) == 100
+    assert simulation.calls_for_target(found, 0.5) == 100
+    assert simulation.calls_for_target(found, 0.01) == pytest.approx(900)
+    assert simulation.calls_for_target(found, 0.0099) is None
 
 
 def test_calls_for_a_target_are_of_the_share_of_runs():
@@ -314,13 +305,13 @@ def test_calls_for_a_target_are_of_the_share_of_runs():
     found = [quality(100, 0.1 * runs), quality(400, 0.05 * runs)]
     assert found[0].quantile(0.95) == pytest.approx(0.095)
     assert found[0].mean_squared == pytest.approx(np.mean((0.1 * runs) ** 2))
-    assert calls_for_target(found, 0.095 / 2**0.5) == pytest.approx(200)
-    assert calls_for_target(found, 0.08 / 2**0.5, 0.8) == pytest.approx(200)
+    assert simulation.calls_for_target(found, 0.095 / 2**0.5) == pytest.approx(200)
+    assert simulation.calls_for_target(found, 0.08 / 2**0.5, 0.8) == pytest.approx(200)
 
 
 def test_calls_for_a_target_where_an_error_is_none_at_all():
     found = [quality(100, [0.1]), quality(400, [0.0])]
-    assert calls_for_target(found, 0.05) == 400
+    assert simulation.calls_for_target(found, 0.05) == 400
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -330,7 +321,7 @@ def test_quality_is_counted_over_the_runs(method):
     rng = np.random.default_rng(1)
     own = np.where(rng.random((6, len(pool.items))) < 0.7, items.old, rng.integers(0, 4))
     items = replace(items, new=own)
-    truths = true_matrices(strata, items)
+    truths = simulation.true_matrices(strata, items)
     (found,) = qualities(strata, items, method, [70], 6, 2, confidence=0.9)
     (checked,) = simulate(strata, items, method, [70], 6, 2)
     estimates = summarise(method, strata, checked.sample)
@@ -358,7 +349,7 @@ def test_quality_is_counted_over_the_runs(method):
 
 def test_true_matrix_of_one_set_of_answers():
     pool = oracle.random_pool(np.random.default_rng(15))
-    found = true_matrices(pool.strata(), pool.random_items())
+    found = simulation.true_matrices(pool.strata(), pool.random_items())
     assert found.shape == (1, *pool.shape)
     np.testing.assert_allclose(found[0], pool.matrix(pool.new), atol=1e-12)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.measures.cell_metric import Slices
+from slicebeam.metrics.measures.cell_metric import SummedCells
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance import delta_method
+from slicebeam.metrics.significance import hall
 
 # Joint cells of (label, new prediction, old prediction): label is the highest bit.
 LABEL = np.arange(8) >> 2
@@ -88,10 +88,10 @@ def test_variance_of_a_slice_against_all_examples(name):
     simulated = metric_of(name, own, NEW)[0] - metric_of(name, own + rest, NEW)[0]
     gradient = metric_of(name, inside, NEW)[1]
     whole = metric_of(name, inside + outside, NEW)[1]
-    variance = delta_method.variance(gradient[None], whole, inside[None], inside + outside)
+    variance = hall.ahead_variance(gradient[None], whole, inside[None], inside + outside)
     assert variance.shape == (1,)
     assert variance[0] == pytest.approx(simulated.var(), rel=0.03)
-    alone = delta_method.variance(gradient[None], np.zeros(8), inside[None], inside + outside)
+    alone = hall.ahead_variance(gradient[None], np.zeros(8), inside[None], inside + outside)
     assert alone[0] == pytest.approx(metric_of(name, own, NEW)[0].var(), rel=0.03)
 
 
@@ -101,8 +101,8 @@ def test_variance_of_two_models_on_the_same_slice(name):
     counts = np.rint(2000 * equal_models(name, *LAWS[0])).astype(np.int64)
     draws = rng.poisson(counts, (60_000, 8))
     simulated = metric_of(name, draws, NEW)[0] - metric_of(name, draws, OLD)[0]
-    whole = Slices(placed(counts)[None], SPACE)
-    assert metric(name).change(whole, whole).error[0] ** 2 == pytest.approx(
+    whole = SummedCells(placed(counts)[None], SPACE)
+    assert metric(name).change(whole, whole)[0].error[0] ** 2 == pytest.approx(
         simulated.var(), rel=0.03
     )
 
@@ -113,14 +113,14 @@ def test_weights_enter_as_sums_of_squares():
     squares = np.array([[weights[0] ** 2, (weights[1:] ** 2).sum()]])
     expected = (0.2 * 1.5) ** 2 + (0.1 * 0.5) ** 2 + (0.1 * 2.0) ** 2
     zero = np.zeros(2)
-    assert delta_method.variance(gradient, zero, squares, squares[0])[0] == pytest.approx(expected)
+    assert hall.ahead_variance(gradient, zero, squares, squares[0])[0] == pytest.approx(expected)
 
 
 def test_wald_equals_scipy():
     delta, freedom = np.array([-0.3, 0.1, 2.0, 40.0]), np.array([3.0, 20.0, 1e6, np.inf])
     t = delta / np.sqrt(0.25)
     upper, lower, both = (
-        delta_method.wald_p_value(delta, 0.25, freedom, tail) for tail in ("upper", "lower", "both")
+        hall.wald_p_value(delta, 0.25, freedom, tail) for tail in ("upper", "lower", "both")
     )
     np.testing.assert_allclose(upper, stats.t.sf(t, freedom), rtol=1e-9, atol=1e-300)
     np.testing.assert_allclose(lower, stats.t.cdf(t, freedom), rtol=1e-9)
@@ -130,7 +130,7 @@ def test_wald_equals_scipy():
 def test_nothing_to_test_has_p_1():
     delta = [0.1, np.nan, 0.1, 0.1, 0.1, 0.1]
     variance = [0.0, 1.0, np.nan, np.inf, -1.0, 1.0]
-    p = delta_method.wald_p_value(delta, variance, [5.0, 5, 5, 5, 5, 0], "both")
+    p = hall.wald_p_value(delta, variance, [5.0, 5, 5, 5, 5, 0], "both")
     np.testing.assert_array_equal(p, 1.0)
 
 
@@ -157,7 +157,7 @@ def paired_rates(name, law, n, draws=10_000):
 def test_false_positives_of_two_models(n):
     rates = [rate for name in METRICS for law in LAWS for rate in paired_rates(name, law, n)]
     assert max(rates) <= 1.15 + 0.3
-    assert np.median(rates) >= (0.4 if n == 100 else 0.8)
+    assert np.median(rates) >= (0.35 if n == 100 else 0.8)
 
 
 @pytest.mark.parametrize(

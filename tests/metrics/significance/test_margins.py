@@ -117,10 +117,31 @@ def test_metrics_hand_over_their_counts():
     assert ours == margins.paired_p_value(9, 2, 100, 0.02, "upper")
 
 
+def test_rates_of_a_precision_that_fell_by_the_margin():
+    """No example but three in a hundred change, all for the worse: few of them are told apart."""
+    space = statistic_space(["precision"], "baseline")
+    predicted, was = space.holds("predicted"), space.holds("predicted", old=True)
+    positive, chance = space.holds("positive"), np.zeros(space.cells)
+    chance[positive & predicted & was] = 0.45
+    chance[~positive & predicted & was] = 0.05
+    chance[~positive & predicted & ~was] = 0.03
+    chance[~predicted & ~was] = 0.47 / 2
+    fall = 0.45 / 0.5 - 0.45 / 0.53
+    sums = np.random.default_rng(4).multinomial(400, chance, 20_000)
+    population = np.round(20_000 * chance).astype(np.int64)
+    p = worse_by_more_p("precision", sums, population, space, fall, "worse")
+    for level in (0.05, 0.01):
+        assert 0.6 <= (p <= level).mean() / level <= 1.25
+    fewer = np.random.default_rng(4).multinomial(60, chance, 2000)
+    assert (
+        worse_by_more_p("precision", fewer, population, space, fall, "worse") == 1.0
+    ).mean() > 0.99
+
+
 @pytest.mark.parametrize(("name", "comparison", "weighted", "expected"), [
     ("accuracy", "overall", False, True), ("accuracy", "baseline", False, True), ("accuracy", "overall", True, False),
-    ("precision", "overall", False, True), ("precision", "baseline", False, False), ("f1", "overall", False, False),
-    ("auc", "overall", False, False), ("mcc", "baseline", False, False), ("log_loss", "baseline", True, True),
+    ("precision", "overall", False, True), ("precision", "baseline", False, True), ("f1", "overall", False, False),
+    ("auc", "baseline", False, False), ("mcc", "baseline", True, True), ("log_loss", "overall", True, True),
 ])  # fmt: skip
 def test_which_metrics_have_one(name, comparison, weighted, expected):
     assert has_margin_test(name, comparison, weighted=weighted) == expected

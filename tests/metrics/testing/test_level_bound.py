@@ -76,7 +76,7 @@ def test_with_too_many_tuples_it_is_still_a_bound(seed, min_size, tuples):
     truth = true_counts(data, min_size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(level_bound, "_MOST_TUPLES", tuples)
-        patch.setattr(level_bound, "_MOST_TRIPLES" if seed % 2 else "_MOST_PAIRS", 0)
+        patch.setattr(level_bound, "_MOST_PAIRS", seed % 2 << 25)
         patch.setattr(level_bound, "_KEYS_AT_A_TIME", 7)
         steps = Priority(data.lattice, iterations=4, max_candidates=10, prune_significant=True)
         for known, _ in searched(data, steps, min_size):
@@ -87,14 +87,14 @@ def test_with_too_many_tuples_it_is_still_a_bound(seed, min_size, tuples):
 @pytest.mark.parametrize("width", [1, 3, 1000])
 def test_open_cells_are_counted_in_pieces(monkeypatch, width):
     monkeypatch.setattr(level_bound, "_PAIRS_AT_A_TIME", width)
-    rng = np.random.default_rng(0)
-    pairs = {(0, 1): rng.random((5, 4)), (1, 2): rng.random((4, 6)), (0, 2): rng.random((5, 6))}
-    is_open = {names: matrix < 0.6 for names, matrix in pairs.items()}
-    expected = sum(
-        is_open[0, 1][a, b] and is_open[1, 2][b, c] and is_open[0, 2][a, c]
-        for a, b, c in itertools.product(range(5), range(4), range(6))
-    )
-    assert level_bound._open_cells([0, 1, 2], is_open) == expected
+    rng, sizes = np.random.default_rng(0), (5, 4, 6, 3)
+    pairs, triples = (list(itertools.combinations(range(4), size)) for size in (2, 3))
+    is_open = {(a, b): rng.random((sizes[a], sizes[b])) < 0.6 for a, b in pairs}
+    expected = [
+        np.einsum("ij,jk,ik", *(is_open[pair] * 1 for pair in ((a, b), (b, c), (a, c))))
+        for a, b, c in triples
+    ]
+    assert level_bound._open_cells(np.array(triples), is_open).tolist() == expected
 
 
 def test_nothing_was_visited_below_the_singletons():

@@ -1,6 +1,7 @@
 """The first view of the page, in chromium, from a file: what is seen, reached and asked for."""
 
 import json
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -51,6 +52,10 @@ def test_examples_of_a_finding_are_those_that_the_metric_counts(browser, results
         assert f"{document['findings'][0]['n']:,} examples predicted positive" in text
 
 
+def sizes(one):
+    return one["corrected"]["difference"], one["difference"]
+
+
 def test_every_finding_has_a_bar_with_its_interval(browser, results):
     for name in ("overall", "baseline"):
         document = json.loads((results[name] / "changelist.json").read_text())
@@ -61,9 +66,13 @@ def test_every_finding_has_a_bar_with_its_interval(browser, results):
             assert bars.count() == len(document["findings"]) > 0
             assert page.locator(".bars .whisker").count() == bars.count()
             assert page.locator(".bars .expected").count() == bars.count()
-            # A bar ends at the value, and says so in words.
-            for one in page.locator(".bars [role=img]").all():
-                assert "difference" in one.get_attribute("aria-label")
+            # A bar ends at the value, and says in words how far that is: corrected, and as observed.
+            labels = [
+                one.get_attribute("aria-label") for one in page.locator(".bars [role=img]").all()
+            ]
+            for label, one in zip(labels, document["findings"], strict=True):
+                corrected, observed = (f"{100 * abs(each):.1f}" for each in sizes(one))
+                assert re.search(rf"difference .?{corrected} .*, observed .?{observed} ", label)
 
 
 def test_the_keyboard_reaches_everything(browser, results):

@@ -233,7 +233,7 @@ DECIDE = named("""
     discovery_share domains embedding encoder eval_config exact_edges example_id exclude_features features
     focus format group iterations keep_outputs label ledger loss loss_weight max_candidates max_cross_size
     method metric min_slice_size model model_inputs old_matrix old_prediction phrases plan positive_class prediction
-    price prune_significant repeat replay_prediction replicates score seed since skip_rows slices
+    price prune_significant repeat replay_prediction replicates score score_classes seed since skip_rows slices
     strategy target_error test text tfma_metric tfma_module threshold top_values weight within_findings
 """)
 # save_slices leaves rows of a table out when it is published.
@@ -246,7 +246,7 @@ DECIDE_BY_CHUNKS = frozenset({"chunk_rows", "memory_budget"})
 RESOLVED = frozenset({"since_if_exists"})
 # How a run goes and what is shown of it: these are not in the configuration.
 SHOW = named("""
-    allow_http as_json dry_run explain fail_on log_format page quiet report resume
+    allow_http as_json dry_run explain fail_on log_format page quiet report resume tolerance
 """)
 ROLES = {"data": ("d.parquet",), "output": "out", "label": "y"}
 CONFIGS = {

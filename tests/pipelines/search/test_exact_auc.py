@@ -270,20 +270,20 @@ def test_bytes_do_not_depend_on_how_it_is_run(tmp_path, extra):
 
 def test_a_run_goes_on_after_its_pass_over_the_scores_was_interrupted(tmp_path, monkeypatch):
     whole = run(tmp_path, examples())
-    data, counted = str(tmp_path / "data.parquet"), count_wins.count_wins
+    data, counted = str(tmp_path / "data.parquet"), count_wins.exact_areas
     calls = []
 
-    def failing(plan, item):
-        calls.append(plan.folder.name)
-        if plan.folder.name.endswith("-exact"):
+    def failing(plan, keys, sizes):
+        calls.append(keys.tolist() == [count_wins.WHOLE])
+        if not calls[-1]:
             raise OSError("the disk is gone")
-        return counted(plan, item)
+        return counted(plan, keys, sizes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(count_wins, "count_wins", failing)
+        patched.setattr(count_wins, "exact_areas", failing)
         with pytest.raises(EngineError):
             search(tmp_path / "again", data=data, **OPTIONS)
-    assert calls == ["auc-of-all", "iteration-1-exact"]
+    assert calls == [True, False]
     found = search(tmp_path / "again", data=data, resume=True, **OPTIONS)
     assert found.slices_bytes == whole.slices_bytes
 

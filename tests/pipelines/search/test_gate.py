@@ -392,8 +392,9 @@ def test_a_published_result_keeps_its_tolerance(one_slice_fell, tmp_path, capsys
     ("--fail-on=worse --tolerance=1", "accuracy lies between 0 and 1, so it never falls by that much"),
     ("--fail-on=worse --tolerance=recall=.1", "'recall' is not a metric of this run; they are accuracy"),
     ("--fail-on=worse --tolerance=.1 --tolerance=accuracy=.2", "accuracy has a tolerance already"),
-    ("--fail-on=worse --tolerance=.1 --metric=f1", "f1 has no test against a tolerance; leave f1 out"),
-    ("--fail-on=worse --tolerance=.1 --weight=loss", "no test against a tolerance with --weight"),
+    ("--fail-on=worse --tolerance=.1 --metric=f1 --compare=overall", "f1 has no test against a tolerance; leave it out"),
+    ("--fail-on=worse --tolerance=.1 --weight=loss --compare=overall", "accuracy with --weight has no test against"),
+    ("--fail-on=worse --tolerance=.1 --metric=auc --score=loss --baseline-score=old_loss", "by NAME=NUMBER: all but auc"),
     ("--fail-on=worse --tolerance=.1 --test=paper", "leave --test paper out"),
     ("--fail-on=worse --tolerance=.1 --since=earlier.json", "leave --since or --tolerance out"),
 ])  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.kinds import METHODS
-from slicebeam.metrics.shift.estimates import Slices, estimate
+from slicebeam.metrics.shift.estimates import Subpools, estimate
 from slicebeam.metrics.shift.strata import Sample, Strata
 from slicebeam.pipelines.cli import run
 from tests.oracles import shift_oracle
@@ -420,7 +420,7 @@ def test_intervals_of_slices_cover():
     cells = np.zeros((4, 3, 4))
     np.add.at(cells, (slice_of, label, old), 1)
     held = np.bincount(slice_of)
-    told = Slices(held / rows, cells.sum(axis=2) / held[:, None], cells / held[:, None, None])
+    told = Subpools(held / rows, cells.sum(axis=2) / held[:, None], cells / held[:, None, None])
     truth = np.array([(new == label)[slice_of == g].mean() for g in range(4)])
     covered = np.zeros(4)
     for _ in range(runs):
