@@ -340,6 +340,16 @@ def joint_tables(
     A table of four features holds four tables of three, six of two and four of one. So tables are
     widened as long as a pass over the examples for each tuple that they cover costs more than their
     cells. Nothing is summed over a list column, of which an example stands in several cells, or none.
+
+    Slices of one and two of three features, with 2, 3 and 4 values, of a million examples:
+
+    >>> from slicebeam.metrics.counting.lattice import Lattice
+    >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
+    >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
+    >>> budget = Budget(rows=1_000_000, columns=2, passes=1, layers=1, memory=1 << 30)
+    >>> for table in joint_tables(wanted, lattice, budget):
+    ...     print(table.features, table.tuples)
+    (0, 1, 2) ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,))
     """
     by_length: dict[int, list[FeatureTuple]] = {}
     for features in tuples:

@@ -167,7 +167,9 @@ def test_slices_of_no_weight(name, comparison):
     of_all, reduced = space.reduce(totals, totals)[0], space.reduce(sums[:, 0], totals)
     assert np.isnan(own.value(reduced, space)).all()
     for interval in (own.value_interval, own.delta_interval):
-        assert not np.isnan(interval(reduced, of_all, space, 0.95)).any()
+        # Two models' AUC has no interval with less than three of a class.
+        is_unknown = (name, comparison) == ("auc", "baseline") and interval == own.delta_interval
+        assert (np.isnan(interval(reduced, of_all, space, 0.95)) == is_unknown).all()
     tested, _ = SliceTest(name, space, "auto", "worse").run(sums, totals)
     assert tested.p.tolist() == [1.0]
 

@@ -33,7 +33,7 @@ VALUES = {
     *("column_names", "delimiter", "example_id", "memory_budget", "label", "prediction", "score"),
     *("baseline_prediction", "baseline_score", "loss", "baseline_loss", "positive_class"),
     *("features", "exclude_features", "weight", "group", "old_prediction", "difficulty"),
-    *("replay_prediction", "budget", "by", "embedding", "text"),
+    *("replay_prediction", "budget", "by", "embedding", "text", "score_classes", "model_inputs"),
 }
 # Fields of the document besides, by model. Paths that are read with the user's rights.
 OPENED = {("Dataset", "uri")}
@@ -46,7 +46,7 @@ OPTIONS = {("Provenance", "config")}
 # Shown, compared or written into the next document; no code opens them.
 SHOWN = {
     "AdaptiveTests": (*("tree", "tree_sha256", "models", "classes", "unscored", "untested", "never_given"),),
-    "Gate": ("reasons",),
+    "Gate": ("reasons", "tolerated"),
     "TopicOutcome": ("slice_id", "topic"),
     "PaidAnswers": ("model", "currency"),
     "Change": ("metric", "test", "inputs", "reason"),
