@@ -97,8 +97,7 @@ def simulate(population, labels, runs, seed):
     outcomes = Outcomes([], np.empty(runs), np.empty(runs, bool), [], [])
     for run in range(runs):
         one = seed * 1_000_000 + run
-        asked = simple_random_sample(ids, labels, seed=one)
-        answers = label(population.inside[asked])
+        answers = label(population.inside[simple_random_sample(ids, labels, seed=one)])
         draws = draws_of(population, labels, one)
         outcomes.alignment.append(alignment(answers, size, draws, outside))
         outcomes.missed[run] = draws.share()

@@ -1,5 +1,6 @@
-"""`import slicebeam`: the commands as functions, which are imported when they are used."""
+"""`import slicebeam`: the commands as functions, imported when they are used; and its complex functions."""
 
+import json
 import pydoc
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 import slicebeam
 from slicebeam.pipelines import api
+from tests.base_install import ROOT, tomllib
 
 
 def test_the_package_has_the_commands_as_functions():
@@ -36,3 +38,20 @@ def test_the_package_alone_imports_nothing():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+RULES = ("C901", "PLR0911", "PLR0912", "PLR0913", "PLR0915")
+
+
+def test_every_exception_from_the_complexity_rules_is_needed():
+    lint = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["ruff"]["lint"]
+    assert not set(RULES) & set(lint["ignore"])
+    files = {name: codes for name, codes in lint["per-file-ignores"].items() if "*" not in name}
+    listed = {(name, code) for name in files for code in set(files[name]) & set(RULES)}
+    command = ["ruff", "check", "--isolated", "--exit-zero", "--output-format", "json"]
+    command += ["--select", ",".join(RULES)]
+    command += ["--config", f"lint.pylint.max-args={lint['pylint']['max-args']}"]
+    command += {name for name, _ in listed}
+    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    records = [(one["filename"], one["code"]) for one in json.loads(listing)]
+    assert listed <= {(name.removeprefix(f"{ROOT}/"), code) for name, code in records}

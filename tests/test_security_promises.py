@@ -72,7 +72,7 @@ def test_every_test_of_strangers_input_is_a_promise():
 
 
 @pytest.mark.parametrize(("row", "wrong"), [
-    ("| 1 | It holds. | `transforms/formats/test_strict_text.py::test_nobody` |", "there is no transforms/formats/test_strict_text.py"),
+    ("| 1 | It holds. | `transforms/formats/test_json_lines.py::test_nobody` |", "there is no transforms/formats/test_json_lines.py"),
     ("| 1 | It holds. | `test_nobody.py::test_nobody` |", "there is no test_nobody.py"),
 ])  # fmt: skip
 def test_a_promise_without_its_test_is_found(row, wrong):

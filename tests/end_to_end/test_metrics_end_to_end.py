@@ -19,16 +19,8 @@ from tests.conftest import slow
 from tests.running import rows_of, search
 
 # One of each kind: tests/metrics/measures/test_metric_values.py has the formulas of all.
-BINARY = (
-    "accuracy",
-    "precision",
-    "f1",
-    "fpr",
-    "mcc",
-    "log_loss",
-    "recall_micro",
-    "calibration_in_the_large",
-)
+BINARY = ("accuracy", "precision", "f1", "fpr", "mcc", "log_loss", "recall_micro")
+BINARY += ("calibration_in_the_large",)
 # The same for every model, so that two models cannot be compared by it.
 OF_ONE_MODEL = ("label_rate", "mean:age")
 ADULT = {"label": "income", "prediction": "prediction", "score": "score", "alternative": "both"}
@@ -230,10 +222,8 @@ def test_recall_at_a_false_positive_rate_of_all_examples(tmp_path, weight):
     def of(side):
         # In ranks, since infinite scores are refused.
         ranks = frame[side].rank(method="dense")
-        weights = frame[weight] if weight else None
-        fpr, _, cuts = sk.roc_curve(
-            frame["y"], ranks, sample_weight=weights, drop_intermediate=False
-        )
+        w = frame[weight] if weight else None
+        fpr, _, cuts = sk.roc_curve(frame["y"], ranks, sample_weight=w, drop_intermediate=False)
         above = ranks >= cuts[fpr <= 0.1][-1]
 
         def of_some(some):
@@ -284,8 +274,7 @@ def test_lists_of_scores_and_of_labels(tmp_path):
     frame["label"] = draw.choice(["ant", "bee", "cat"], rows)
     for side in ("", "_old"):
         right = np.equal.outer(frame["label"].to_numpy(), np.array(["ant", "bee", "cat"]))
-        helps = np.where(frame["site"] == "P", 0, 2)[:, None]
-        scores = draw.gamma(1 + helps * right)
+        scores = draw.gamma(1 + np.where(frame["site"] == "P", 0, 2)[:, None] * right)
         frame["scores" + side] = (scores / scores.sum(axis=1, keepdims=True)).tolist()
         frame["tags" + side] = [list(set(draw.choice(list("abcd"), 2))) for _ in range(rows)]
     frame["gains"] = draw.integers(0, 3, (rows, 3)).tolist()
@@ -390,8 +379,7 @@ def test_a_model_without_names_of_columns_reads_the_features(tmp_path, data, adu
         # It is given no names either, of which it would warn.
         warnings.simplefilter("error", UserWarning)
         one = search(tmp_path / "a", model=str(tmp_path / "plain.joblib"), **options)
-    other = search(tmp_path / "b", prediction="p", **options)
-    assert one.slices_bytes == other.slices_bytes
+    assert one.slices_bytes == search(tmp_path / "b", prediction="p", **options).slices_bytes
 
 
 GONE = None
@@ -437,19 +425,15 @@ CLASSES = np.array(["ant", "bee", "cat", "dog"])
 
 def averages(p):
     def of(some):
-        y, predicted = some["label"], some[p]
-        found = {
-            "accuracy": sk.accuracy_score(y, predicted),
-            "kappa": sk.cohen_kappa_score(y, predicted),
-        }
+        y, guess = some["label"], some[p]
+        found = {"accuracy": sk.accuracy_score(y, guess), "kappa": sk.cohen_kappa_score(y, guess)}
         scores = {"precision": sk.precision_score, "recall": sk.recall_score, "f1": sk.f1_score}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for name, score in scores.items():
                 for average in ("macro", "micro"):
-                    key = f"{name}_{average}"
-                    found[key] = score(y, predicted, average=average, zero_division=0)
-                found[name] = score(y == "cat", predicted == "cat", zero_division=np.nan)
+                    found[f"{name}_{average}"] = score(y, guess, average=average, zero_division=0)
+                found[name] = score(y == "cat", guess == "cat", zero_division=np.nan)
         return found
 
     return of

@@ -329,8 +329,7 @@ def test_why_only_one_of_two_runs_has_a_predicate(kind, op, uncounted):
     assert why_absent(known[2], then, now) == "then this value of 'w' was among the other values"
     whole = then.model_copy(update={"singletons": tuple(known[:2]), "seen": Seen(missing=0)})
     assert why_absent(known[2], whole, now) == "then no example had this value of 'w'"
-    before = whole.model_copy(update={"seen": None})
-    assert why_absent(known[2], before, now) == uncounted
+    assert why_absent(known[2], whole.model_copy(update={"seen": None}), now) == uncounted
 
 
 def test_columns_that_had_no_domain(tmp_path):

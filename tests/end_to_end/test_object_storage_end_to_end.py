@@ -204,8 +204,7 @@ def stopped(bucket, data, proxy, capsys):
     assert run(given) == 3
     assert fault.struck >= 1
     proxy.heal()
-    message = capsys.readouterr().err
-    assert f"cannot write {bucket.uri}/out/_work/stages/iteration-1" in message
+    assert f"cannot write {bucket.uri}/out/_work/stages/iteration-1" in capsys.readouterr().err
     assert bucket.keys("out/_work/stages/shards/")
     return [*given, "--resume"]
 
@@ -217,8 +216,7 @@ def test_a_damaged_shard_is_never_counted(bucket, stopped, capsys, tmp_path, whe
     content = bytearray(bucket.read(shard))
     content[int(len(content) * where)] ^= 4
     bucket.write(shard, bytes(content))
-    message = refused(stopped, capsys, folder=tmp_path, code=3)
-    assert f"{bucket.uri}/{shard} is damaged" in message
+    assert f"{bucket.uri}/{shard} is damaged" in refused(stopped, capsys, folder=tmp_path, code=3)
     assert bucket.keys("out/changelist.json") == []
 
 

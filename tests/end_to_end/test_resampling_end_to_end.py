@@ -138,8 +138,7 @@ def test_what_is_not_resampled_has_p_1_and_says_why(of_rows, tmp_path, adult_pat
 
 
 def test_two_models(tmp_path, adult_path, adult):
-    options = ROWS | OLD
-    found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **options)
+    found, ids = search_noting_ids(tmp_path, len(adult), data=(str(adult_path),), **ROWS | OLD)
     assert min(check(found, adult, ids, old="_old").values()) > 10
 
 

@@ -217,8 +217,7 @@ def test_a_degraded_slice_below_an_improved_one_is_reported(tmp_path):
 
 def test_a_repeated_example_id_does_not_make_slices_the_same(tmp_path):
     """Two disjoint slices whose examples share ids in pairs hold different examples."""
-    rows = 8000
-    number = np.arange(rows)
+    number = np.arange(8000)
     frame = pd.DataFrame({"id": number // 2, "a": np.where(number % 2, "odd", "even")})
     frame["g"] = np.where(number // 2 % 10 == 0, "bad", "good")
     frame["label"], frame["prediction"] = 1, (frame["g"] == "good").astype(int)
@@ -318,8 +317,7 @@ SENTENCES = {
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_what_a_correction_promises(correction, adult_path, tmp_path):
     how = {"correction": correction, "metric": ("error_rate",)}
-    found = search(tmp_path, data=adult_path, **how, **ADULT)
-    testing = found.document["testing"]
+    testing = search(tmp_path, data=adult_path, **how, **ADULT).document["testing"]
     assert testing["correction"] == correction
     assert testing["corrected_for"] == SENTENCES[correction]
     assert testing["family_size"] == sum(testing["family_per_level"])

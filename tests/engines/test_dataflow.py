@@ -265,8 +265,7 @@ def test_what_could_not_work_is_refused_before_anything_is_sent(changes, message
 
 
 def test_without_the_client_libraries(monkeypatch):
-    client = "apache_beam.runners.dataflow.internal.apiclient"
-    monkeypatch.setitem(sys.modules, client, None)
+    monkeypatch.setitem(sys.modules, "apache_beam.runners.dataflow.internal.apiclient", None)
     with pytest.raises(EngineError, match=r"client libraries .*pip install '\.\[dataflow\]'"):
         Dataflow(DataflowOptions(**PLACE)).check()
 

@@ -209,8 +209,7 @@ def in_process(tmp_path_factory, planted):
 
     def once(way):
         if way not in found:
-            folder = tmp_path_factory.mktemp(way)
-            found[way] = search(folder, data=planted, **(SMALL | WAYS[way]))
+            found[way] = search(tmp_path_factory.mktemp(way), data=planted, **(SMALL | WAYS[way]))
         return found[way]
 
     return once

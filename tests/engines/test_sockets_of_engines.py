@@ -65,8 +65,7 @@ def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(tmp_p
     nodes = set(engines.flink.pids())
     with at_work(tmp_path, "flink", options["runner_option"]) as (started, sockets):
         pool = started._backend._environment().url
-        ours = {one for one in sockets if nodes.isdisjoint(parents(one.pid))}
-        told = attacked(ours, tmp_path)
+        told = attacked({one for one in sockets if nodes.isdisjoint(parents(one.pid))}, tmp_path)
     assert pool.startswith("127.0.0.1:")
     refused = {"connects": True, "reads": "", "starts": False, "takes_jobs": False}
     assert told.pop(pool) == refused

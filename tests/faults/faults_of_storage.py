@@ -246,8 +246,7 @@ def most_used(bench, *flags):
     most = 0
     while running.runs():
         paths = [Path(folder, name) for folder, _, names in os.walk(output) for name in names]
-        blocks = sum(map(_blocks, paths))
-        most = max(most, blocks // 2)
+        most = max(most, sum(map(_blocks, paths)) // 2)
         time.sleep(0.005)
     running.ended()
     bench.known[flags] = most

@@ -81,16 +81,14 @@ def test_poisson_weights_are_the_quantile_of_the_hash():
 
 
 def test_poisson_weights_have_their_law_and_are_independent():
-    replicates = np.arange(10)[:, None]
-    weights = randomness.poisson_weights(11, replicates, IDS[:100_000]).astype(float)
+    weights = randomness.poisson_weights(11, np.arange(10)[:, None], IDS[:100_000]).astype(float)
     seen = np.bincount(weights.astype(int).ravel(), minlength=9)
     expected = stats.poisson.pmf(np.arange(8), 1.0) * weights.size
     seen, expected = np.append(seen[:8], seen[8:].sum()), np.append(expected, 0.0)
     expected[8] = weights.size - expected.sum()
     assert stats.chisquare(seen, expected).pvalue > 1e-3
     # 45 correlations between replicates, and those of neighbouring ids.
-    across = np.corrcoef(weights)[np.triu_indices(10, 1)]
-    assert np.abs(across).max() < 4 / np.sqrt(100_000)
+    assert np.abs(np.corrcoef(weights)[np.triu_indices(10, 1)]).max() < 4 / np.sqrt(100_000)
     along = [np.corrcoef(row[:-1], row[1:])[0, 1] for row in weights]
     assert np.abs(along).max() < 4 / np.sqrt(100_000)
 
@@ -99,5 +97,4 @@ def test_uniform_is_open_and_uniform():
     ends = randomness.uniform(np.array([0, 2**64 - 1], dtype=np.uint64))
     assert 0.0 < ends[0] < 1e-15
     assert ends[1] < 1.0
-    drawn = randomness.uniform(randomness.hash64(5, 0, IDS))
-    assert stats.kstest(drawn, "uniform").pvalue > 1e-3
+    assert stats.kstest(randomness.uniform(randomness.hash64(5, 0, IDS)), "uniform").pvalue > 1e-3

@@ -157,10 +157,7 @@ def p_paired(D, held):
 
 def benjamini_hochberg(p, tests, factor=1.0):
     """Return min over ranks of at least i of p·tests·factor/rank, at most 1."""
-    q = [
-        min(1.0, *(other * tests * factor / (p <= other).sum() for other in p[p >= one]))
-        for one in p
-    ]
+    q = [min(1.0, *(x * tests * factor / (p <= x).sum() for x in p[p >= one])) for one in p]
     return np.array(q)
 
 

@@ -330,6 +330,5 @@ def recorded(name, new, old=None, *, signed=False, rows=None):
         counts = np.zeros((codes.size, classes), np.int64)
         np.add.at(counts, (stratum, before), 1)
         before = before[order]
-    shape = (labels.size, classes)
-    strata = Strata(codes // 4, np.bincount(stratum), shape, labels, counts)
+    strata = Strata(codes // 4, np.bincount(stratum), (labels.size, classes), labels, counts)
     return strata, Items(order.astype(np.uint64), after[order], before)

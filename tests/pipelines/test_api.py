@@ -137,8 +137,7 @@ def test_findings_are_a_table(adult):
     assert (rows[0]["ci_low"], rows[0]["ci_high"]) == first.interval
     corrected = [rows[0][name] for name in ("corrected", "corrected_low", "corrected_high")]
     assert corrected == list(first.corrected.model_dump().values())
-    ids = set(found.slices["slice_id"].to_pylist())
-    assert {one["slice_id"] for one in rows} <= ids
+    assert {one["slice_id"] for one in rows} <= set(found.slices["slice_id"].to_pylist())
     none = shift(made(), **SHIFT, budget=100).findings
     assert (none.num_rows, none.schema) == (0, found.findings.schema)
 

@@ -89,12 +89,10 @@ def steps(tmp_path, tables, options=OPTIONS):
     return begun, planned
 
 
-def count_all(planned):
+def count_all(plan):
     from slicebeam.transforms.count.significance import count_block, write_p_values
 
-    return [
-        write_p_values(count_block(one, planned.config), planned.config) for one in planned.items
-    ]
+    return [write_p_values(count_block(one, plan.config), plan.config) for one in plan.items]
 
 
 def test_steps_may_run_twice(table, expected, rows, tmp_path):

@@ -91,8 +91,7 @@ def test_failures_come_most_often_and_a_quarter_of_them_is_passed_over():
     certain = shares_of_prompts([1.0] * 7 + [0.0] * 20)
     assert certain[:7].min() > 0.6
     assert certain[7:].max() < 0.25
-    equal = shares_of_prompts([0.5] * 14)
-    assert equal == pytest.approx(np.full(14, 0.5), abs=0.04)
+    assert shares_of_prompts([0.5] * 14) == pytest.approx(np.full(14, 0.5), abs=0.04)
 
 
 def test_outside_tests_fill_only_what_the_topic_leaves_empty():

@@ -30,6 +30,7 @@ from slicebeam.metrics.attribution.estimates import (
 from slicebeam.metrics.errors import InputError
 from tests.attribution_populations import PROPOSALS, population, simulate
 from tests.conftest import slow
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -158,8 +159,7 @@ def test_every_sample_of_the_slice_is_as_likely():
     ([[0.1, 0.2]], {"uniform_share": 1.5}, "uniform share = 1.5"),
 ])  # fmt: skip
 def test_a_wrong_proposal_is_an_error_that_says_where(similarity, options, message):
-    with pytest.raises(InputError, match=message):
-        proposal(similarity, **{"exponent": 2.0, **options})
+    refuses(InputError, message, proposal, similarity, **{"exponent": 2.0, **options})
 
 
 # Unbiased over everything that can be drawn
@@ -167,9 +167,7 @@ def test_a_wrong_proposal_is_an_error_that_says_where(similarity, options, messa
 
 def test_precision_is_unbiased_over_all_samples():
     truth = labels("ynyyn?n")
-    found = [
-        precision(truth[list(each)], 7).estimate for each in itertools.combinations(range(7), 3)
-    ]
+    found = [precision(truth[list(at)], 7).estimate for at in itertools.combinations(range(7), 3)]
     assert np.mean(found) == pytest.approx(3 / 7, abs=1e-13)
 
 
@@ -306,8 +304,7 @@ def enumerated_coverage(size, n):
     holds = (low <= marked / size + 1e-12) & (marked / size <= high + 1e-12)
     # Elsewhere the probability counts for nothing, and takes as long.
     rows, columns = np.nonzero(holds)
-    p = stats.hypergeom.pmf(columns, size, rows, n)
-    return np.bincount(rows, p, minlength=size + 1)
+    return np.bincount(rows, stats.hypergeom.pmf(columns, size, rows, n), minlength=size + 1)
 
 
 @pytest.mark.parametrize(("size", "n"), [
@@ -471,8 +468,7 @@ def test_where_there_is_nothing_to_find_or_nothing_outside():
     for each in (unknown.precision, unknown.missed, unknown.recall):
         assert math.isnan(each.estimate)
         assert (each.low, each.high) == (0, 1)
-    only_outside = alignment(labels("n" * 40), 40, draws("yn", 1.0), 60)
-    assert only_outside.recall == Interval(0.0, 0.0, 0.0)
+    assert alignment(labels("n" * 40), 40, draws("yn", 1.0), 60).recall == Interval(0.0, 0.0, 0.0)
 
 
 def test_an_estimate_above_one_is_brought_within_what_is_known():
@@ -520,8 +516,7 @@ def test_the_decision_is_that_of_the_bounds():
     (lambda: alignment(labels("y"), 4, NOTHING, 5, confidence=2.0), "confidence = 2.0"),
 ])  # fmt: skip
 def test_wrong_input_is_an_error_with_its_value(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
+    refuses(InputError, message, call)
 
 
 # Coverage
@@ -571,10 +566,8 @@ def test_intervals_cover_all_over(kind, size, share, missed, count):
 def test_the_largest_weight_that_was_hit_is_not_enough():
     pool = population(400, 0.9, 0.02, "half hidden", seed=15)
     found = simulate(pool, 50, 300, 15)
-    part = [1 / each.weight[each.label == YES] / 50 for each in found.draws]
-    bounds = [
-        fay_feuer(each.sum(), np.square(each).sum(), each.max(initial=1e-9))[1] for each in part
-    ]
+    part = [1 / x.weight[x.label == YES] / 50 for x in found.draws]
+    bounds = [fay_feuer(x.sum(), np.square(x).sum(), x.max(initial=1e-9))[1] for x in part]
     assert np.mean(np.array(bounds) >= pool.missed) < 0.9
     assert found.covers("missed", pool.missed).mean() > 0.95
 
@@ -604,8 +597,7 @@ def test_ten_million_examples_need_no_loop():
     found = proposal(similarity, exponent=4.0)
     assert isinstance(found, Proposal)
     assert found.probability.sum() == pytest.approx(1, abs=1e-9)
-    drawn = found.draw(300, seed=1)
-    assert np.unique(drawn).size > 290
+    assert np.unique(found.draw(300, seed=1)).size > 290
 
 
 @pytest.mark.parametrize("budget", [1, 2, 7, 50, 400, 3000])
@@ -632,8 +624,7 @@ def expected_width(inside, outside, size, size_outside):
     item = np.arange(outside)
     item[:hits] %= round(share * size_outside)
     item[hits:] += size_outside // 2
-    draws = Draws(item, weight, answers, 0.2)
-    found = alignment(labels, size, draws, size_outside)
+    found = alignment(labels, size, Draws(item, weight, answers, 0.2), size_outside)
     return found.precision.high - found.precision.low + found.recall.high - found.recall.low
 
 

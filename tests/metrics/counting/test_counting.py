@@ -353,8 +353,7 @@ def test_small_slices_are_counted_but_not_reported():
     units = [Unit(features, "dense") for features in table.tuples()]
     tables = Tables(units, table.lattice, table.space, None)
     tables.add(table.block(0, 60))
-    reader = SumReader(table.lattice, table.space, 1, 5)
-    found = list(reader.slices(units, tables.state()))
+    found = list(SumReader(table.lattice, table.space, 1, 5).slices(units, tables.state()))
     for features, some in zip(table.tuples(), found, strict=True):
         sizes = {
             table.key(features, c): len(table.members(features, c)) for c in table.slices(features)

@@ -234,8 +234,7 @@ def test_every_method_is_chosen():
 
 def test_large_tables_of_few_rows_are_not_counted_inside_at_any_price():
     """Where a table does not fit, the alternative to base slices is to count sparsely."""
-    table = Table(1, sizes=(900, 900, 900))
-    lattice = table.lattice
+    lattice = Table(1, sizes=(900, 900, 900)).lattice
     pair = lattice.keys(np.arange(1, 901)[:, None] * [1, 1] + [0, 900])
     grown = lattice.digits(pair)
     grown[:, 2] = 1801
@@ -426,8 +425,7 @@ def test_slices_are_searched_or_looked_up(monkeypatch, lookup):
 
 def test_a_slice_of_many_groups_has_enough():
     table = grouped(8, 4000, rows=3000)
-    wanted = expected(table)
-    assert max(wanted.values()) > 2 * membership.ENOUGH_GROUPS
+    assert max(expected(table).values()) > 2 * membership.ENOUGH_GROUPS
     check(table, [50, 51, 700, 1900], 8, membership.ENOUGH_GROUPS)
 
 
@@ -489,6 +487,5 @@ def test_many_slices_are_summed_in_tables_and_few_small_ones_looked_up():
     blocks = plan_hashes(every, lattice, 1_000_000, singles)
     assert 37 <= sum(len(block.tables) for block in blocks) <= 110
     assert sum(block.seconds for block in blocks) < 1
-    rare = np.full(lattice.base, 20)
-    (block,) = plan_hashes(every[::200_000], lattice, 1_000_000, rare)
+    (block,) = plan_hashes(every[::200_000], lattice, 1_000_000, np.full(lattice.base, 20))
     assert not block.tables

@@ -46,22 +46,20 @@ def key_of(lattice, conjunction):
 @settings(max_examples=60, deadline=None)
 @given(LATTICES)
 def test_keys_are_the_conjunctions(lattice):
-    all_of_them = conjunctions(lattice)
-    expected = [key_of(lattice, one) for one in all_of_them]
+    them = conjunctions(lattice)
+    expected = [key_of(lattice, one) for one in them]
     assert len(set(expected)) == len(expected) == lattice.space()
     keys = np.array(expected, np.int64)
     np.testing.assert_array_equal(lattice.keys(lattice.digits(keys)), keys)
     shuffled = np.random.default_rng(0).permuted(lattice.digits(keys), axis=1)
     np.testing.assert_array_equal(lattice.keys_of_sets(shuffled), keys)
-    assert lattice.cross_sizes(keys).tolist() == [len(one) for one in all_of_them]
-    owners = [[feature for feature, _ in one] for one in all_of_them]
+    assert lattice.cross_sizes(keys).tolist() == [len(one) for one in them]
+    owners = [[feature for feature, _ in one] for one in them]
     assert [[f for f in row if f >= 0] for row in lattice.features(keys).tolist()] == owners
     assert lattice.singleton_keys().tolist() == [
-        key for key, one in zip(expected, all_of_them, strict=True) if len(one) == 1
+        key for key, one in zip(expected, them, strict=True) if len(one) == 1
     ]
-    assert [expected[i] for i in np.argsort(keys)] == [
-        key_of(lattice, one) for one in sorted(all_of_them)
-    ]
+    assert [expected[i] for i in np.argsort(keys)] == [key_of(lattice, one) for one in sorted(them)]
 
 
 @settings(max_examples=60, deadline=None)

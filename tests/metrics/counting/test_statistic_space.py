@@ -213,8 +213,7 @@ def test_narrow_ranges_keep_their_variance():
 
 def test_wide_ranges_are_not_shifted():
     """Losses around 0 keep a sum of exactly 0 where all are 0."""
-    space = scaled(np.array([0.0, 0.1, 5.0]))
-    assert space.shift("log_loss") == 0
+    assert scaled(np.array([0.0, 0.1, 5.0])).shift("log_loss") == 0
     constant = scaled(np.full(10, 7.25))
     assert constant.shift("log_loss") == 7.25
     assert (fixed(constant, constant.terms[1], np.full(10, 7.25)) == 0).all()
@@ -236,8 +235,7 @@ def test_both_models_have_one_shift():
 def test_buckets_are_reduced_to_placements(comparison):
     rng = np.random.default_rng(5)
     space = statistic_space(["auc", "brier"], comparison)
-    ranges = {("brier", old): Range(0.0, 1.0) for old in (False, True)}
-    space = space.scaled(ranges, 1.0, 1000)
+    space = space.scaled({("brier", old): Range(0.0, 1.0) for old in (False, True)}, 1.0, 1000)
     sums = rng.integers(0, 4, (30, space.raw_columns))
     begin = space.cell_columns + len(space.terms)
     # A slice without positives, one without examples.

@@ -27,6 +27,7 @@ from slicebeam.metrics.discovery.mixture import (
 )
 from slicebeam.metrics.errors import InputError
 from tests.oracles import mixture_oracle as oracle
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 HEADS = {"none": (), "zero-one": (2,), "three classes, real": (3, None), "real, real": (None, None)}
@@ -116,14 +117,12 @@ def test_without_losses_the_embeddings_alone_decide(name):
         np.testing.assert_allclose(np.exp(found), r, rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(likelihood, ln, rtol=1e-12)
     if losses:
-        with_losses = log_responsibilities(mixture, z, losses)[0]
-        assert np.abs(np.exp(with_losses) - r).max() > 0.1
+        assert np.abs(np.exp(log_responsibilities(mixture, z, losses)[0]) - r).max() > 0.1
 
 
 def test_a_point_far_from_all_components_still_belongs_to_one():
     mixture = Mixture(np.full(3, 1 / 3), np.eye(3), np.full((3, 3), 1e-6))
-    z = np.array([[1e6, 0, 0], [0, 0, 1e8]])
-    log_r, ln = log_responsibilities(mixture, z)
+    log_r, ln = log_responsibilities(mixture, np.array([[1e6, 0, 0], [0, 0, 1e8]]))
     assert log_r.argmax(axis=1).tolist() == [0, 2]
     np.testing.assert_allclose(np.exp(log_r).sum(axis=1), 1)
     np.testing.assert_allclose(ln, [-0.5e18, -0.5e22], rtol=1e-5)
@@ -306,15 +305,10 @@ def test_the_likelihood_never_falls(name):
 def test_losses_that_do_not_count_shape_nothing_but_are_fitted():
     z, losses, mixture = case("three classes, real", 9, 0.0)
     bare = Mixture(mixture.weights, mixture.means, mixture.variances)
-    with_heads = fit(z, losses, mixture, most_iterations=6).mixture
-    assert_close(
-        parameters(with_heads)[:3], parameters(fit(z, [], bare, most_iterations=6).mixture)
-    )
-    before = fit(z, losses, mixture, most_iterations=5).mixture
-    r = np.exp(log_responsibilities(before, z)[0])
-    np.testing.assert_allclose(
-        with_heads.heads[1].means, r.T @ losses[1] / r.sum(axis=0), rtol=1e-10
-    )
+    headed = fit(z, losses, mixture, most_iterations=6).mixture
+    assert_close(parameters(headed)[:3], parameters(fit(z, [], bare, most_iterations=6).mixture))
+    r = np.exp(log_responsibilities(fit(z, losses, mixture, most_iterations=5).mixture, z)[0])
+    np.testing.assert_allclose(headed.heads[1].means, r.T @ losses[1] / r.sum(axis=0), rtol=1e-10)
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e5])
@@ -377,8 +371,7 @@ def test_the_start_is_an_m_step_from_merged_clusters_of_k_means():
     assert found.loss_weight == 0.5
     again = initial(z, chosen, components=7, seed=3, classes=(2, None))
     assert_close(parameters(found), parameters(again), 0, 0)
-    different = initial(z, components=7, seed=4)
-    assert np.abs(different.means - found.means).max() > 0.01
+    assert np.abs(initial(z, components=7, seed=4).means - found.means).max() > 0.01
 
 
 @pytest.mark.slow
@@ -386,8 +379,7 @@ def test_a_start_does_not_merge_clusters_of_which_k_means_alone_merges_some():
     lost = 0
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        sizes = rng.integers(20, 200, 25)
-        of = np.repeat(np.arange(25), sizes)
+        of = np.repeat(np.arange(25), rng.integers(20, 200, 25))
         z = rng.normal(size=(25, 10))[of] * 3 + rng.normal(size=(of.size, 10))
         centres = np.stack([z[of == j].mean(axis=0) for j in range(25)])
 
@@ -437,8 +429,7 @@ def test_fewer_points_than_components_are_an_error_and_as_many_are_not():
     z = points(14, n=6)[0]
     with pytest.raises(InputError, match=r"7 components cannot be initialised from 6 points; give"):
         initial(z, components=7, seed=0)
-    with pytest.raises(InputError, match="0 components; give at least 1"):
-        initial(z, components=0, seed=0)
+    refuses(InputError, "0 components; give at least 1", initial, z, components=0, seed=0)
     found = initial(z, components=6, seed=0)
     np.testing.assert_allclose(found.weights, 1 / 6)
     np.testing.assert_allclose(found.variances, 1e-6, rtol=1e-6)
@@ -455,8 +446,7 @@ def test_fewer_points_than_centres_of_k_means_are_no_fault(n):
 
 @pytest.mark.parametrize("distinct", [1, 3, 6, 9, 11])
 def test_fewer_distinct_points_than_centres_of_k_means_are_no_fault(distinct):
-    places = points(14, n=distinct, dtype=np.float32)[0]
-    z = np.repeat(places, 10, axis=0)
+    z = np.repeat(points(14, n=distinct, dtype=np.float32)[0], 10, axis=0)
     found = initial(z, components=6, seed=0)
     sizes = np.sort(found.weights * len(z))[::-1]
     present = min(distinct, 6)
@@ -548,8 +538,7 @@ def test_a_value_that_is_not_finite_is_named_with_its_row(wrong, dtype):
         (lambda: initial(z, components=3, seed=0), 4500),
         (lambda: fit(z, [], mixture), 4500),
     ):
-        with pytest.raises(InputError, match=f"row {row} has {wrong} in dimension 3; emb"):
-            call()
+        refuses(InputError, f"row {row} has {wrong} in dimension 3; emb", call)
 
 
 def test_a_value_whose_square_is_not_finite_is_named():
@@ -557,8 +546,7 @@ def test_a_value_whose_square_is_not_finite_is_named():
     mixture = start(z, [], ())
     z[7, 2] = -1e200
     for call in (lambda: sums(mixture, z), lambda: initial(z, components=3, seed=0)):
-        with pytest.raises(InputError, match=r"row 7 has -1e\+200 in dimension 2"):
-            call()
+        refuses(InputError, r"row 7 has -1e\+200 in dimension 2", call)
 
 
 @pytest.mark.parametrize("wrong", [2, -1, 0.5, np.nan, np.inf])
@@ -582,8 +570,7 @@ def test_a_real_loss_that_is_not_finite_is_named_with_its_row(wrong):
         lambda: log_responsibilities(mixture, z, [losses[0], given]),
         lambda: initial(z, [losses[0], given], components=3, seed=0, classes=(None, None)),
     ):
-        with pytest.raises(InputError, match=r"loss 2 of row 17 is .*; losses must be finite"):
-            call()
+        refuses(InputError, r"loss 2 of row 17 is .*; losses must be finite", call)
 
 
 def test_classes_may_be_booleans_or_whole_floats():
@@ -613,8 +600,7 @@ def test_shapes_that_do_not_agree_are_errors():
         (lambda: Mixture(weights, means, variances, loss_weight=-1), "not above 0"),
         (lambda: added + sums(real, z, losses), "different"),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=message):
-            call()
+        refuses(ValueError, message, call)
 
 
 def test_sums_and_mixtures_travel():

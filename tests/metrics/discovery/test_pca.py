@@ -1,14 +1,20 @@
+"""Principal components, and Ward's clusters, against their definitions."""
+
+import itertools
 from functools import reduce
 from itertools import pairwise
 from operator import add
 
 import numpy as np
 import pytest
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.decomposition import PCA
 
 from slicebeam.metrics.discovery import pca as module
+from slicebeam.metrics.discovery.mixture import ward
 from slicebeam.metrics.discovery.pca import Pca, PcaSums, components, projected, sums
 from slicebeam.metrics.errors import InputError
+from tests.refusals import refuses
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -65,10 +71,8 @@ def test_sums_do_not_depend_on_how_rows_are_cut(offset, dtype):
         parts = [sums(z[a:b]) for a, b in pairwise([0, *cut, n])]
         joined = reduce(add, parts, PcaSums.zero(6))
         assert_same_sums(joined, direct, 1e-12)
-        again = reduce(add, parts, PcaSums.zero(6))
-        np.testing.assert_array_equal(joined.scatter, again.scatter)
-        backwards = reduce(add, parts[::-1])
-        assert_same_sums(backwards, direct, 1e-12)
+        np.testing.assert_array_equal(joined.scatter, reduce(add, parts, PcaSums.zero(6)).scatter)
+        assert_same_sums(reduce(add, parts[::-1]), direct, 1e-12)
         a, b = components(joined, 4), components(whole, 4)
         np.testing.assert_allclose(a.axes, b.axes, atol=1e-9)
     np.testing.assert_allclose(whole.scatter / (n - 1), np.cov(z.T.astype(float)), rtol=1e-8)
@@ -77,11 +81,9 @@ def test_sums_do_not_depend_on_how_rows_are_cut(offset, dtype):
 def test_points_in_other_directions_get_the_same_signs():
     z = points(3)
     found = components(sums(z), 12)
-    leading = np.abs(found.axes).argmax(axis=1)
-    assert (found.axes[np.arange(12), leading] > 0).all()
+    assert (found.axes[np.arange(12), np.abs(found.axes).argmax(axis=1)] > 0).all()
     # The eigenvectors of the same covariance, so but for their signs.
-    turned = components(sums(-z), 12)
-    np.testing.assert_allclose(turned.axes, found.axes, atol=1e-9)
+    np.testing.assert_allclose(components(sums(-z), 12).axes, found.axes, atol=1e-9)
     for order in (slice(None, None, -1), np.random.default_rng(0).permutation(len(z))):
         np.testing.assert_allclose(components(sums(z[order]), 12).axes, found.axes, atol=1e-9)
     # Of two entries alike in size the first decides, also where rounding made the other larger.
@@ -122,8 +124,7 @@ def test_directions_in_which_nothing_varies_are_left_out():
     np.testing.assert_allclose(found.axes[:, 5:8], 0, atol=1e-12)
     back = projected(wide, found) @ found.axes + found.mean
     np.testing.assert_allclose(back, wide, atol=1e-6)
-    few = components(sums(z[:3]), 5)
-    assert few.axes.shape == (2, 5)
+    assert components(sums(z[:3]), 5).axes.shape == (2, 5)
 
 
 @pytest.mark.parametrize("z", [np.zeros((9, 4)), np.full((9, 4), 0.1, np.float32), points(6, n=1)])
@@ -143,12 +144,10 @@ def test_a_value_that_is_not_finite_is_named_with_its_row(wrong, dtype):
     row = module._BLOCK + 50
     z[row, 3] = wrong
     for call in (lambda: sums(z, first_row=1000), lambda: projected(z, fitted, first_row=1000)):
-        with pytest.raises(InputError, match=f"row {1000 + row} has {wrong} in dimension 3; emb"):
-            call()
+        refuses(InputError, f"row {1000 + row} has {wrong} in dimension 3; emb", call)
     large = points(7, 50, 4)
     large[20, 1] = -1e200
-    with pytest.raises(InputError, match=r"row 20 has -1e\+200 in dimension 1"):
-        sums(large)
+    refuses(InputError, r"row 20 has -1e\+200 in dimension 1", sums, large)
 
 
 def test_shapes_that_do_not_agree_are_errors():
@@ -158,6 +157,84 @@ def test_shapes_that_do_not_agree_are_errors():
         (lambda: projected(z[:, :5], fitted), "cannot be projected from 12"),
         (lambda: components(sums(z[:0]), 3), "at least one point"),
     ):
-        with pytest.raises(ValueError, match=message):
-            call()
+        refuses(ValueError, message, call)
     assert projected(z[:0], fitted).shape == (0, 3)
+
+
+def groups(labels):
+    return {frozenset(np.flatnonzero(labels == one).tolist()) for one in np.unique(labels)}
+
+
+def within(points, weights):
+    """Return the weighted sum of squares about the weighted mean."""
+    mean = np.average(points, axis=0, weights=weights)
+    return float((weights[:, None] * (points - mean) ** 2).sum())
+
+
+def by_definition(centres, sizes, clusters):
+    """Merge the pair whose union has the least more squares within, of all pairs, again and again."""
+    sets = [frozenset([number]) for number in range(len(centres))]
+
+    def squares(one):
+        rows = sorted(one)
+        return within(centres[rows], sizes[rows])
+
+    while len(sets) > clusters:
+        a, b = min(
+            itertools.combinations(sets, 2),
+            key=lambda pair: squares(pair[0] | pair[1]) - squares(pair[0]) - squares(pair[1]),
+        )
+        sets = [one for one in sets if one not in (a, b)] + [a | b]
+    return set(sets)
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 5, 9, 13, 14])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_cheapest_pair_is_merged_each_time(seed, clusters):
+    rng = np.random.default_rng(seed)
+    centres, sizes = rng.normal(size=(14, 3)), rng.gamma(0.5, 40, 14) + 0.5
+    found = ward(centres, sizes, clusters)
+    assert groups(found) == by_definition(centres, sizes, clusters)
+    # Sizes decide: without them it is another clustering, but near the ends.
+    if clusters == 5:
+        assert groups(found) != by_definition(centres, np.ones(14), clusters)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_equal_sizes_it_is_that_of_scipy(seed):
+    centres = np.random.default_rng(seed).normal(size=(120, 4)) * 100 + 1e4
+    tree = linkage(centres, "ward")
+    for clusters in (1, 2, 17, 60, 119, 120):
+        wanted = groups(fcluster(tree, clusters, "maxclust"))
+        assert groups(ward(centres, np.ones(120), clusters)) == wanted
+        assert groups(ward(centres, np.full(120, 7.5), clusters)) == wanted
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_integer_sizes_it_is_that_of_scipy_on_repeated_points(seed):
+    rng = np.random.default_rng(seed)
+    centres, sizes = rng.normal(size=(40, 5)), np.floor(rng.gamma(0.6, 15, 40)) + 1
+    tree = linkage(np.repeat(centres, sizes.astype(int), axis=0), "ward")
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int)
+    for clusters in (2, 10, 20, 33):
+        wanted = fcluster(tree, clusters, "maxclust")
+        assert np.unique(wanted).size == clusters
+        assert groups(ward(centres, sizes, clusters)) == groups(wanted[first])
+    assert groups(ward(centres, sizes, 10)) != groups(ward(centres, np.ones(40), 10))
+
+
+def test_clusters_are_numbered_by_their_first_groups_and_nothing_given_is_changed():
+    centres = np.array([[5.0], [0], [9], [0.1], [5.1]])
+    sizes = np.array([1.0, 2, 3, 4, 5])
+    before = centres.copy(), sizes.copy()
+    assert ward(centres, sizes, 3).tolist() == [0, 1, 2, 1, 0]
+    np.testing.assert_array_equal(centres, before[0])
+    np.testing.assert_array_equal(sizes, before[1])
+    for clusters in (5, 6, 100):
+        assert ward(centres, sizes, clusters).tolist() == [0, 1, 2, 3, 4]
+    assert ward(centres[:1], sizes[:1], 1).tolist() == [0]
+    assert (
+        ward(np.zeros((4, 2)), np.ones(4), 2).tolist()
+        == ward(np.zeros((4, 2)), np.ones(4), 2).tolist()
+    )
+    assert np.unique(ward(np.zeros((4, 2)), np.ones(4), 2)).tolist() == [0, 1]

@@ -89,8 +89,7 @@ def test_a_phrase_to_which_all_are_equally_similar_describes_nothing():
     one = scored(pca.sums(z[:1]), EmbeddingSums.of(members[:, :1], z[:1]), same)
     assert not one.score.any()
     assert not one.correlation.any()
-    none = scored(pca.PcaSums.zero(6), EmbeddingSums.zero(5, 6), same)
-    assert not none.correlation.any()
+    assert not scored(pca.PcaSums.zero(6), EmbeddingSums.zero(5, 6), same).correlation.any()
 
 
 def test_membership_that_is_the_similarity_has_correlation_one():
@@ -222,9 +221,7 @@ def test_of_each_slice_what_is_distinctive_comes_first_in_turns():
 def test_the_log_odds_ratio_is_the_formula():
     y, n = (7, 12), (40, 300)
     share = 19.5 / 341
-    terms = [
-        (each + 10 * share, of - each + 10 * (1 - share)) for each, of in zip(y, n, strict=True)
-    ]
+    terms = [(k + 10 * share, of - k + 10 * (1 - share)) for k, of in zip(y, n, strict=True)]
     delta = np.log(terms[0][0] / terms[0][1]) - np.log(terms[1][0] / terms[1][1])
     variance = sum(1 / have + 1 / lack for have, lack in terms)
     assert log_odds_ratio(*y, *n) == pytest.approx(delta / variance**0.5, rel=1e-12)
@@ -238,8 +235,7 @@ def test_the_log_odds_ratio_is_the_formula():
 def test_texts_without_phrases_have_no_candidates():
     for texts in ([], [""], ["the of", "1 2 3", "… !"] * 9):
         assert candidate_phrases(texts, min_texts=1) == []
-        members = np.ones((2, len(texts)), bool)
-        assert candidate_phrases(texts, min_texts=1, members=members) == []
+        assert candidate_phrases(texts, min_texts=1, members=np.ones((2, len(texts)), bool)) == []
     assert candidate_phrases(["plot"], min_texts=1) == ["plot"]
     twists = candidate_phrases(["plot twist battery"] * 5, words_per_text=2)
     assert twists == ["plot twist", "plot", "twist"]

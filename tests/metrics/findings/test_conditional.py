@@ -82,8 +82,7 @@ def test_with_no_finding_it_is_the_test_of_one_slice():
 def test_with_findings_it_is_exact_conditional_logistic_regression():
     # Two findings that overlap; the candidate has a different share of each pattern.
     masks, inside, outside = [0, 1, 2, 3], [6, 5, 3, 4], [30, 12, 9, 4]
-    errors = [4, 6, 3, 5]
-    model, n = model_of(masks, 2, inside, outside, errors)
+    model, n = model_of(masks, 2, inside, outside, [4, 6, 3, 5])
     law = exact_law(masks, 2, inside, outside, (18, 11, 8))
     tested = 0
     for observed, exact in law.items():
@@ -153,8 +152,7 @@ def test_what_the_findings_determine_is_no_surprise():
     n = [100, 40, 30]
     # The first finding itself, the union of both, and what is outside of both.
     for part in ([0, 40, 0], [0, 40, 30], [100, 0, 0]):
-        observed = float(np.dot(part, model.expected))
-        assert rate_p_value(model, n, part, observed, "upper") == 1.0
+        assert rate_p_value(model, n, part, float(np.dot(part, model.expected)), "upper") == 1.0
     layout = TargetSums("mean")
     sums = np.array([[100, 10, 30], [40, 20, 50], [30, 9, 30.0]])
     means = fit("mean", [0, 1, 2], 2, sums[:, 0], sums[:, 1])
@@ -250,8 +248,7 @@ def test_variances_of_counts_are_those_of_the_exact_law():
     for at in range(counts.size - 1, -1, -1):
         chances[at] = 2 * (upper[at] - above)
         above += chances[at]
-    mean = chances @ counts
-    variance = chances @ (counts - mean) ** 2
+    variance = chances @ (counts - (chances @ counts)) ** 2
     (found,) = rate_variances(model, n, np.array([inside], float))
     assert found == pytest.approx(variance, rel=0.07)
 

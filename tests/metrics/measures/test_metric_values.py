@@ -19,13 +19,8 @@ from tests.deviations import with_deviations
 
 # The values of lists are measured elsewhere; one has a mean that is better when it is higher.
 OF_LISTS = ("log_loss_multiclass", "brier_multiclass", "hamming", "mrr")
-NAMES = (
-    *(one for one in metrics() if one not in OF_LISTS),
-    "fbeta:2",
-    "fbeta:0.5",
-    "mean:x",
-    "pinball:0.9",
-)
+NAMES = tuple(one for one in metrics() if one not in OF_LISTS)
+NAMES += ("fbeta:2", "fbeta:0.5", "mean:x", "pinball:0.9")
 MACRO = tuple(name for name in NAMES if metric(name).needs.classes)
 
 
@@ -209,15 +204,15 @@ def random_members(seed, slices, rows):
 
 def by_sklearn(name, some, *, old=False):
     """The metric of some examples by scikit-learn or numpy."""
-    label, predicted, weight = some.label, some.predicted[old], some.weight
-    positive, marked, score = label == 1, predicted == 1, some.score[old]
+    label, guess, weight = some.label, some.predicted[old], some.weight
+    positive, marked, score = label == 1, guess == 1, some.score[old]
     negative, unmarked = ~positive, ~marked
     numbers = some.truth, some.guess[old]
     error = np.abs(np.subtract(*numbers))
     with_weight = {"sample_weight": weight}
     binary = {
-        "accuracy": lambda: sk.accuracy_score(label, predicted, **with_weight),
-        "error_rate": lambda: sk.zero_one_loss(label, predicted, **with_weight),
+        "accuracy": lambda: sk.accuracy_score(label, guess, **with_weight),
+        "error_rate": lambda: sk.zero_one_loss(label, guess, **with_weight),
         "precision": lambda: sk.precision_score(positive, marked, **with_weight),
         "recall": lambda: sk.recall_score(positive, marked, **with_weight),
         "fnr": lambda: 1 - sk.recall_score(positive, marked, **with_weight),
@@ -225,10 +220,10 @@ def by_sklearn(name, some, *, old=False):
         "specificity": lambda: sk.recall_score(negative, unmarked, **with_weight),
         "npv": lambda: sk.precision_score(negative, unmarked, **with_weight),
         "balanced_accuracy_multiclass": lambda: sk.recall_score(
-            label, predicted, labels=np.unique(label), average="macro", **with_weight
+            label, guess, labels=np.unique(label), average="macro", **with_weight
         ),
-        "mcc_multiclass": lambda: sk.matthews_corrcoef(label, predicted, **with_weight),
-        "kappa": lambda: sk.cohen_kappa_score(label, predicted, **with_weight),
+        "mcc_multiclass": lambda: sk.matthews_corrcoef(label, guess, **with_weight),
+        "kappa": lambda: sk.cohen_kappa_score(label, guess, **with_weight),
         "prediction_rate": lambda: np.average(marked, weights=weight),
         "label_rate": lambda: np.average(positive, weights=weight),
         "disagreement": lambda: sk.zero_one_loss(*some.predicted, **with_weight),
@@ -259,9 +254,7 @@ def by_sklearn(name, some, *, old=False):
     of, _, average = name.rpartition("_")
     if average in ("micro", "macro"):
         function = {"precision": sk.precision_score, "recall": sk.recall_score, "f1": sk.f1_score}
-        return float(
-            function[of](label, predicted, average=average, zero_division=0, **with_weight)
-        )
+        return float(function[of](label, guess, average=average, zero_division=0, **with_weight))
     return float(binary[name]())
 
 
@@ -357,12 +350,8 @@ def test_an_integer_weight_is_that_many_examples(name, comparison):
     for read in ("value", "reference", "delta", "complement"):
         given = (sums, one) if read == "value" else (sums, totals, one)
         expected = (again, other) if read == "value" else (again, totals_again, other)
-        np.testing.assert_allclose(
-            getattr(own, read)(*given)[1:],
-            getattr(own, read)(*expected)[1:],
-            rtol=1e-10,
-            atol=1e-10,
-        )
+        ours, theirs = (getattr(own, read)(*some)[1:] for some in (given, expected))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
     first, second = own.target(one), own.target(other)
     if first is not None:
         for power in (0, 1):
@@ -388,10 +377,8 @@ def test_gradients_are_finite_differences(name, comparison):
             step[cell] = 1e-4
             width = 1e-4 * cells[:, cell]
             up, down = cells * (1 + step), cells * (1 - step)
-            difference = own.of_cells(up, space, old=old) - own.of_cells(down, space, old=old)
-            np.testing.assert_allclose(
-                gradient[:, cell] * 2 * width, difference, rtol=1e-6, atol=1e-11
-            )
+            steps = own.of_cells(up, space, old=old) - own.of_cells(down, space, old=old)
+            np.testing.assert_allclose(gradient[:, cell] * 2 * width, steps, rtol=1e-6, atol=1e-11)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -459,14 +446,9 @@ class Plain(Metric):
 def test_a_metric_says_by_default_which_slices_are_not_tested():
     sums = np.array([[6, 4], [0, 0], [50, 10]])
     own, space = Plain(), StatisticSpace(("wrong",), "overall")
-    reasons = own.untestable(sums, sums[2], space)
-    assert reasons.tolist() == [0, Reason.UNDEFINED, Reason.WHOLE]
-    assert own.inputs(sums[0], sums[2], space) == {
-        "n": 10.0,
-        "N": 60.0,
-        "value": 0.4,
-        "reference": 1 / 6,
-    }
+    assert own.untestable(sums, sums[2], space).tolist() == [0, Reason.UNDEFINED, Reason.WHOLE]
+    expected = {"n": 10.0, "N": 60.0, "value": 0.4, "reference": 1 / 6}
+    assert own.inputs(sums[0], sums[2], space) == expected
     # All examples may be the slice where two models are compared on it.
     paired = StatisticSpace(("wrong",), "baseline")
     cells = np.array([[6, 4, 1, 2], [0, 0, 0, 0]])

@@ -7,7 +7,6 @@ from math import comb
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.kinds import ALTERNATIVES
 from slicebeam.metrics.measures.cell_metric import SummedCells
@@ -132,10 +131,8 @@ def test_weighted_counts_are_tested_by_what_an_example_moves(name, alternative):
     cells = [y & p, y & ~p, ~y & p, ~y & ~p]
     influence, whole, step = np.zeros(900), by_sklearn(name, examples), 1e-6
     for cell in cells:
-        heavier, lighter = (
-            by_sklearn(name, replace(examples, weight=w * (1 + sign * step * cell)))
-            for sign in (1, -1)
-        )
+        weights = (w * (1 + sign * step * cell) for sign in (1, -1))
+        heavier, lighter = (by_sklearn(name, replace(examples, weight=one)) for one in weights)
         influence += cell * w / w[cell].sum() * (heavier - lighter) / (2 * step)
     strata = {"recall": [y], "f1": [y | p], "fbeta:2": [y | p], "balanced_accuracy": [y, ~y]}
     space = examples.space([name], "overall")
@@ -208,18 +205,13 @@ def test_two_models_by_halls_t_of_contributions(name, *, weighted):
     pooled = 0
     for pair in denominators[name]:
         either = pair[0] | pair[1]
-        part = sum(
-            value for cell, value in zip(cells, spread, strict=True) if (cell & either).any()
-        )
+        part = sum(v for cell, v in zip(cells, spread, strict=True) if (cell & either).any())
         pooled += part * kish(either) / kish(either & inside)
     V += kappa / (kappa + n) * max(pooled - V, 0)
     G = (cubes * D**3).sum() / spread.sum() ** 1.5 * (N / n) ** 0.5
     smallest = [side for pair in denominators[name] for side in pair]
-    smallest += (
-        [side for pair in ((y, new), (y, old)) for a in pair for side in (a, ~a)]
-        if name == "mcc"
-        else []
-    )
+    if name == "mcc":
+        smallest += [side for pair in ((y, new), (y, old)) for a in pair for side in (a, ~a)]
     fewest = min((side & inside).sum() for side in smallest) * n / inside.sum()
     changed = [by_sklearn(name, examples.take(inside), old=side) for side in (False, True)]
     t = (changed[0] - changed[1]) / V**0.5
@@ -268,10 +260,8 @@ def test_rmse_is_the_root_of_mse():
         for name in ("mse", "rmse"):
             space = examples.space([name], comparison)
             given = *examples.reduced(space, members), space
-            of[name] = [
-                getattr(metric(name), end)(*given, 0.95)
-                for end in ("value_interval", "delta_interval")
-            ]
+            ends = (metric(name).value_interval, metric(name).delta_interval)
+            of[name] = [end(*given, 0.95) for end in ends]
             of[name].append(metric(name).test(*given, "both").p)
         np.testing.assert_array_equal(of["rmse"][2], of["mse"][2])
         np.testing.assert_allclose(np.square(of["rmse"][0]), of["mse"][0], rtol=1e-12)
@@ -332,11 +322,8 @@ def test_auc_of_two_models_against_the_parent_varies_by_what_is_outside_of_the_c
     examples, rows = Examples.random(41, 300), np.arange(300)
     space, auc = examples.space(["auc"], "baseline"), metric("auc")
     sums, totals = examples.reduced(space, np.stack([rows < 80, rows < 200]))
-    gain = [
-        roc_auc_score(*(values[:size] for values in (examples.label, examples.score[0])))
-        - roc_auc_score(*(values[:size] for values in (examples.label, examples.score[1])))
-        for size in (80, 200)
-    ]
+    parts = [examples.take(rows < size) for size in (80, 200)]
+    gain = [by_sklearn("auc", some) - by_sklearn("auc", some, old=True) for some in parts]
     fewest = [np.bincount(examples.label[:size]).min() for size in (80, 200)]
     variance = auc.inputs(sums[0], totals, space)["variance of the delta"]
     t = (gain[0] - gain[1]) / (variance * (1 - fewest[0] / fewest[1])) ** 0.5
@@ -358,13 +345,10 @@ def test_shares_against_the_parent_are_random_subsets_of_it():
         int(some.sum())
         for some in (parent & within, parent & marked, child & within, child & marked)
     )
+    exact = mid_p(stats.hypergeom(N, K, n), x, "precision", "worse")
     for name, comparison, expected in (
         ("accuracy", "baseline", pytest.approx(enumerated(*counts), rel=0.02)),
-        (
-            "precision",
-            "overall",
-            pytest.approx(mid_p(stats.hypergeom(N, K, n), x, "precision", "worse"), rel=1e-9),
-        ),
+        ("precision", "overall", pytest.approx(exact, rel=1e-9)),
     ):
         space, own = examples.space([name], comparison), metric(name)
         sums, totals = examples.reduced(space, np.stack([child, parent]))
@@ -415,11 +399,8 @@ def test_constant_changes_are_tested_by_all_flips_of_signs(size, *, weighted):
     upper = (means >= size - 1e-12).mean()
     lower = (means <= size + 1e-12).mean()
     own = metric("bias")
-    for alternative, p in (
-        ("worse", upper),
-        ("better", lower),
-        ("both", min(1, 2 * min(upper, lower))),
-    ):
+    both = min(1, 2 * min(upper, lower))
+    for alternative, p in (("worse", upper), ("better", lower), ("both", both)):
         tested = own.test(sums, totals, space, alternative)
         assert tested.p[0] == pytest.approx(p, rel=1e-9)
         assert tested.methods.tolist() == [Method.SIGN_FLIP]
@@ -466,8 +447,7 @@ def test_a_constant_change_that_may_lack_what_is_rare():
     # On the side of the rare ones there is nothing to lack.
     opposite = changed(-change)
     space = opposite.space(["bias"], "baseline")
-    rare = (change == -99)[None]
-    sums, totals = opposite.reduced(space, rare)
+    sums, totals = opposite.reduced(space, (change == -99)[None])
     tested = metric("bias").test(sums, totals, space, "worse")
     assert tested.p[0] == pytest.approx(2.0**-40, rel=1e-9)
 
@@ -480,8 +460,7 @@ def test_changes_that_are_lost_beside_the_largest_are_not_called():
     examples = changed(change)
     space = examples.space(["bias"], "baseline")
     sums, totals = examples.reduced(space, small[None])
-    tested = metric("bias").test(sums, totals, space, "both")
-    assert tested.reasons.tolist() == [Reason.UNVARYING]
+    assert metric("bias").test(sums, totals, space, "both").reasons.tolist() == [Reason.UNVARYING]
 
 
 def test_auc_that_is_turned_over_is_not_called_unchanged():
@@ -514,8 +493,7 @@ def test_replicates_are_resampled_examples(name, comparison, *, weighted):
     space = examples.space([name], comparison)
     times = np.random.default_rng(33).poisson(1, (9, examples.rows))
     sums, totals = examples.sums(space, members, times)
-    test = SliceTest(name, space, "bootstrap-rows", "both")
-    tested, errors = test.run(sums, totals)
+    tested, errors = SliceTest(name, space, "bootstrap-rows", "both").run(sums, totals)
     assert not tested.reasons.any()
     weight = np.ones(examples.rows) if examples.weight is None else examples.weight
     deltas = []

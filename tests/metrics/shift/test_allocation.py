@@ -1,6 +1,12 @@
+"""The order and the number of calls: allocation to strata, and halves of a pool."""
+
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from slicebeam.metrics.shift import allocation as module
 from slicebeam.metrics.shift.allocation import (
     batch_size,
     masa_order,
@@ -8,7 +14,9 @@ from slicebeam.metrics.shift.allocation import (
     static_order,
     static_weights,
 )
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import estimate, reliance
+from slicebeam.metrics.shift.simulation import item_order, qualities, simulate
+from slicebeam.metrics.shift.strata import Sample, Strata, counts_of, half_sizes
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -119,8 +127,7 @@ def test_a_shorter_batch_of_masa_is_the_beginning_of_a_longer_one_and_changes_no
 
 def test_inside_a_batch_the_number_asked_is_counted_up():
     # With one size and nothing known, counting up is what makes a batch go round the strata.
-    strata = strata_of_sizes([50, 50, 50])
-    order = masa_order(strata, Sample.empty(1, 3, 3), 30)[0]
+    order = masa_order(strata_of_sizes([50, 50, 50]), Sample.empty(1, 3, 3), 30)[0]
     np.testing.assert_array_equal(np.bincount(order), [10, 10, 10])
     assert set(order[:6].tolist()) == {0, 1, 2}
     np.testing.assert_array_equal(np.bincount(order[:6]), [2, 2, 2])
@@ -131,8 +138,7 @@ def test_a_stratum_in_which_answers_vary_is_asked_more():
     sample = Sample.empty(1, 2, 3)
     same, varied = np.zeros(30, np.int64), np.arange(30) % 3
     sample.add(np.repeat([[0, 1]], 30, axis=1), np.concatenate([same, varied])[None])
-    order = masa_order(strata, sample, 20)[0]
-    assert (order == 1).sum() > 15
+    assert (masa_order(strata, sample, 20)[0] == 1).sum() > 15
 
 
 @pytest.mark.parametrize("calls", [3, 9, 40])
@@ -157,8 +163,7 @@ def test_masa_comes_near_to_the_best_allocation():
     sample = Sample.empty(1, 3, 3)
     apart = {}
     while sample.calls[0] < 40_000:
-        size = max(6, int(sample.calls[0]) // 8)
-        order = masa_order(strata, sample, size)
+        order = masa_order(strata, sample, max(6, int(sample.calls[0]) // 8))
         sample.add(order, np.array([[rng.choice(3, p=shares[s]) for s in order[0]]]))
         apart[int(sample.calls[0])] = np.abs(sample.asked[0] / sample.calls[0] - wanted).max()
     early = apart[min(calls for calls in apart if calls >= 300)]
@@ -247,3 +252,299 @@ def test_methods_without_static_weights_say_so():
         static_weights("masa", pool.strata())
     with pytest.raises(ValueError, match="old predictions"):
         static_weights("plus", pool.strata(old=False))
+
+
+def halves_of(pool, asked, place):
+    """Counts of the halves, by loops; `place` says where in its stratum's order an item is."""
+    found = Sample.empty(1, 2 * len(pool.rows), pool.shape[1])
+    for item in asked:
+        half = 2 * pool.stratum[item] + place[item] % 2
+        found.add(np.array([[half]]), np.array([[pool.new[item]]]), np.array([[pool.old[item]]]))
+    return found
+
+
+def sampled(rng, pool):
+    """A sample of random items whose halves were asked unequally, each at least once."""
+    place = np.empty(len(pool.items), int)
+    asked = []
+    for s in range(len(pool.rows)):
+        members = [item for item in pool.items if pool.stratum[item] == s]
+        for at, item in enumerate(rng.permutation(members).tolist()):
+            place[item] = at
+        for h in (0, 1):
+            mine = sorted((i for i in members if place[i] % 2 == h), key=lambda i: place[i])
+            asked += mine[: int(rng.integers(1, len(mine) + 1)) if mine else 0]
+    sample = oracle.sample_of(pool, [asked])
+    sample.halves = halves_of(pool, asked, place)
+    return asked, place, sample
+
+
+def test_looks_double():
+    assert [module.first_look(s) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
+    assert [module.next_look(3, n) for n in (0, 127, 128, 255, 256, 5000)] == [
+        *(128, 128, 256, 256, 512, 8192)
+    ]
+
+
+def test_halves_are_cut_alternately():
+    assert half_sizes(np.array([1, 2, 5])).tolist() == [1, 0, 1, 1, 3, 2]
+    # Of each stratum five items are at hand, in the order in which they are asked.
+    assert module.half_limits(np.array([1, 2, 50]), 5).tolist() == [1, 0, 1, 1, 3, 2]
+
+
+def test_the_first_calls_ask_as_the_static_order_does_by_turns_of_the_halves():
+    pool = oracle.random_pool(np.random.default_rng(1), largest=30, strata=7)
+    strata = pool.strata()
+    found = module.static_halves(strata, strata.sizes, 70)
+    order = module.static_order(module.static_weights("plus", strata), strata.sizes, 70)
+    np.testing.assert_array_equal(found // 2, order)
+    for s in range(strata.count):
+        mine = found[order == s] % 2
+        np.testing.assert_array_equal(mine, np.arange(mine.size) % 2)
+
+
+def slow_weights(pool, asked, place, factor):
+    """p·√(shrunk variance of the other half), item by item."""
+    M = len(pool.items)
+    shares = []
+    for s, size in enumerate(pool.sizes):
+        olds = [pool.old[i] for i in pool.items if pool.stratum[i] == s]
+        shares.append(1 - sum((olds.count(j) / size) ** 2 for j in set(olds)))
+    mean = sum(size / M * v for size, v in zip(pool.sizes, shares, strict=True))
+    expected = [0.5 * v + 0.5 * mean for v in shares]
+    variance = {}
+    for s in range(len(pool.rows)):
+        for h in (0, 1):
+            mine = [i for i in asked if pool.stratum[i] == s and place[i] % 2 == h]
+            values = [
+                [(pool.new[i] == j) - factor * (pool.old[i] == j) for i in mine]
+                for j in range(pool.shape[1])
+            ]
+            total = sum(float(np.var(v, ddof=1)) for v in values) if len(mine) > 1 else 0.0
+            variance[s, h] = (max(len(mine) - 1, 0), total)
+    weights = np.zeros((len(pool.rows), 2))
+    adapted = min(1, max(0, (0.7 - factor) / 0.3))
+    for h in (0, 1):
+        told = [s for s in range(len(pool.rows)) if variance[s, h][0] > 0]
+        seen = sum(pool.sizes[s] * variance[s, h][1] for s in told)
+        ratio = seen / sum(pool.sizes[s] * expected[s] for s in told)
+        for s in range(len(pool.rows)):
+            degrees, own = variance[s, h]
+            prior = (ratio or 1) * expected[s]
+            shrunk = (degrees * own + 20 * prior) / (degrees + 20)
+            used = adapted if ratio > 0 else 0
+            weights[s, 1 - h] = pool.sizes[s] / M * math.sqrt(used * shrunk + (1 - used) * prior)
+    return (weights / weights.sum(axis=0)).ravel()
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.3, 0.5, 0.69, 0.9])
+def test_weights_are_those_of_the_other_half_shrunk(factor):
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        pool = oracle.random_pool(rng, largest=20, strata=7, agreement=rng.random())
+        asked, place, sample = sampled(rng, pool)
+        found = module.adapted_weights(pool.strata(), sample.halves, np.array([factor]))
+        np.testing.assert_allclose(found[0], slow_weights(pool, asked, place, factor), rtol=1e-10)
+
+
+def test_weights_are_the_static_ones_where_no_answer_differs():
+    pool = oracle.random_pool(np.random.default_rng(3), largest=20, strata=7, agreement=1.0)
+    _, _, sample = sampled(np.random.default_rng(4), pool)
+    found = module.adapted_weights(pool.strata(), sample.halves, np.ones(1))[0]
+    static = module.static_weights("plus", pool.strata())
+    np.testing.assert_allclose(found, np.repeat(static / static.sum(), 2))
+
+
+def test_the_order_is_of_the_largest_weight_by_calls():
+    rng = np.random.default_rng(5)
+    for _ in range(10):
+        pool = oracle.random_pool(rng, largest=25, strata=6)
+        _, _, sample = sampled(rng, pool)
+        limits = half_sizes(np.array(pool.sizes))
+        weights = rng.random((1, limits.size)) + 0.01
+        calls = int((limits - sample.halves.asked[0]).sum()) + 2
+        order = module.adapted_order(weights, sample.halves, limits, calls)[0].tolist()
+        counts = sample.halves.asked[0].astype(float).tolist()
+        for chosen in order[:-2]:
+            scores = [
+                weights[0, c] / counts[c] if 0 < counts[c] < limits[c] else -1
+                for c in range(limits.size)
+            ]
+            assert scores[chosen] == max(scores) > 0
+            counts[chosen] += 1
+        assert order[-2:] == [-1, -1]
+
+
+def test_counts_are_those_of_a_fixed_combination_of_the_halves():
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        pool = oracle.random_pool(rng, largest=15, strata=6)
+        asked, place, sample = sampled(rng, pool)
+        found = counts_of(pool.strata(), sample)
+        for s, size in enumerate(pool.sizes):
+            mine = [
+                [i for i in asked if pool.stratum[i] == s and place[i] % 2 == h] for h in (0, 1)
+            ]
+            part = [math.ceil(size / 2) / size, math.floor(size / 2) / size]
+            alike = 1 / sum(a**2 / len(m) for a, m in zip(part, mine, strict=True) if m)
+            assert found.asked[0, s] == pytest.approx(alike)
+            for j in range(pool.shape[1]):
+                for told, values in ((found.new, pool.new), (found.old, pool.old)):
+                    mean = sum(
+                        a * np.mean([values[i] == j for i in m])
+                        for a, m in zip(part, mine, strict=True)
+                        if m
+                    )
+                    assert told[0, s, j] / alike == pytest.approx(mean)
+
+
+def test_a_half_without_an_answer_is_stood_for_by_the_other():
+    strata = Strata(np.zeros(1, int), np.array([9]), (1, 2), np.zeros(1, int), np.array([[5, 4]]))
+    sample = Sample.empty(1, 1, 2)
+    sample.halves = Sample.empty(1, 2, 2)
+    for counts, part in ((sample, [0, 0, 0]), (sample.halves, [1, 1, 1])):
+        counts.add(np.array([part]), np.array([[0, 1, 1]]), np.array([[0, 0, 1]]))
+    found = counts_of(strata, sample)
+    assert found.asked.tolist() == [[3]]
+    assert found.new.tolist() == [[[1, 2]]]
+    assert found.old.tolist() == [[[2, 1]]]
+
+
+def test_all_items_of_a_pool_are_the_pool():
+    pool = oracle.random_pool(np.random.default_rng(7), largest=15, strata=6)
+    _, _, sample = sampled(np.random.default_rng(8), pool)
+    everything = list(pool.items)
+    place = [i - pool.stratum.index(pool.stratum[i]) for i in everything]
+    sample = oracle.sample_of(pool, [everything])
+    sample.halves = halves_of(pool, everything, place)
+    found = estimate(pool.strata(), sample)
+    np.testing.assert_allclose(found.matrix[0], pool.matrix(pool.new), atol=1e-12)
+    assert found.loss[0] == found.accuracy_variance[0] == 0
+
+
+def uneven_pool():
+    """Strata with rare and frequent errors, which the old predictions tell nothing of."""
+    rng = np.random.default_rng(9)
+    rates = (0.03, 0.1, 0.5, 0.04)
+    stratum = np.repeat(np.arange(4), 150)
+    new = np.where(rng.random(600) < np.array(rates)[stratum], 1, 0)
+    old = rng.integers(0, 2, 600)
+    return oracle.Pool(stratum.tolist(), old.tolist(), new.tolist(), [0] * 4, (1, 2), [0])
+
+
+@pytest.fixture
+def early(monkeypatch):
+    """Look at the answers early, and go by them wholly, so that a bias would show."""
+    monkeypatch.setattr(module, "_FIRST_LOOK", 40)
+    monkeypatch.setattr(module, "_PER_STRATUM", 1)
+    monkeypatch.setattr(module, "_PRIOR_ANSWERS", 5)
+
+
+def test_the_estimate_is_unbiased_where_that_of_a_rule_by_its_own_answers_is_not(early):
+    pool, runs = uneven_pool(), 3000
+    (checked,) = simulate(pool.strata(), pool.random_items(), "plus", [160], runs, 1)
+    found = estimate(pool.strata(), checked.sample, control=False)
+    truth = pool.accuracy(pool.new)
+    error = found.accuracy.std() / runs**0.5
+    assert abs(found.accuracy.mean() - truth) < 3.5 * error
+    # The items went to the strata that vary, and each half by the other's answers.
+    assert checked.sample.asked[:, 2].mean() > 1.5 * checked.sample.asked[:, 0].mean()
+    # Its variance is about as large as it says, though both halves tell of it together.
+    assert 0.9 < found.accuracy.var() / found.accuracy_variance.mean() < 1.2
+    # What the same rule would do whose strata go by their own answers.
+    own = estimate(pool.strata(), swapped(pool, runs), control=False)
+    assert abs(own.accuracy.mean() - truth) > 5 * own.accuracy.std() / runs**0.5
+
+
+def swapped(pool, runs):
+    """Samples of which each half was asked by its own answers."""
+    strata = pool.strata()
+    new = np.array(pool.new)
+    random = np.random.default_rng(2)
+    order = np.array(
+        [np.concatenate([s * 150 + random.permutation(150) for s in range(4)]) for _ in range(runs)]
+    )
+    halves = Sample.empty(runs, 8, 2)
+
+    def ask(chosen):
+        for column in chosen.T:
+            place = np.take_along_axis(halves.asked, column[:, None], axis=1)[:, 0]
+            at = column // 2 * 150 + 2 * place + column % 2
+            item = np.take_along_axis(order, at[:, None], axis=1)
+            halves.add(column[:, None], new[item], np.array(pool.old)[item])
+
+    ask(np.tile(module.static_halves(strata, strata.sizes, 40), (runs, 1)))
+    for size in (40, 80):
+        weights = module.adapted_weights(strata, halves, np.zeros(runs))
+        own = weights.reshape(runs, 4, 2)[:, :, ::-1].reshape(runs, 8)
+        ask(module.adapted_order(own, halves, half_sizes(strata.sizes), size))
+    sample = Sample.empty(runs, 4, 2)
+    for name in ("asked", "new", "old", "both"):
+        counts = getattr(halves, name)
+        getattr(sample, name)[:] = counts.reshape(runs, 4, 2, *counts.shape[2:]).sum(axis=2)
+    return sample
+
+
+def test_runs_side_by_side_are_each_run_by_itself(early):
+    pool = uneven_pool()
+    strata, items = pool.strata(), pool.random_items()
+    starts = pool.starts()
+    checks = [30, 40, 65, 100, 170]
+    for checked in simulate(strata, items, "plus", checks, 3, 5):
+        for r in range(3):
+            order = item_order(5 + r, items.identity, starts)
+            place = np.empty(600, int)
+            place[order] = np.concatenate([np.arange(150)] * 4)
+            asked, taken = [], [0] * 8
+
+            def ask(parts, asked=asked, taken=taken, order=order):
+                for part in parts:
+                    asked.append(int(order[starts[part // 2] + 2 * taken[part] + part % 2]))
+                    taken[part] += 1
+
+            ask(module.static_halves(strata, strata.sizes, 40).tolist())
+            for size in (40, 80, 10):
+                sample = oracle.sample_of(pool, [asked])
+                halves = halves_of(pool, asked, place)
+                # At the first look the estimate is that of the halves too.
+                sample.halves = halves
+                weights = module.adapted_weights(strata, halves, reliance(strata, sample))
+                limits = module.half_limits(strata.sizes, 170)
+                ask(module.adapted_order(weights, halves, limits, size)[0].tolist())
+            slow = oracle.sample_of(pool, [asked[: checked.calls]])
+            for field in ("asked", "new", "old", "both", "squares"):
+                np.testing.assert_array_equal(
+                    getattr(checked.sample, field)[r], getattr(slow, field)[0], err_msg=field
+                )
+            if checked.calls > 40:
+                own = halves_of(pool, asked[: checked.calls], place)
+                np.testing.assert_array_equal(checked.sample.halves.new[r], own.new[0])
+            else:
+                assert checked.sample.halves is None
+
+
+def test_a_whole_new_api_costs_no_more_than_by_masa():
+    plus = oracle.recorded("digit", "google", "ibm", signed=True)
+    masa = oracle.recorded("digit", "google", "ibm")
+    (found,) = qualities(*plus, "plus", [1000], 250, 1)
+    (other,) = qualities(*masa, "masa", [1000], 250, 1)
+    # A static allocation errs by an eighth more.
+    assert math.sqrt(found.mean_squared / other.mean_squared) < 1.05
+    assert found.accuracy_coverage > 0.915
+    assert found.cell_coverage > 0.95
+
+
+def test_slices_of_halves_are_weighted_as_the_whole_is():
+    rng = np.random.default_rng(11)
+    pool = oracle.random_pool(rng, largest=25, strata=6)
+    _, _, sample = sampled(rng, pool)
+    whole = estimate(pool.strata(), sample)
+    counts = counts_of(pool.strata(), sample)
+    alike = replace(sample, halves=None)
+    assert not np.allclose(estimate(pool.strata(), alike).matrix, whole.matrix)
+    share = pool.strata().share
+    direct = np.zeros(pool.shape)
+    for s, row in enumerate(pool.rows):
+        told = counts.old[0, s] / counts.asked[0, s] - pool.strata().old_shares[s]
+        direct[row] += share[s] * (counts.new[0, s] / counts.asked[0, s] - whole.reliance[0] * told)
+    np.testing.assert_allclose(whole.matrix[0], direct, atol=1e-12)

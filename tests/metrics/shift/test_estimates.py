@@ -57,8 +57,7 @@ def test_estimates_are_those_of_the_indicator_variables(control):
         for run, asked in enumerate(runs):
             lam = oracle.reliance(pool, asked) if control else 0.0
             assert found.reliance[run] == pytest.approx(lam, abs=1e-12)
-            slow = oracle.estimate(pool, asked, found.reliance[run])
-            assert_is(found, slow, run)
+            assert_is(found, oracle.estimate(pool, asked, found.reliance[run]), run)
             relied.append(lam)
     if control:
         # The cases are not all of one kind.
@@ -204,8 +203,7 @@ def test_reliance_is_what_makes_the_estimated_loss_least():
             method="bounded",
             options={"xatol": 1e-10},
         )
-        least = oracle.estimated_loss(pool, asked, lam)
-        assert least <= found.fun + 1e-9
+        assert oracle.estimated_loss(pool, asked, lam) <= found.fun + 1e-9
         if 0.01 < lam < 0.99:
             inside += 1
             assert lam == pytest.approx(found.x, abs=1e-5)

@@ -29,9 +29,7 @@ def items_asked(pool, items, method, seed, calls):
     """The items that an assessment with this seed asks, one after the other."""
     strata = pool.strata()
     order = item_order(seed, items.identity, pool.starts())
-    waiting = [
-        [item for item in order.tolist() if pool.stratum[item] == s] for s in range(strata.count)
-    ]
+    waiting = [[i for i in order.tolist() if pool.stratum[i] == s] for s in range(strata.count)]
     asked = []
     if method != "masa":
         order = static_order(static_weights(method, strata), strata.sizes, calls)
@@ -140,8 +138,7 @@ def test_every_item_is_asked_as_often_as_others_of_its_stratum():
 def test_how_many_runs_go_together_changes_nothing(method, monkeypatch):
     pool = oracle.random_pool(np.random.default_rng(11), largest=60, strata=7)
     items = pool.random_items()
-    generator = np.random.default_rng(0)
-    own = generator.integers(0, 4, (10, len(pool.items)))
+    own = np.random.default_rng(0).integers(0, 4, (10, len(pool.items)))
     items = replace(items, new=own)
     checks = [smallest_budget(pool.strata()), 60, 100]
 
@@ -175,8 +172,7 @@ def test_each_run_counts_its_own_answers():
 
 def test_item_order_is_a_permutation_within_each_stratum_that_others_do_not_change():
     rng = np.random.default_rng(12)
-    sizes = [5, 1, 30, 12]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
+    starts = np.concatenate([[0], np.cumsum([5, 1, 30, 12])])
     identity = rng.integers(0, 2**64, 48, dtype=np.uint64)
     order = item_order(3, identity, starts)
     for begin, end in pairwise(starts):
@@ -251,17 +247,14 @@ def test_churn_changes_any_item_and_in_proportion_to_the_other_classes():
 
 def test_churn_of_a_label_that_had_one_prediction_goes_to_another():
     label, old = np.zeros(100, np.int64), np.full(100, 2)
-    shares = np.array([[0.0, 0.0, 1.0]])
-    new = simulation.churned(old, label, shares, 0.3, 50, 0)
+    new = simulation.churned(old, label, np.array([[0.0, 0.0, 1.0]]), 0.3, 50, 0)
     np.testing.assert_array_equal((new != old).sum(axis=1), 30)
-    counts = np.bincount(new[new != 2], minlength=2)
-    assert stats.chisquare(counts).pvalue > 1e-4
+    assert stats.chisquare(np.bincount(new[new != 2], minlength=2)).pvalue > 1e-4
 
 
 def whole_new_api(shares, runs=40):
     label, old, found = label_pool(np.random.default_rng(4), [300, 200, 150], shares)
-    new = simulation.churned(old, label, found, None, runs, 6)
-    return label, old, found, new
+    return label, old, found, simulation.churned(old, label, found, None, runs, 6)
 
 
 def test_a_whole_new_api_predicts_each_label_as_the_old_one_did_but_other_items():
@@ -310,8 +303,7 @@ def test_calls_for_a_target_are_of_the_share_of_runs():
 
 
 def test_calls_for_a_target_where_an_error_is_none_at_all():
-    found = [quality(100, [0.1]), quality(400, [0.0])]
-    assert simulation.calls_for_target(found, 0.05) == 400
+    assert simulation.calls_for_target([quality(100, [0.1]), quality(400, [0.0])], 0.05) == 400
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -332,8 +324,7 @@ def test_quality_is_counted_over_the_runs(method):
     for r in range(6):
         truth, accuracy = pool.matrix(own[r]), pool.accuracy(own[r])
         np.testing.assert_allclose(truths[r], truth, atol=1e-12)
-        error = np.linalg.norm(estimates.matrix[r] - truth)
-        assert found.errors[r] == pytest.approx(error)
+        assert found.errors[r] == pytest.approx(np.linalg.norm(estimates.matrix[r] - truth))
         bias.append(estimates.accuracy[r] - accuracy)
         covered.append(lowest[r] <= accuracy <= highest[r])
         for i, j in zip(*np.nonzero(occurs), strict=True):
@@ -436,8 +427,7 @@ def test_old_predictions_halve_the_loss_where_few_changed(course):
 def test_the_error_of_the_accuracy_is_the_formula():
     rng = np.random.default_rng(1)
     for _ in range(30):
-        labels = int(rng.integers(2, 6))
-        pool = oracle.random_pool(rng, labels=labels, strata=8, largest=15)
+        pool = oracle.random_pool(rng, labels=int(rng.integers(2, 6)), strata=8, largest=15)
         asked = oracle.random_asked(rng, pool, least=1)
         strata, sample = pool.strata(), oracle.sample_of(pool, [asked, asked])
         found = estimate(strata, sample, control=False)

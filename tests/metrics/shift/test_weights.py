@@ -26,7 +26,7 @@ from slicebeam.metrics.shift.estimates import (
 )
 from slicebeam.metrics.shift.simulation import qualities, simulate, true_matrices
 from slicebeam.metrics.shift.strata import Sample
-from tests.metrics.shift.test_halves import sampled
+from tests.metrics.shift.test_allocation import sampled
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -115,8 +115,7 @@ def test_the_weighted_sum_is_that_of_the_items(control):
         lam = found.reliance[0]
         p, w, _ = factors(pool, asked)
         of_stratum = frame_of(pool, asked, weights, lam).groupby("stratum")["sum"]
-        olds = replace(pool, new=pool.old)
-        before = frame_of(olds, list(pool.items), weights, 0)["sum"].mean()
+        before = frame_of(replace(pool, new=pool.old), list(pool.items), weights, 0)["sum"].mean()
         unseen = weights.max(axis=1) * found.unseen[0]
         errors = weighted_sum_errors(strata, sample, weights, control=control, starved=False)
         value = (weights * found.matrix[0]).sum()
@@ -229,8 +228,7 @@ def test_equal_weights_change_nothing_but_the_scale():
 
 
 def test_where_no_cell_counts_nothing_is_asked_beyond_what_an_estimate_needs():
-    rng = np.random.default_rng(1)
-    pool = oracle.random_pool(rng, largest=60)
+    pool = oracle.random_pool(np.random.default_rng(1), largest=60)
     weights = np.zeros(pool.shape)
     weights[1, 2] = 1
     strata = replace(pool.strata(), weights=weights)
@@ -310,13 +308,10 @@ def test_numbers_of_the_rule_at_95_percent():
 
 
 def test_nothing_that_varied_leaves_what_was_not_seen():
-    rng = np.random.default_rng(2)
-    pool = oracle.random_pool(rng, largest=20)
+    pool = oracle.random_pool(np.random.default_rng(2), largest=20)
     pool.old = pool.new = [0] * len(pool.items)
     n = [min(2, size) for size in pool.sizes]
-    asked = [
-        item for s, m in enumerate(n) for item in np.flatnonzero(np.array(pool.stratum) == s)[:m]
-    ]
+    asked = [i for s, m in enumerate(n) for i in np.flatnonzero(np.array(pool.stratum) == s)[:m]]
     found = estimate(pool.strata(), oracle.sample_of(pool, [asked]))
     assert found.loss[0] == 0
     unseen = sum(
@@ -331,8 +326,7 @@ def test_nothing_is_left_to_err_when_every_item_was_asked():
     pool = oracle.random_pool(np.random.default_rng(3))
     everything = oracle.sample_of(pool, [list(pool.items)])
     for method in ("plus", "proportional"):
-        found = summarise(method, pool.strata(), everything)
-        assert error_bound(found)[0] == 0
+        assert error_bound(summarise(method, pool.strata(), everything))[0] == 0
 
 
 def test_more_confidence_takes_more():

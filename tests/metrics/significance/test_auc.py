@@ -24,8 +24,7 @@ def population(true_auc, prevalence, size=20_000, seed=1, ratio=1.0):
     rng = np.random.default_rng(seed)
     labels = (np.arange(size) < prevalence * size).astype(np.int64)
     shift = np.sqrt(1.0 + ratio**2) * ndtri(true_auc)
-    scores = rng.normal(shift * labels, np.where(labels == 1, ratio, 1.0))
-    return bucketed(scores, labels, 400)[0]
+    return bucketed(rng.normal(shift * labels, np.where(labels == 1, ratio, 1.0)), labels, 400)[0]
 
 
 def random_slices(whole, n0, n1, draws, seed=2):
@@ -68,8 +67,7 @@ def test_auc_of_buckets_is_within_its_error(buckets):
 
 
 def test_placements_equal_all_pairs():
-    rng = np.random.default_rng(3)
-    histogram = rng.poisson(0.6, (5, 2, 30))
+    histogram = np.random.default_rng(3).poisson(0.6, (5, 2, 30))
     ours = auc.placements(histogram)
     for row, (negatives, positives) in enumerate(histogram):
         s0, s1 = np.repeat(np.arange(30), negatives), np.repeat(np.arange(30), positives)

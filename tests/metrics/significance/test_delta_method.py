@@ -100,11 +100,9 @@ def test_variance_of_two_models_on_the_same_slice(name):
     rng = np.random.default_rng(5)
     counts = np.rint(2000 * equal_models(name, *LAWS[0])).astype(np.int64)
     draws = rng.poisson(counts, (60_000, 8))
-    simulated = metric_of(name, draws, NEW)[0] - metric_of(name, draws, OLD)[0]
+    gaps = metric_of(name, draws, NEW)[0] - metric_of(name, draws, OLD)[0]
     whole = SummedCells(placed(counts)[None], SPACE)
-    assert metric(name).change(whole, whole)[0].error[0] ** 2 == pytest.approx(
-        simulated.var(), rel=0.03
-    )
+    assert metric(name).change(whole, whole)[0].error[0] ** 2 == pytest.approx(gaps.var(), rel=0.03)
 
 
 def test_weights_enter_as_sums_of_squares():
@@ -171,5 +169,4 @@ def test_paired_power(name, least):
     worse[[0, 2, 7, 5]] += [-moved, moved, -moved, moved]
     draws = np.random.default_rng(6).multinomial(500, worse, 2_000)
     p = tails_of(name, draws, equal_models(name, *LAWS[2]), ("worse",))[0]
-    power = (p <= 0.005).mean()
-    assert power >= least
+    assert (p <= 0.005).mean() >= least

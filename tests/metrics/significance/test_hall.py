@@ -132,8 +132,7 @@ def test_without_skewness_it_is_scipys_welch():
 
 @pytest.mark.parametrize("skewness", [-4.0, -0.5, 0.0, 1e-9, 2.0, 6.5])
 def test_larger_means_have_smaller_upper_p(skewness):
-    mean = np.linspace(-4, 4, 2001)
-    sample = Moments(np.float64(50), mean, np.float64(1), np.float64(0))
+    sample = Moments(np.float64(50), np.linspace(-4, 4, 2001), np.float64(1), np.float64(0))
     rest = Moments(np.float64(9e3), np.float64(0), np.float64(1), np.float64(skewness))
     upper, lower = welch(sample, rest, "upper")[0], welch(sample, rest, "lower")[0]
     # But for the last digits of older releases of scipy.
@@ -203,14 +202,12 @@ def test_a_slice_without_rare_losses_is_not_called_better():
 @pytest.mark.parametrize("side", [1.0, -1.0])
 def test_skewed_paired_differences_are_rarely_significant(n, side):
     rng = np.random.default_rng(n + 1)
-    shape = (16_000, n)
-    z = rng.exponential(size=shape) - 1.0
+    z = rng.exponential(size=(16_000, n)) - 1.0
     z *= side
     skewness = np.float64(2.0 * side)
     differences = Moments(np.float64(n), z.mean(1), z.var(1, ddof=1), np.full(len(z), np.nan))
     everything = Moments(np.float64(1e5), np.float64(0), np.float64(1), skewness)
-    found = sum(rates(lambda tail: paired(differences, tail, everything)))
-    assert 0.005 <= found <= 0.013
+    assert 0.005 <= sum(rates(lambda tail: paired(differences, tail, everything))) <= 0.013
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0])
@@ -223,8 +220,7 @@ def test_differences_of_log_losses_are_rarely_significant(spread):
     x -= x.mean()
     sample, _ = random_slices(x, 60, 16_000, rng)
     everything = Moments(np.float64(len(x)), x.mean(), x.var(), np.float64(skewness_of(x)))
-    found = sum(rates(lambda tail: paired(sample, tail, everything)))
-    assert 0.004 <= found <= 0.013
+    assert 0.004 <= sum(rates(lambda tail: paired(sample, tail, everything))) <= 0.013
 
 
 def test_power():
@@ -307,8 +303,7 @@ def moments(x, axis=-1):
     centred = x - np.expand_dims(mean, axis)
     third = (centred**3).mean(axis)
     skewness = np.divide(third, spread**3, out=np.zeros_like(spread), where=spread > 0)
-    n = np.float64(x.shape[axis])
-    return Moments(n, mean, x.var(axis, ddof=1), skewness)
+    return Moments(np.float64(x.shape[axis]), mean, x.var(axis, ddof=1), skewness)
 
 
 def held(ends, truth):
@@ -329,8 +324,7 @@ def test_coverage(name, n):
     m = len(x) - n
     rest_mean = (x.sum() - n * sample.mean) / m
     rest = Moments(np.float64(m), rest_mean, everything.variance, everything.skewness)
-    ends = difference_from_overall(sample, rest, n / len(x), 0.95)
-    assert held(ends, 0.0) >= BAR
+    assert held(difference_from_overall(sample, rest, n / len(x), 0.95), 0.0) >= BAR
 
 
 @pytest.mark.parametrize("name", ["log loss", "exponential", "squared error"])

@@ -93,11 +93,11 @@ def test_moments_of_0_1_scores_are_hypergeometric():
     np.testing.assert_allclose(skewness, law.stats(moments="s"), rtol=1e-9)
 
 
-def rates(lower, upper):
-    two = doubled(lower, upper)
+def rates(low, upper):
+    two = doubled(low, upper)
     return (
         float((two <= 0.01).mean()),
-        float((lower <= 0.005).mean()),
+        float((low <= 0.005).mean()),
         float((upper <= 0.005).mean()),
     )
 
@@ -158,8 +158,7 @@ def test_interpolated_moments_meet_the_own_ones_where_the_grid_starts():
 @pytest.mark.parametrize("n", [40, 2_000, 30_000_000, 2_000_000_000])
 def test_populations_beyond_numpys_limit(n):
     totals = np.array([3, 1, 1, 4], dtype=np.int64) * 1_000_000_000
-    draws = permutation._Draws(share, totals, 4000, 2)
-    cells = draws._cells(n)
+    cells = permutation._Draws(share, totals, 4000, 2)._cells(n)
     np.testing.assert_array_equal(cells.sum(axis=1), n)
     sd = np.sqrt(n * (1 / 3) * (2 / 3) * (1 - n / totals.sum()))
     assert cells[:, 0].mean() == pytest.approx(n / 3, abs=5 * sd / np.sqrt(4000))
@@ -167,8 +166,7 @@ def test_populations_beyond_numpys_limit(n):
     observed = np.array([1 / 3 + 3 * sd / n])
     counts = np.array([[n, 0, 0, 0]])
     tested = permutation.permutation_p_value(share, counts, totals, observed, "upper")
-    expected = stats.norm.sf(3.0)
-    assert tested.p[0] == pytest.approx(expected, rel=0.6 if n == 40 else 0.15)
+    assert tested.p[0] == pytest.approx(stats.norm.sf(3.0), rel=0.6 if n == 40 else 0.15)
 
 
 UNDEFINED, SAME = Reason.UNDEFINED_REPLICATES, Reason.NO_VARIANCE

@@ -57,8 +57,7 @@ def test_every_subset_of_18_values(name, n):
         for expected, found in zip(mid_p(sums, total), (above, below), strict=True):
             assert found == pytest.approx(expected, rel=0.15 if expected > 1e-3 else 0.3)
     # The extremes are single subsets, by half.
-    extremes = np.array([sums.min(), sums.max()])
-    both = sum_p_value(np.full(2, n), extremes, of, "both")
+    both = sum_p_value(np.full(2, n), np.array([sums.min(), sums.max()]), of, "both")
     np.testing.assert_allclose(both, 1 / 18564, rtol=0.02)
 
 
@@ -66,8 +65,7 @@ def test_every_subset_of_18_values(name, n):
 @pytest.mark.parametrize("name", ["normal", "skewed", "bimodal"])
 def test_the_formula_on_all_values(name, n):
     """Compressed and interpolated it is the saddle point of all 2,000 values to a relative 1 %."""
-    rng = np.random.default_rng(2)
-    values = VALUES[name](rng, 2000)
+    values = VALUES[name](np.random.default_rng(2), 2000)
     values -= values.mean()
     of = compressed(values)
     deviation = values.std() * np.sqrt(n * (1 - n / values.size))
@@ -150,8 +148,7 @@ def test_a_step_along_the_tail_costs_little(monkeypatch):
 
 
 def test_tails_fall_towards_the_extreme_sum():
-    rng = np.random.default_rng(5)
-    values = np.round(rng.exponential(size=3000), 1)
+    values = np.round(np.random.default_rng(5).exponential(size=3000), 1)
     values -= values.mean()
     for n in (7, 20, 45, 1000, 2990):
         highest = np.sort(values)[-n:].sum()
@@ -192,8 +189,7 @@ def test_lattices(levels, span):
 
 
 def test_degenerate_slices():
-    values = np.repeat([-1.0, 1.0], 30)
-    of = compressed(values)
+    of = compressed(np.repeat([-1.0, 1.0], 30))
     p = sum_p_value(np.array([0, 60, 1, 59]), np.array([0.0, 0.0, 1.0, -1.0]), of, "upper")
     assert p[:2].tolist() == [1.0, 1.0]
     assert p[2] == pytest.approx(0.25, rel=0.02)

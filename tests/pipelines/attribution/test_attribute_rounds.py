@@ -428,8 +428,7 @@ def test_the_revision_tells_the_attribution_and_the_edit(tmp_path):
 
 def test_nothing_to_estimate_is_told(tmp_path):
     people = population()
-    start = "start with 'slicebeam attribute sample'"
-    refused(InputError, start, tmp_path, people, begins=False)
+    refused(InputError, "start with 'slicebeam attribute sample'", tmp_path, people, begins=False)
     with opened(tmp_path, people) as session:
         session.sample(20)
         refuses(InputError, r"there are no labels yet.*round-001\.csv", estimate, session)

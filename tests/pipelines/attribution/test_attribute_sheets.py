@@ -39,8 +39,7 @@ def test_what_is_written(tmp_path):
     sampled, _ = drawn_in(tmp_path, population())
     content = sampled.sheet.read_bytes()
     # Excel reads UTF-8 only where it is told so.
-    header = b'"item","label","text","data.label"\r\n'
-    assert content.startswith(b"\xef\xbb\xbf" + header)
+    assert content.startswith(b"\xef\xbb\xbf" + b'"item","label","text","data.label"\r\n')
     rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")))
     assert [row["item"] for row in rows] == [str(item) for item in sampled.drawn.asked]
     assert len(rows) == len(set(sampled.drawn.asked)) <= 40

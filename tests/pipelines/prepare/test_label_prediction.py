@@ -28,13 +28,11 @@ def table_of(values, labels):
 
 def drawn(seed):
     """From no noise to some, and from a value for each class to very few examples a value."""
-    draw = np.random.default_rng(seed)
-    classes, size = int(draw.integers(2, 5)), int(draw.integers(60, 300))
-    labels = draw.choice(classes, size, p=draw.dirichlet(np.ones(classes)))
-    noisy = np.where(
-        draw.random(size) < 0.06 * draw.random(), draw.integers(0, classes, size), labels
-    )
-    values = (noisy + classes * draw.integers(0, draw.choice([1, 2, 5, 40]), size)).tolist()
+    rng = np.random.default_rng(seed)
+    classes, size = int(rng.integers(2, 5)), int(rng.integers(60, 300))
+    labels = rng.choice(classes, size, p=rng.dirichlet(np.ones(classes)))
+    noisy = np.where(rng.random(size) < 0.06 * rng.random(), rng.integers(0, classes, size), labels)
+    values = (noisy + classes * rng.integers(0, rng.choice([1, 2, 5, 40]), size)).tolist()
     return values, labels.tolist()
 
 

@@ -43,9 +43,7 @@ class _Document:
     """As much of a document as the gate looks at."""
 
     def __init__(self, metrics, since=None, change=None):
-        self.testing = type(
-            "Testing", (), {"metrics": [_Named(one) for one in metrics], "unseen": ()}
-        )
+        self.testing = type("Testing", (), {"metrics": [_Named(m) for m in metrics], "unseen": ()})
         self.since, self.validation, self.shift = since, None, None
         self.global_ = () if change is None else (change,)
 
@@ -64,8 +62,7 @@ def change(direction, *, significant):
 
 
 def overall(value, delta):
-    estimate = _Named({"value": 0.5})
-    moments = dict.fromkeys(("now", "then"), estimate)
+    moments = dict.fromkeys(("now", "then"), _Named({"value": 0.5}))
     absent = dict.fromkeys(("delta_now", "delta_then", "reason"))
     changes = {"value_change": value, "delta_change": delta}
     return _Named({"metric": "accuracy", **moments, **absent, **changes})
@@ -208,21 +205,20 @@ def test_the_exit_code_and_what_the_terminal_shows(recalls, tmp_path, capsys):
     assert run([*arguments, "--metric=accuracy"]) == 0
     capsys.readouterr()
     assert run([*arguments, "--metric=accuracy,recall"]) == 1
-    printed = capsys.readouterr()
-    assert "Recall, worse than expected (over all examples" in printed.out
-    assert "Accuracy, worse" not in printed.out
-    assert "each of the 2 metrics has its own correction" in " ".join(printed.out.lower().split())
-    assert printed.err.splitlines()[-1] == (
+    shown = capsys.readouterr()
+    assert "Recall, worse than expected (over all examples" in shown.out
+    assert "Accuracy, worse" not in shown.out
+    assert "each of the 2 metrics has its own correction" in " ".join(shown.out.lower().split())
+    assert shown.err.splitlines()[-1] == (
         "slicebeam: FAIL: recall is significantly worse on 1 slice"
     )
-    assert printed.out.split()[0] == "FAIL:"
+    assert shown.out.split()[0] == "FAIL:"
 
 
 def test_the_summary_and_the_log(recalls, tmp_path, capsys):
     _, data, found = recalls
     arguments = ["search", f"--data={data}", f"--output={tmp_path}", *FLAGS, "--fail-on=worse"]
-    more = ["--metric=accuracy,recall", "--json", "--log-format=json"]
-    assert run([*arguments, *more]) == 1
+    assert run([*arguments, *["--metric=accuracy,recall", "--json", "--log-format=json"]]) == 1
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
     row = found.table[(found.table["metric"] == "recall") & (found.table["slice"] == "f = a")].iloc[
@@ -309,8 +305,7 @@ def test_of_many_slices_each_metric_has_its_share():
 
     reported = joined([np.arange(0, 3000), np.arange(5000, 5800), np.arange(100, 200)])
     assert reported.positions.size == 3800
-    needed = np.append(np.arange(2000, 2128), 7000)
-    *others, last = reported.listed(1000, needed).tolist()
+    *others, last = reported.listed(1000, np.append(np.arange(2000, 2128), 7000)).tolist()
     assert last == 7000
     listed = np.array(others)
     assert listed.size == 999
@@ -318,8 +313,7 @@ def test_of_many_slices_each_metric_has_its_share():
     assert set(range(250)) | set(range(2000, 2128)) <= set(listed.tolist())
     assert np.isin(np.arange(5000, 5250), listed).all()
     assert np.isin(np.arange(100, 200), listed).all()
-    nothing = np.zeros(0, np.int64)
-    assert (reported.listed(4000, nothing) == reported.positions).all()
+    assert (reported.listed(4000, np.zeros(0, np.int64)) == reported.positions).all()
 
 
 # What is tolerated ------------------------------------------------------------------------------
@@ -343,8 +337,6 @@ def one_slice_fell(tmp_path_factory):
 
 MODELS = ("--label=y", "--prediction=new", "--baseline-prediction=old", "--features=f")
 LOSSES = ("--loss=loss", "--baseline-loss=old_loss", "--features=f")
-
-
 GROUPS = (*MODELS, "--group=unit", "--replicates=50")
 TURNED = ("--label=y", "--prediction=old", "--baseline-prediction=new", "--features=f")
 
@@ -435,8 +427,7 @@ def test_too_few_groups(groups, tmp_path, capsys):
     # Without a gate it is a warning, and the run is done.
     assert gate("search", out, data, "--group=u", "--quiet") == 0
     # An earlier run to compare with changes nothing: the metric over all examples has no test either.
-    since = f"--since={out}/changelist.json"
-    more = ("--fail-on=worse", "--quiet", since)
+    more = ("--fail-on=worse", "--quiet", f"--since={out}/changelist.json")
     assert gate("search", tmp_path / "again", data, "--group=u", *more) == 2
 
 
@@ -452,8 +443,7 @@ def test_enough_groups_are_tested(tmp_path):
     data = f"--data={written(few_groups(60), tmp_path / 'data.parquet')}"
     assert gate("search", tmp_path / "out", data, "--group=u", "--fail-on=worse", "--quiet") == 1
     found = read(tmp_path / "out")
-    tested = found.table[found.table["reason"].isna()]
-    assert set(tested["test"]) == {"bootstrap of groups, t"}
+    assert set(found.table[found.table["reason"].isna()]["test"]) == {"bootstrap of groups, t"}
     assert found.document["testing"]["test"] == "bootstrap of groups, t"
     assert "blind" not in found.document["testing"]["metrics"][0]
 

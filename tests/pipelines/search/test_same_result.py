@@ -396,16 +396,13 @@ def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path, adult_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "moment"),
-    [
-        ("batch", "shards/000000-000002.arrow"),
-        ("wide", "iteration-1/000001.arrow"),
-        ("iterative", "shards.json"),
-        ("priority", "iteration-2/plan"),
-        ("priority", "iteration-3.json"),
-    ],
-)
+@pytest.mark.parametrize(("way", "moment"), [
+    ("batch", "shards/000000-000002.arrow"),
+    ("wide", "iteration-1/000001.arrow"),
+    ("iterative", "shards.json"),
+    ("priority", "iteration-2/plan"),
+    ("priority", "iteration-3.json"),
+])  # fmt: skip
 def test_killed_and_resumed(tmp_path, adult_path, plain, way, moment):
     output = tmp_path / "out"
     seen = output / "_work" / "stages" / moment

@@ -101,26 +101,26 @@ def test_every_metric_on_degenerate_data(case, models, tmp_path, capsys):
     assert run(["report", str(out), "--quiet"]) == 0
 
 
+def run_on(folder, frame, *flags):
+    frame.to_parquet(folder / "data.parquet")
+    paths = (f"--data={folder}/data.parquet", f"--output={folder}/out")
+    return run(["search", *paths, *flags, "--fail-on=worse", "--quiet"])
+
+
 @pytest.mark.parametrize(("name", "models"), [("mse", 1), ("mae", 2), ("bias", 2), ("loss", 1), ("loss", 2)])  # fmt: skip
 def test_errors_without_any_variance(name, models, tmp_path):
-    data, out = tmp_path / "data.parquet", tmp_path / "out"
-    table(l=0.5, l_old=0.5, s=0.5, s_old=0.5, y=1.0).to_parquet(data)
+    frame = table(l=0.5, l_old=0.5, s=0.5, s_old=0.5, y=1.0)
     flags = ["--loss=l"] if name == "loss" else ["--label=y", "--prediction=s"]
     if models == 2:
         flags += ["--baseline-loss=l_old"] if name == "loss" else ["--baseline-prediction=s_old"]
-    arguments = ["search", f"--data={data}", f"--output={out}", f"--metric={name}"]
-    arguments.append("--features=f,k")
-    assert run([*arguments, *flags, "--fail-on=worse", "--quiet"]) == 0
-    assert read(out).document["gate"]["passed"]
+    assert run_on(tmp_path, frame, f"--metric={name}", "--features=f,k", *flags) == 0
+    assert read(tmp_path / "out").document["gate"]["passed"]
 
 
 def test_a_new_model_that_predicts_no_positive(tmp_path):
-    data, out = tmp_path / "data.parquet", tmp_path / "out"
-    table(p=0).to_parquet(data)
-    arguments = ["search", f"--data={data}", f"--output={out}", "--label=y", "--prediction=p"]
-    flags = ("--baseline-prediction=old", "--features=f,k", "--metric=precision", "--fail-on=worse")
-    assert run([*arguments, *flags, "--quiet"]) == 2
-    document = read(out).document
+    flags = ("--label=y", "--prediction=p", "--baseline-prediction=old", "--metric=precision")
+    assert run_on(tmp_path, table(p=0), *flags, "--features=f,k") == 2
+    document = read(tmp_path / "out").document
     why = "no example is predicted positive by the new model"
     assert document["gate"]["reasons"] == [f"nothing could be tested: {why}"]
     begins = f"FAIL: nothing could be tested: {why}. Precision is undefined"
@@ -206,10 +206,8 @@ BAD = SHOP == "x"
 
 
 def searched(folder, frame, *options):
-    frame.to_parquet(folder / "data.parquet")
-    flags = ["--label=y", "--prediction=p", "--features=shop", "--max-cross-size=1", "--quiet"]
-    paths = [f"--data={folder}/data.parquet", f"--output={folder}/out"]
-    code = run(["search", *paths, *flags, "--fail-on=worse", *options])
+    flags = ("--label=y", "--prediction=p", "--features=shop", "--max-cross-size=1")
+    code = run_on(folder, frame, *flags, *options)
     document = json.loads((folder / "out" / "changelist.json").read_text())
     return code, pd.read_parquet(folder / "out" / "slices.parquet"), document["testing"]["metrics"]
 
@@ -330,8 +328,7 @@ def test_replicates_that_do_not_vary(tmp_path, options, name, test):
     (own,) = table[table["slice"] == "shop = x"].to_dict("records")
     assert (own["delta"], own["test"]) == (-1.0, test)
     if BY_GROUPS in options:
-        groups = len(set(USER[BAD]))
-        assert own["p_value"] == pytest.approx(0.5**groups, rel=1e-9)
+        assert own["p_value"] == pytest.approx(0.5 ** len(set(USER[BAD])), rel=1e-9)
 
 
 @pytest.mark.parametrize(("options", "test"), [
@@ -342,10 +339,8 @@ def test_losses_that_all_rise_by_a_tenth(tmp_path, options, test):
     """A tenth is no binary fraction: what rounding leaves between replicates is no variance."""
     old = DRAWN.random(N)
     frame = pd.DataFrame({"shop": SHOP, "o": old, "n": old + 0.1 * BAD, "u": USER})
-    frame.to_parquet(tmp_path / "data.parquet")
-    flags = ["--loss=n", "--baseline-loss=o", "--metric=loss", "--features=shop"]
-    paths = [f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out"]
-    code = run(["search", *paths, *flags, "--max-cross-size=1", "--fail-on=worse", *options])
+    flags = ("--loss=n", "--baseline-loss=o", "--metric=loss", "--features=shop")
+    code = run_on(tmp_path, frame, *flags, "--max-cross-size=1", *options)
     table = pd.read_parquet(tmp_path / "out" / "slices.parquet").set_index("slice")
     assert (code, table.loc["shop = x", "test"]) == (1, test)
     fewest = len(set(USER[BAD])) if BY_GROUPS in options else BAD.sum()

@@ -77,8 +77,7 @@ def test_it_listens_on_this_machine_only_and_ends_by_a_signal(result, number):
         listening = [tuple(one.laddr) for one in sockets if one.status == "LISTEN"]
         assert listening == [("127.0.0.1", port)]
         # One that is being asked ends, too.
-        held = http.client.HTTPConnection("127.0.0.1", port)
-        held.request("GET", "/api/page", headers=headers)
+        http.client.HTTPConnection("127.0.0.1", port).request("GET", "/api/page", headers=headers)
         process.send_signal(number)
         _, said = process.communicate(timeout=20)
         assert process.returncode == 0

@@ -466,8 +466,7 @@ def test_what_is_mended_reads_the_paid_answers_again(bench, capsys, wrong):
     frame = frame_of()
     names = {"a": "ALPHA", "b": "BETA", "c": "GAMMA"}
     found = bench(frame, answers=dict(zip(frame["text"], frame["new"].map(names), strict=True)))
-    labels = {name: label for label, name in names.items()}
-    mended = {"labels": {**labels, "UNKNOWN": None}}
+    mended = {"labels": {**{name: label for label, name in names.items()}, "UNKNOWN": None}}
     given = {"answer": "result.lable"} if wrong == "answer" else {"labels": ...}
     said = found.refused("--budget=100", capsys=capsys, **{**mended, **given})
     assert said.startswith("DIR/api.yaml: none of the first 20 answers is a class (")

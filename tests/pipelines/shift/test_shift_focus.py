@@ -228,8 +228,7 @@ WRONG = {
 
 @pytest.mark.parametrize("focus", WRONG)
 def test_a_focus_that_is_wrong(focus, refuse, tmp_path):
-    said = refuse(focus=focus.replace("DIR", str(tmp_path)))
-    assert WRONG[focus] in said
+    assert WRONG[focus] in refuse(focus=focus.replace("DIR", str(tmp_path)))
 
 
 def test_a_cell_that_could_be_two(refuse):

@@ -117,8 +117,7 @@ def test_codes_are_what_predicates_say(kind, data, bins, top_values):
 
 
 def test_top_values_and_the_rest():
-    values = pa.array(["a"] * 5 + ["b"] * 4 + ["c"] * 4 + ["d", None])
-    domain = learn(values, top_values=2)
+    domain = learn(pa.array(["a"] * 5 + ["b"] * 4 + ["c"] * 4 + ["d", None]), top_values=2)
     assert [one.to_json() for one in domain.singletons] == [
         {"field": "x", "op": "==", "value": "a"},
         {"field": "x", "op": "==", "value": "b"},
@@ -133,9 +132,7 @@ def test_a_heavy_value_has_a_bin_of_its_own_and_no_range_holds_it():
     numbers[rng.random(2000) < 0.4] = 0.25
     domain = learn(pa.array(numbers), exact_edges=True)
     held = masks(domain, pa.array([0.25]))[:, 0]
-    assert [one.op for one, is_held in zip(domain.singletons, held, strict=True) if is_held] == [
-        "=="
-    ]
+    assert [one.op for one, is_in in zip(domain.singletons, held, strict=True) if is_in] == ["=="]
     edges = {e for one in domain.singletons for e in np.atleast_1d(one.value).tolist()}
     assert edges <= set(numbers.tolist())
     sizes = np.bincount(domain.encode(pa.array(numbers)))
@@ -192,8 +189,7 @@ def test_numbers_beyond_the_exact_limit(kind, share):
 
 
 def test_texts_beyond_the_exact_limit():
-    rng = np.random.default_rng(4)
-    numbers = np.minimum(rng.zipf(1.4, 60_000), 20_000)
+    numbers = np.minimum(np.random.default_rng(4).zipf(1.4, 60_000), 20_000)
     values = pa.array([f"word {n}" for n in numbers])
     counted, error = count(values, SMALL)
     true = pd.Series(values.to_pylist()).value_counts()
@@ -264,15 +260,13 @@ def test_domains_of_an_earlier_run(tmp_path):
     # What was not there, or not frequent, comes after what was.
     added = {"word": [("==", "c")], "tags": [("contains", "z")], "n": [("is_null", None)]}
     added["many"] = [("==", "never seen"), ("==", "v1"), ("is_null", None)]
-    for name, singles in shapes[0].items():
+    for f, singles in shapes[0].items():
         kept = [one for one in singles if one["all"][0]["op"] != "not_in"]
-        now = [one for one in shapes[1][name] if one["all"][0]["op"] != "not_in"]
+        now = [one for one in shapes[1][f] if one["all"][0]["op"] != "not_in"]
         assert now[: len(kept)] == kept
         new = [(one["all"][0]["op"], one["all"][0].get("value")) for one in now[len(kept) :]]
-        assert new == added.get(name, [])
-    assert {name: len(one) for name, one in after.domains().items() if name not in shapes[0]} == {
-        "new": 2
-    }
+        assert new == added.get(f, [])
+    assert {f: len(one) for f, one in after.domains().items() if f not in shapes[0]} == {"new": 2}
     assert after.document["dataset"]["left_out"] == []
     frame = raw(second)
     check(after, frame, (frame["label"] == frame["prediction"]).to_numpy(bool))
@@ -355,8 +349,7 @@ def test_domains_of_a_finer_and_a_coarser_type(tmp_path, before, now):
         second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
         return cycled([i * second + (second > 1) for i in range(50)], kind)
 
-    found = again(tmp_path, {"x": column(before)}, {"x": column(now)})
-    assert len(found.table) >= 10
+    assert len(again(tmp_path, {"x": column(before)}, {"x": column(now)}).table) >= 10
 
 
 NAIVE = pa.timestamp("us")
@@ -387,9 +380,7 @@ def test_domains_that_do_not_fit(tmp_path, name):
 
 
 def test_features_that_the_data_lacks_are_said(tmp_path):
-    found = again(
-        tmp_path, {name: cycled([1, 2]) for name in ("a", "gone", "b")}, {"a": cycled([1])}
-    )
+    found = again(tmp_path, {f: cycled([1, 2]) for f in ("a", "gone", "b")}, {"a": cycled([1])})
     path = tmp_path / "out" / "changelist.json"
     reason = f"in {path} but not in this data"
     assert left_out(found) == {"gone": reason, "b": reason}
@@ -426,8 +417,7 @@ def test_long_and_odd_texts_are_readable():
     assert str(Singleton(" a", "between", [1, 2])) == '" a" in [1, 2)'
     assert str(Singleton("a\n", "not_in", [1])) == '"a\\n" not in {1}'
     assert str(Singleton("a\x1b", "in", [1])) == '"a\\u001b" in {1}'
-    left = learn(pa.array([long]))
-    assert len(left.reason) < 90
+    assert len(learn(pa.array([long])).reason) < 90
 
 
 def test_a_search_beyond_the_exact_limit(tmp_path, monkeypatch):
@@ -570,5 +560,4 @@ def test_rows_of_any_slice_with_their_places(tmp_path):
     rows = [chunk.table["row"].to_pylist() for chunk in chunks]
     assert [row for own in rows for row in own] == wanted.tolist()
     assert [chunk.row_number(0) - 1 for chunk in chunks] == [own[0] for own in rows]
-    sizes = list(map(len, rows))
-    assert [chunk.start_row for chunk in chunks] == [0, *np.cumsum(sizes)[:-1]]
+    assert [chunk.start_row for chunk in chunks] == [0, *np.cumsum(list(map(len, rows)))[:-1]]

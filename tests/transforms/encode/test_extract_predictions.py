@@ -70,8 +70,7 @@ def test_values_that_are_refused(names, columns, message):
 
 
 def test_infinite_scores_have_ranks():
-    data = chunk(y=[0, 1, 1], s=[-INF, INF, 0.7])
-    found = extract_predictions(data, outcome("auc"))
+    found = extract_predictions(chunk(y=[0, 1, 1], s=[-INF, INF, 0.7]), outcome("auc"))
     assert found.scores["prediction"].tolist() == [-INF, INF, 0.7]
 
 
@@ -86,10 +85,8 @@ def test_the_log_loss_of_certain_scores_is_finite():
 def test_scores_are_cut_at_the_threshold_and_have_losses():
     y, s = np.array([0, 1, 1, 0, 1]), np.array([0.3, 0.3, 0.9, 0.6, 0.2])
     needs = needs_of(["brier", "log_loss", "accuracy", "recall", "f1_macro"])
-    of_scores = Outcome(
-        "y", "int64", Predictor(score="s"), positive_class=1, threshold=0.3, needs=needs
-    )
-    found = extract_predictions(chunk(y=y, s=s), of_scores)
+    cut = Outcome("y", "int64", Predictor(score="s"), positive_class=1, threshold=0.3, needs=needs)
+    found = extract_predictions(chunk(y=y, s=s), cut)
     above = s >= 0.3
     wanted = {"positive": y == 1, "predicted": above, "wrong": above != (y == 1)}
     assert {name: mask.tolist() for (name, _), mask in found.indicators.items()} == {
@@ -319,8 +316,7 @@ def onnx_model(path, classes):
         [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["rows", classes])],
         [helper.make_tensor("w", TensorProto.FLOAT, weights.shape, weights.ravel())],
     )
-    opset = [helper.make_opsetid("", 13)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     path.write_bytes(model.SerializeToString())
     return str(path)
 

@@ -146,8 +146,7 @@ USELESS = {
 @pytest.mark.parametrize("some", [list(COLUMNS)[i::4] for i in range(4)], ids=lambda n: n[0])
 def test_every_type_in_parquet(tmp_path, some):
     table = with_roles({name: COLUMNS[name]() for name in some})
-    found = search_table(tmp_path, table, group=100, chunk_rows=64)
-    assert names(found) == set(some)
+    assert names(search_table(tmp_path, table, group=100, chunk_rows=64)) == set(some)
 
 
 def test_columns_of_no_use_are_left_out(tmp_path):
@@ -204,8 +203,7 @@ def test_old_predictions_do_not_matter_beside_all_examples(tmp_path, old):
 def test_300_columns(tmp_path):
     rng = np.random.default_rng(1)
     table = with_roles({f"c{i}": pa.array(rng.integers(0, 3, 400)) for i in range(300)})
-    found = search_table(tmp_path, table, max_cross_size=1)
-    assert len(found.table) == 900
+    assert len(search_table(tmp_path, table, max_cross_size=1).table) == 900
 
 
 def test_one_row(tmp_path):
@@ -388,8 +386,7 @@ def test_kinds_of_labels(tmp_path, kind):
     }[kind]
     table = pa.table({"n": cycled([1, 2, 3]), "label": label, "prediction": prediction})
     pq.write_table(table, tmp_path / "data.parquet")
-    found = searched(tmp_path / "out", [tmp_path / "data.parquet"])
-    check(found, raw(table), truth == guess)
+    check(searched(tmp_path / "out", [tmp_path / "data.parquet"]), raw(table), truth == guess)
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,8 @@ def test_scores_of_all_classes_are_those_of_scikit_learn(kind):
     for k in (1, 3):
         expected = sk.top_k_accuracy_score(label, scores.astype("float32"), k=k, labels=every)
         assert found.indicators[f"top:{k}", False].mean() == pytest.approx(expected)
-    empty = measured(names, classes, y=column[:0], s=lists[:0])
-    assert (
-        empty.values["brier_multiclass", False].size == empty.indicators["top:3", False].size == 0
-    )
+    none = measured(names, classes, y=column[:0], s=lists[:0])
+    assert none.values["brier_multiclass", False].size == none.indicators["top:3", False].size == 0
 
 
 @pytest.mark.parametrize("names", [NAMES, np.arange(4)])

@@ -56,11 +56,8 @@ def held(rows, low, high):
 
 def searched_edges(rows, exact, bins):
     """Return where the bins begin, by trying every integer for each edge in turn."""
-    points = [value for op, value in exact if op == "=="]
-    others = int(np.count_nonzero(~np.isin(rows, points)))
-    before = [
-        -np.inf if op == "<" else value[0] if op == "between" else value for op, value in exact
-    ]
+    others = int(np.count_nonzero(~np.isin(rows, [v for op, v in exact if op == "=="])))
+    before = [-np.inf if op == "<" else v[0] if op == "between" else v for op, v in exact]
     after = list(before)
     for i in range(1, len(exact)):
         if exact[i][0] == "==":
@@ -143,8 +140,7 @@ def assert_fewest(unit, rows, bins):
 @given(data=st.data(), bins=st.integers(2, 6))
 def test_shares_change_little_and_no_bin_is_lost(kind, data, bins):
     data_type, value = KINDS[kind]
-    column = st.lists(st.none() | value, min_size=13, max_size=50)
-    values = pa.array(data.draw(column), data_type)
+    values = pa.array(data.draw(st.lists(st.none() | value, min_size=13, max_size=50)), data_type)
     assume(is_numeric(values, bins))
     assert_kept(values, bins)
 
@@ -263,8 +259,7 @@ def test_edges_of_sketches_are_short_and_hold_every_value(kind):
 
 
 def test_edges_depend_on_no_order():
-    rng = np.random.default_rng(1)
-    numbers = np.round(rng.lognormal(0, 2, 4000), 4)
+    numbers = np.round(np.random.default_rng(1).lognormal(0, 2, 4000), 4)
     numbers[:900] = 0
     domains = set()
     for rows, seed in ((5000, 0), (7, 1), (611, 2)):
@@ -412,8 +407,7 @@ def test_the_oracle_reads_what_is_printed():
 @pytest.mark.parametrize("exact", [True, False])
 def test_floats_are_written_with_their_own_digits(exact, tmp_path):
     """A float32 0.2 is 0.2, not the 0.20000000298023224 of its double; the rows are the same."""
-    random = np.random.default_rng(0)
-    scores = random.random(400).astype(np.float32)
+    scores = np.random.default_rng(0).random(400).astype(np.float32)
     scores[:120] = np.float32(0.2)
     table = with_roles({"score": pa.array(scores)})
     found = search_table(tmp_path, table, bins=4, max_cross_size=1, exact_edges=exact)

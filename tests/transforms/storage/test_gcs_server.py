@@ -222,13 +222,8 @@ def scenario(store):
     for name in ("dir/a b", "dir/50%+?#=ü😀", "dir/sub/x", "dir/sub/y", "dir-else/z", "dir"):
         note(lambda name=name: upload(name, name.encode()))
         note(lambda name=name: bucket.blob(name).download_as_bytes())
-    for prefix, delimiter in (
-        (None, None),
-        ("dir", "/"),
-        ("dir/", "/"),
-        ("dir/s", None),
-        ("", "/"),
-    ):
+    lists = (None, None), ("dir", "/"), ("dir/", "/"), ("dir/s", None), ("", "/")
+    for prefix, delimiter in lists:
         found = store.client.list_blobs(bucket, prefix=prefix, delimiter=delimiter)
         note(lambda found=found: [blob.name for blob in found])
         note(lambda found=found: sorted(found.prefixes))

@@ -68,13 +68,9 @@ def assert_one_or_the_other(outcomes, there, new, least, least_new):
 
 # What changes the file system, where it is looked up when it is done.
 STEPS = (
-    (Path, "replace"),
-    (Path, "unlink"),
-    (os, "link"),
-    (os, "open"),
-    (os, "fsync"),
-    (publication, "settle"),
-    (publication, "temporary_beside"),
+    *((Path, name) for name in ("replace", "unlink")),
+    *((os, name) for name in ("link", "open", "fsync")),
+    *((publication, name) for name in ("settle", "temporary_beside")),
     (storage, "locked"),
 )
 
@@ -291,17 +287,8 @@ def test_older_readers_and_copies_go_by_the_well_known_names(tmp_path):
 
 
 CHANGING = [
-    "openat",
-    "write",
-    "fsync",
-    "chmod",
-    "rename",
-    "renameat2",
-    "link",
-    "linkat",
-    "unlink",
-    "unlinkat",
-    "flock",
+    *("openat", "write", "fsync", "chmod", "rename", "renameat2", "link", "linkat"),
+    *("unlink", "unlinkat", "flock"),
 ]
 
 
@@ -355,8 +342,7 @@ def test_it_is_killed_at_any_system_call(tmp_path, begin):
             assert publish_set(folder, NEW) == []
             assert_published(folder, NEW)
             shutil.rmtree(folder)
-    outcomes = {one for found in killed.values() for one in found}
-    assert outcomes == {there, NEW.name}
+    assert {one for found in killed.values() for one in found} == {there, NEW.name}
     for call in ("openat", "fsync", "rename", "flock"):
         assert len(killed[call]) >= 2, killed
     assert sum(map(len, killed.values())) > 30
@@ -371,12 +357,10 @@ def test_storage_fails_from_some_request_on(bucket, proxy, monkeypatch):
 
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
     outcomes = []
-    for number in range(40):
-        folder = ObjectPath(f"{bucket.uri}/{number}")
+    for n in range(40):
+        folder = ObjectPath(f"{bucket.uri}/{n}")
         publish_set(folder, OLD)
-        fault = proxy.add(
-            Fault("status", status=503, path=OBJECTS[bucket.store.scheme], skip=number)
-        )
+        fault = proxy.add(Fault("status", status=503, path=OBJECTS[bucket.store.scheme], skip=n))
         said = ""
         try:
             left = publish_set(folder, NEW)

@@ -171,13 +171,9 @@ def _stepping_first(function, name):
 
 
 STEPS = (
-    (Path, "replace"),
-    (Path, "unlink"),
-    (os, "link"),
-    (os, "fsync"),
-    (publication, "settle"),
-    (publication, "locked"),
-    (publication, "version_of"),
+    *((Path, name) for name in ("replace", "unlink")),
+    *((os, name) for name in ("link", "fsync")),
+    *((publication, name) for name in ("settle", "locked", "version_of")),
 )
 
 

@@ -57,8 +57,7 @@ def made(tmp_path_factory):
     features["sex"] = frame[["sex"]].to_numpy().astype(str)
     model.fit(features, frame["label"].to_numpy(), epochs=3, batch_size=256, verbose=0)
     model.save(folder / "model", save_format="tf")
-    score = model.predict(features, verbose=0).ravel()
-    frame["score"] = score.astype("float32")
+    frame["score"] = model.predict(features, verbose=0).ravel().astype("float32")
     pq.write_table(pa.Table.from_pandas(frame.drop(columns="income")), folder / "data.parquet")
     with tf.io.TFRecordWriter(str(folder / "data.tfrecord")) as writer:
         for row in frame.to_dict("records"):
