@@ -43,18 +43,20 @@ def class_scores(column: ChunkColumn) -> FloatArray:
 def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
     """Return the numbers of all lists, none missing."""
     flat = pc.list_flatten(lists)
-    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
+    if not any(test(flat.type) for test in kinds):
         raise InputError(
             f"column {column.name!r} is {column.kind}, not lists of numbers; name another one"
         )
-    missing = pc.fill_null(pc.is_nan(flat.cast(pa.float64())), True).to_numpy(zero_copy_only=False)
+    flat = flat.cast(pa.float64())
+    missing = pc.fill_null(pc.is_nan(flat), True).to_numpy(zero_copy_only=False)
     if missing.any():
         rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
         where = column.row(int(rows[int(np.argmax(missing))]))
         raise ColumnError(
             f"column {column.name!r} has a list with a missing number in {where}; drop such examples"
         )
-    numbers: FloatArray = flat.cast(pa.float64()).to_numpy()
+    numbers: FloatArray = flat.to_numpy()
     return numbers
 
 

@@ -1,5 +1,7 @@
 """Probabilities of several classes, and sets of labels, held against scikit-learn; and what is refused."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -100,10 +102,13 @@ def test_rankings_are_those_by_hand_and_of_scikit_learn(k):
 
 
 def test_of_equal_scores_the_less_relevant_comes_first():
-    for relevance in ([1.0, 0.0, 2.0], [2.0, 1.0, 0.0]):
-        found = measured("mrr precision_at:1 ndcg:1 ndcg:2", y=[relevance], s=[[0.5] * 3]).values
+    decimals = pa.array([[Decimal(one) for one in (1, 0, 2)]], pa.list_(pa.decimal128(3, 1)))
+    for relevance in ([[1.0, 0.0, 2.0]], [[2, 1, 0]], decimals):
+        found = measured("mrr precision_at:1 ndcg:1 ndcg:2", y=relevance, s=[[0.5] * 3]).values
         values = [found[name, False][0] for name in ("mrr", "precision_at:1", "ndcg:1", "ndcg:2")]
         assert values == pytest.approx([0.5, 0, 0, 1 / np.log2(3) / (2 + 1 / np.log2(3))])
+    # A relevance may be true or false.
+    assert measured("mrr", y=[[False, True]], s=[[0.9, 0.1]]).values["mrr", False] == [0.5]
 
 
 P = [[0.5, 0.5], [0.4, 0.6]]
