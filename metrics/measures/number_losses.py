@@ -24,7 +24,7 @@ PINBALL = "pinball:"
 
 
 class NumberLoss(NamedTuple):
-    """A loss [rows] of labels and predictions, and which of them it is not defined for, and why."""
+    """A loss [rows] of labels and predictions, which of them it is not defined for, and why (of ``{}``)."""
 
     of: Callable[[FloatArray, FloatArray], FloatArray]
     wrong_labels: Callable[[FloatArray], BoolArray] | None = None
@@ -52,7 +52,7 @@ _LOSSES = {
     "mape": NumberLoss(
         lambda y, p: np.abs(p - y) / np.abs(y),
         wrong_labels=lambda y: y == 0,
-        why="by which it divides; drop such examples, or use smape",
+        why="by which {} divides; drop such examples, or use smape",
     ),
     # 0 where both are 0.
     "smape": NumberLoss(
@@ -62,7 +62,7 @@ _LOSSES = {
         lambda y, p: 2.0 * (xlogy(y, y / p) - y + p),
         wrong_labels=lambda y: y < 0,
         wrong_predictions=lambda p: p <= 0,
-        why="but it takes labels of at least 0 and predictions above 0; drop such examples",
+        why="but {} takes labels of at least 0 and predictions above 0; drop such examples",
     ),
 }
 

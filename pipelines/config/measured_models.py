@@ -162,6 +162,16 @@ class MetricsConfig(ModelsConfig):
             )
         for name in self.metric:
             needs = metric(name).needs
+            scored = needs.predicted_classes and not (self.prediction or self.model)
+            if of_lists and (needs.scores or scored):
+                raise OptionError(
+                    f"--metric {name} takes a number from --score, but {of_lists[0]} a list of them; "
+                    + (
+                        "measure it in a run of its own"
+                        if needs.scores
+                        else "give --prediction too"
+                    )
+                )
             for prefix in ("", "baseline-")[: 2 if self.comparison == "baseline" else 1]:
                 of_scores = needs.class_scores or needs.rankings
                 role = "score" if of_scores else "prediction" if needs.label_lists else ""

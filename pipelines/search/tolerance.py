@@ -42,14 +42,16 @@ def tolerances(texts: Sequence[str], config: RunConfig) -> dict[str, float]:
         if equals and name not in config.metric:
             raise OptionError(
                 f"--tolerance {text}: {name!r} is not a metric of this run; they are "
-                f"{', '.join(config.metric)}"
+                f"{', '.join(config.metric)}; repeat --tolerance for each"
             )
         try:
             tolerance = float(number)
         except ValueError:
             tolerance = math.nan
         if not 0 < tolerance < math.inf:
-            raise OptionError(f"--tolerance {text}: {number!r} is not a number above 0")
+            raise OptionError(
+                f"--tolerance {text}: {number!r} is not a number above 0, such as .005"
+            )
         for one in [name] if equals else config.metric:
             if one in found:
                 raise OptionError(f"--tolerance {text}: {one} has a tolerance already")

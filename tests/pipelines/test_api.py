@@ -215,6 +215,8 @@ def test_in_a_notebook(adult, monkeypatch):
     ({"data": "x"}, OptionError, "the data is the first argument"),
     ({"max_cross_size": "two"}, OptionError, "max-cross-size"),
     ({"resume": True}, OptionError, "give it as output="),
+    ({"score": "score", "metric": "log_loss,brier_multiclass"}, OptionError, "a list of them; measure it in a run"),
+    ({"prediction": None, "score": "score", "metric": "error_rate,brier_multiclass"}, OptionError, "a list of them; give --pred"),
 ])  # fmt: skip
 def test_wrong_options(adult, options, kind, message):
     refuses(kind, re.escape(message), search, adult, **{**OPTIONS, **options})

@@ -116,8 +116,11 @@ def _class_kind(name: str, kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
+    of_lists = (
+        "; lists are for metrics such as jaccard and ndcg:10" if pa.types.is_nested(kind) else ""
+    )
     raise ColumnError(
-        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans"
+        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans{of_lists}"
     )
 
 
@@ -239,7 +242,7 @@ def _add_errors(
         loss = number_loss(name)
         if loss is None:
             continue
-        why = f" of --metric {name}, {loss.why}"
+        why = f", {loss.why}".format(f"--metric {name}")
         refused = (loss.wrong_labels, loss.wrong_predictions)
         for wrong, values, column in zip(refused, (truth, predicted), columns, strict=True):
             if wrong is not None:

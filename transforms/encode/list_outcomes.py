@@ -31,7 +31,11 @@ def class_scores(column: ChunkColumn) -> FloatArray:
         at = int(np.argmax(lengths != width))
         raise ColumnError(
             f"score column {column.name!r} holds {width} numbers in {column.row(0)}, but "
-            f"{lengths[at]} in {column.row(at)}; each class has one"
+            f"{lengths[at]} in {column.row(at)}; each class has one: drop other examples"
+        )
+    if not width:
+        raise ColumnError(
+            f"score column {column.name!r} holds an empty list in {column.row(0)}; name another column"
         )
     return _numbers(column, lists).reshape(len(lists), width)
 
@@ -39,14 +43,20 @@ def class_scores(column: ChunkColumn) -> FloatArray:
 def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
     """Return the numbers of all lists, none missing."""
     flat = pc.list_flatten(lists)
-    if not (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
-        raise InputError(f"column {column.name!r} is {column.kind}, not lists of numbers")
-    missing = pc.fill_null(pc.is_nan(flat.cast(pa.float64())), True).to_numpy(zero_copy_only=False)
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
+    if not any(test(flat.type) for test in kinds):
+        raise InputError(
+            f"column {column.name!r} is {column.kind}, not lists of numbers; name another one"
+        )
+    flat = flat.cast(pa.float64())
+    missing = pc.fill_null(pc.is_nan(flat), True).to_numpy(zero_copy_only=False)
     if missing.any():
         rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
         where = column.row(int(rows[int(np.argmax(missing))]))
-        raise ColumnError(f"column {column.name!r} has no value in {where}")
-    numbers: FloatArray = flat.cast(pa.float64()).to_numpy()
+        raise ColumnError(
+            f"column {column.name!r} has a list with a missing number in {where}; drop such examples"
+        )
+    numbers: FloatArray = flat.to_numpy()
     return numbers
 
 
@@ -61,7 +71,7 @@ def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict
         at = int(np.argmax(sizes != others))
         raise ColumnError(
             f"label {label.name!r} has {sizes[at]} relevances in {label.row(at)}, but score {score.name!r} "
-            f"has {others[at]} numbers; each result has one of both"
+            f"has {others[at]} numbers; each result has one of both: drop other examples"
         )
     relevance, scores = (_numbers(*one) for one in zip((label, score), lists, strict=True))
     rows = np.repeat(np.arange(len(sizes)), sizes)
@@ -70,7 +80,7 @@ def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict
         at = int(np.argmax(wrong))
         raise ColumnError(
             f"label {label.name!r} holds {relevance[at]:g} in {label.row(int(rows[at]))}, but a relevance is at "
-            "least 0"
+            "least 0; drop such examples"
         )
 
     def total(values: Any) -> Any:
@@ -110,8 +120,12 @@ def class_places(
     """Return the place [rows] of each label in the lists of scores, by the names of the classes."""
     if names and len(names) != width and len(label):
         raise OptionError(
-            f"--score-classes names {len(names)} classes, but the lists of --score have {width}"
+            f"--score-classes names {len(names)} classes, but the lists of --score have {width} "
+            "numbers; name one for each"
         )
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise OptionError(f"--score-classes names {twice!r} twice; name each class once")
     if not names and pa.types.is_string(label.type):
         raise OptionError(
             f"label {column.name!r} is text, and --score has lists of numbers: name the classes in "
@@ -122,14 +136,15 @@ def class_places(
         places = pc.index_in(label, pa.array(known).cast(label.type))
     except pa.ArrowInvalid as error:
         raise OptionError(
-            f"--score-classes are not labels of {column.name!r}, which is {column.kind}"
+            f"--score-classes are not labels of {column.name!r}, which is {column.kind}; name labels "
+            "as they are there"
         ) from error
     if places.null_count:
         at = int(np.argmax(places.is_null().to_numpy(zero_copy_only=False)))
         listed = ", ".join(map(str, known[:5])) + (", …" if width > len(known[:5]) else "")
         raise ColumnError(
             f"label {column.name!r} holds {label[at].as_py()!r} in {column.row(at)}, of which --score has no "
-            f"number: its classes are {listed}; name them by --score-classes"
+            f"number: its classes are {listed}; name them by --score-classes, or drop such examples"
         )
     found: IntArray = places.to_numpy().astype(np.int64)
     return found
@@ -142,8 +157,15 @@ def class_outcomes(
 
     Of equal scores the later class counts as the higher one, as in scikit-learn.
     """
+    width = scores.shape[1]
+    for one in needs.indicators:
+        if one.startswith(TOP) and int(one.removeprefix(TOP)) >= width and len(scores):
+            raise OptionError(
+                f"--metric top_k_accuracy:{one.removeprefix(TOP)} is 1 everywhere, because the lists of "
+                f"--score have {width} numbers; take a smaller number"
+            )
     own = np.take_along_axis(scores, places[:, None], axis=1)
-    above = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) > places[:, None]))
+    above = (scores > own) | ((scores == own) & (np.arange(width) > places[:, None]))
     rank = above.sum(axis=1)
     bits = {
         one: rank < int(one.removeprefix(TOP)) for one in needs.indicators if one.startswith(TOP)
@@ -155,9 +177,11 @@ def class_outcomes(
         odd = np.abs(scores - 0.5).argmax(axis=1)
         furthest, total = scores[np.arange(len(scores)), odd], np.asarray(scores.sum(axis=1))
         outside = ~((furthest >= 0) & (furthest <= 1))
-        column.refuse(outside, furthest, f"{why}, 0 to 1", "score column")
+        column.refuse(outside, furthest, f"{why}, 0 to 1; convert the scores", "score column")
         wrong = np.asarray(np.abs(total - 1) > _ROUNDED)
-        column.refuse(wrong, total, f" in all{why} that add up to 1", "score column")
+        column.refuse(
+            wrong, total, f" in all{why} that add up to 1; divide by the sum", "score column"
+        )
     if "log_loss_multiclass" in wanted:
         smallest = np.finfo(np.float64).eps
         values["log_loss_multiclass"] = -np.log(np.clip(own[:, 0], smallest, 1 - smallest))
@@ -203,13 +227,15 @@ def _elements(column: ChunkColumn) -> tuple[pa.Array, Any]:
     if flat.null_count:
         at = int(rows[int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False)))])
         raise ColumnError(
-            f"column {column.name!r} has a list with a missing value in {column.row(at)}"
+            f"column {column.name!r} has a list with a missing value in {column.row(at)}; drop such examples"
         )
     if pa.types.is_integer(flat.type):
         return flat.cast(pa.int64()), rows
     if pa.types.is_null(flat.type) or pa.types.is_string(flat.type):
         return flat.cast(pa.string()), rows
-    raise InputError(f"column {column.name!r} is {column.kind}; labels are text or integers")
+    raise InputError(
+        f"column {column.name!r} is {column.kind}, but labels are text or integers; convert it"
+    )
 
 
 def _lists(column: ChunkColumn, what: str) -> pa.Array:

@@ -378,11 +378,11 @@ def test_a_published_result_keeps_its_tolerance(one_slice_fell, tmp_path, capsys
 
 @pytest.mark.parametrize(("flags", "said"), [
     ("--tolerance=.1", "--tolerance is for --fail-on worse"),
-    ("--fail-on=worse --tolerance=x", "'x' is not a number above 0"),
+    ("--fail-on=worse --tolerance=x", "'x' is not a number above 0, such as .005"),
     ("--fail-on=worse --tolerance=-1", "'-1' is not a number above 0"),
     ("--fail-on=worse --tolerance=nan", "'nan' is not a number above 0"),
     ("--fail-on=worse --tolerance=1", "accuracy lies between 0 and 1, so it never falls by that much"),
-    ("--fail-on=worse --tolerance=recall=.1", "'recall' is not a metric of this run; they are accuracy"),
+    ("--fail-on=worse --tolerance=recall=.1", "'recall' is not a metric of this run; they are accuracy; repeat --tolerance"),
     ("--fail-on=worse --tolerance=.1 --tolerance=accuracy=.2", "accuracy has a tolerance already"),
     ("--fail-on=worse --tolerance=.1 --metric=f1 --compare=overall", "f1 has no test against a tolerance; leave it out"),
     ("--fail-on=worse --tolerance=.1 --weight=loss --compare=overall", "accuracy with --weight has no test against"),

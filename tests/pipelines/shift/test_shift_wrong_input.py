@@ -58,7 +58,7 @@ DATA = {
     "old of text": ({"old": OLD.astype(str)}, "label 'label' is a number (int64) and prediction 'old' is text (string)"),
     "new of text": ({"new": NEW.astype(str).astype("category")}, "label 'label' is a number (int64) and prediction 'new' is text (string)"),
     "dates": ({"label": pd.Timestamp("2020-01-01")}, "column 'label' of timestamp"),
-    "labels of lists": ({"label": [[1]] * len(FRAME)}, "does not contain classes; use text, integers or booleans"),
+    "labels of lists": ({"label": [[1]] * len(FRAME)}, "does not contain classes; use text, integers or booleans; lists are for metrics such as jaccard"),
     "labels of nothing": ({"label": None}, "column 'label' of null does not contain classes"),
     "fractions": ({"label": LABEL + 0.5}, "label 'label' holds fractions ("),
     "infinite answer": ({"new": NEW.astype(float).mask(ROW == 9, np.inf)}, "prediction 'new' holds fractions (inf): it is not a class"),

@@ -1,5 +1,7 @@
 """Probabilities of several classes, and sets of labels, held against scikit-learn; and what is refused."""
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -98,33 +100,39 @@ def test_rankings_are_those_by_hand_and_of_scikit_learn(k):
 
 
 def test_of_equal_scores_the_less_relevant_comes_first():
-    for relevance in ([1.0, 0.0, 2.0], [2.0, 1.0, 0.0]):
-        found = measured("mrr precision_at:1 ndcg:1 ndcg:2", y=[relevance], s=[[0.5] * 3]).values
+    decimals = pa.array([[Decimal(one) for one in (1, 0, 2)]], pa.list_(pa.decimal128(3, 1)))
+    for relevance in ([[1.0, 0.0, 2.0]], [[2, 1, 0]], decimals):
+        found = measured("mrr precision_at:1 ndcg:1 ndcg:2", y=relevance, s=[[0.5] * 3]).values
         values = [found[name, False][0] for name in ("mrr", "precision_at:1", "ndcg:1", "ndcg:2")]
         assert values == pytest.approx([0.5, 0, 0, 1 / np.log2(3) / (2 + 1 / np.log2(3))])
+    # A relevance may be true or false.
+    assert measured("mrr", y=[[False, True]], s=[[0.9, 0.1]]).values["mrr", False] == [0.5]
 
 
 P = [[0.5, 0.5], [0.4, 0.6]]
 
 
 @pytest.mark.parametrize(("metrics", "classes", "columns", "message"), [
-    ("top_k_accuracy:1", (), {"y": [0, 2], "s": P}, "label 'y' holds 2 in row 42 .*its classes are 0, 1; name them by --score-classes"),
+    ("top_k_accuracy:1", (), {"y": [0, 2], "s": P}, "label 'y' holds 2 in row 42 .*its classes are 0, 1; name them by --score-classes, or drop such"),
     ("top_k_accuracy:1", ("a", "b"), {"y": ["a", "c"], "s": P}, "label 'y' holds 'c' in row 42 .* are a, b"),
-    ("top_k_accuracy:1", ("a",), {"y": ["a", "a"], "s": P}, "--score-classes names 1 classes, but the lists of --score have 2"),
-    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [[0.5, 0.5], [1.0]]}, "'s' holds 2 numbers in row 41 .* 1 in row 42"),
-    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [[0.5, 0.5], [None, 1.0]]}, "'s' has no value in row 42"),
+    ("top_k_accuracy:1", ("a",), {"y": ["a", "a"], "s": P}, "--score-classes names 1 classes, but the lists of --score have 2 numbers; name one for each"),
+    ("top_k_accuracy:1", ("a", "a"), {"y": ["a", "a"], "s": P}, "--score-classes names 'a' twice; name each class once"),
+    ("top_k_accuracy:2", (), {"y": [0, 1], "s": P}, "top_k_accuracy:2 is 1 everywhere, .* --score have 2 numbers; take a smaller"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": pa.array([[], []], pa.list_(pa.float64()))}, "'s' holds an empty list in row 41 .*; name another"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [[0.5, 0.5], [1.0]]}, "'s' holds 2 numbers in row 41 .* 1 in row 42 .*: drop other examples"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [[0.5, 0.5], [None, 1.0]]}, "'s' has a list with a missing number in row 42 .*; drop"),
     ("top_k_accuracy:1", (), {"y": [0, 1], "s": [0.5, 0.5]}, "'s' is double, not a list of the scores of all classes"),
-    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [["a"], ["b"]]}, "'s' is list.*, not lists of numbers"),
-    ("brier_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [1.5, -0.5]]}, "'s' holds 1.5 in row 42 .*takes probabilities, 0 to 1"),
-    ("log_loss_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [0.5, 0.7]]}, "'s' holds 1.2 in row 42 .* in all, .* that add up to 1"),
-    ("mrr", (), {"y": [[1, 0], [1]], "s": P}, "'y' has 1 relevances in row 42 .* 's' has 2 numbers"),
-    ("map:3", (), {"y": [[1, 0], [1, -1]], "s": P}, "'y' holds -1 in row 42 .* at least 0"),
-    ("ndcg:3", (), {"y": [[1, 0], [1, None]], "s": P}, "'y' has no value in row 42"),
+    ("top_k_accuracy:1", (), {"y": [0, 1], "s": [["a"], ["b"]]}, "'s' is list.*, not lists of numbers; name another"),
+    ("brier_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [1.5, -0.5]]}, "'s' holds 1.5 in row 42 .*takes probabilities, 0 to 1; convert the scores"),
+    ("log_loss_multiclass", (), {"y": [0, 1], "s": [[0.5, 0.5], [0.5, 0.7]]}, "'s' holds 1.2 in row 42 .* in all, .* that add up to 1; divide by the sum"),
+    ("mrr", (), {"y": [[1, 0], [1]], "s": P}, "'y' has 1 relevances in row 42 .* 's' has 2 numbers; .*: drop other examples"),
+    ("map:3", (), {"y": [[1, 0], [1, -1]], "s": P}, "'y' holds -1 in row 42 .* at least 0; drop such examples"),
+    ("ndcg:3", (), {"y": [[1, 0], [1, None]], "s": P}, "'y' has a list with a missing number in row 42 .*; drop"),
     ("ndcg:3", (), {"y": [1, 0], "s": P}, "'y' is int64, not a list of numbers"),
-    ("jaccard", (), {"y": [["a"], ["b", None]], "p": [["a"], []]}, "'y' has a list with a missing value in row 42"),
+    ("jaccard", (), {"y": [["a"], ["b", None]], "p": [["a"], []]}, "'y' has a list with a missing value in row 42 .*; drop"),
     ("jaccard", (), {"y": [["a"], ["b"]], "p": ["a", "b"]}, "'p' is string, not a list of labels"),
     ("hamming", (), {"y": [["a"], ["b"]], "p": [[1], [2]]}, "'y' is list.* and prediction 'p' is list.* never be equal"),
-    ("hamming", (), {"y": [[0.5], [1.0]], "p": [[1], [2]]}, "'y' is list.*labels are text or integers"),
+    ("hamming", (), {"y": [[0.5], [1.0]], "p": [[1], [2]]}, "'y' is list.*labels are text or integers; convert it"),
 ])  # fmt: skip
 def test_lists_that_are_refused(metrics, classes, columns, message):
     with pytest.raises(InputError, match=message):
