@@ -205,10 +205,13 @@ def test_intervals_hold_the_estimate(name, comparison, *, weighted):
             for confidence in (0.5, 0.95):
                 low, high = interval(reduced, of_all[0], space, confidence, **which)
                 assert low.shape == high.shape == (len(sums),)
-                assert not np.isnan(low).any(), kind
-                assert not np.isnan(high).any(), kind
-                assert (low <= high).all(), kind
-                known = ~np.isnan(estimate)
+                bounded = ~np.isnan(low)
+                assert (bounded == ~np.isnan(high)).all(), kind
+                # Two models' AUC has no interval with less than three of a class.
+                may_lack = (name, comparison, which) == ("auc", "baseline", {})
+                assert bounded.any() if may_lack and kind == "mixed" else may_lack or bounded.all()
+                assert (low <= high)[bounded].all(), kind
+                known = bounded & ~np.isnan(estimate)
                 room = 1e-9 * np.maximum(np.abs(estimate[known]), 1)
                 assert (low[known] <= estimate[known] + room).all(), kind
                 assert (high[known] >= estimate[known] - room).all(), kind
