@@ -135,7 +135,7 @@ def sent(name, options, log):
     return error, notes
 
 
-def test_without_private_networks_programs_are_refused_clusters_warned_of(tmp_path, monkeypatch):
+def test_without_private_networks_programs_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(private_network, "refusal", lambda: "Operation not permitted")
     monkeypatch.setattr(Flink, "check", lambda self: None)
     binary = program(tmp_path / "p", "exit 3")

@@ -50,7 +50,7 @@ def test_another_user_can_use_no_socket_of_an_engine(tmp_path, engines, engine):
 
 
 @needs_root
-def test_without_a_private_network_a_job_server_takes_jobs_a_pool_starts_nothing(tmp_path, engines):
+def test_without_a_private_network_a_job_server_takes_jobs_and_no_pool_starts(tmp_path, engines):
     """Of which the run warns; and the attack is one that works."""
     options = engines.options("flink-embedded", "private_network=false")
     with at_work(tmp_path, "flink", options["runner_option"]) as (_, sockets):

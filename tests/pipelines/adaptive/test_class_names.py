@@ -189,7 +189,7 @@ REFUSED = "refused"
     ("1111", "", "0.25 0.5 0.75 0.125", "", {}),
     ("pnpn", "", "", "", {}),
 ])  # fmt: skip
-def test_which_names_are_refused_and_which_counted(name, values, known, outputs, classes, expected):
+def test_which_names_are_refused(name, values, known, outputs, classes, expected):
     said = outputs.split(";") if ";" in outputs else outputs.split()
     vocabulary = Vocabulary.of("--model m:f", known.split(), dict(enumerate(said)))
     names, mentions = ClassNames.of(classes.split()), mentioned(naming(values, name))

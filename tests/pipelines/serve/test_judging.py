@@ -145,7 +145,7 @@ def test_a_file_that_another_program_changes_keeps_both(desk, tmp_path):
     assert labels(path) == {"0a": "fail", "0b": "pass", "0c": "pass", "0d": ""}
 
 
-def test_a_tree_that_cannot_be_written_is_said_nothing_is_lost(desk, tmp_path, state, monkeypatch):
+def test_a_tree_that_cannot_be_written_loses_nothing(desk, tmp_path, state, monkeypatch):
     with monkeypatch.context() as patched:
         fault = Mock(side_effect=OSError(28, "No space left on device"))
         patched.setattr("slicebeam.pipelines.adaptive.suggestions.desk.write_tree", fault)

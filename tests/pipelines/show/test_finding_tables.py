@@ -250,7 +250,7 @@ QUEUED = "below the end of the queue (more --iterations, a larger --max-candidat
     # The queue is empty after the last iteration.
     (["--strategy=priority", "--iterations=3"], []),
 ])  # fmt: skip
-def test_a_strategy_that_visits_not_all_says_so(options, left_out, adult_path, tmp_path, capsys):
+def test_a_strategy_that_skips_some_says_so(options, left_out, adult_path, tmp_path, capsys):
     command = ["search", f"--data={adult_path}", f"--output={tmp_path}/out", *ADULT, FEATURES]
     assert run([*command, *options]) == 0
     said = " ".join(capsys.readouterr().out.split())
