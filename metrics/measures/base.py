@@ -53,6 +53,11 @@ class Needs:
     values: tuple[str, ...] = ()
 
     @property
+    def _kinds(self) -> set[str]:
+        """The values without their parameters."""
+        return {value.partition(":")[0] for value in self.values}
+
+    @property
     def scores(self) -> bool:
         """Whether the scores themselves are measured, not only the classes they predict."""
         has_cut = any(one.startswith(ABOVE) for one in self.indicators)
@@ -71,7 +76,7 @@ class Needs:
     @property
     def predicted_numbers(self) -> bool:
         """Whether labels and predictions are compared as numbers."""
-        return any(one.split(":")[0] in OF_NUMBERS for one in self.values)
+        return bool(OF_NUMBERS & self._kinds)
 
     @property
     def class_scores(self) -> bool:
@@ -88,7 +93,7 @@ class Needs:
     @property
     def rankings(self) -> bool:
         """Whether an example is a query, with lists of relevances and of scores."""
-        return any(one.split(":")[0] in OF_RANKINGS for one in self.values)
+        return bool(OF_RANKINGS & self._kinds)
 
     @property
     def losses(self) -> bool:

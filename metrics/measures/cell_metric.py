@@ -112,6 +112,12 @@ class CellMetric(base.Metric):
         """Return the denominators of the metric, each as the cells [cells] that are in it."""
         return [where(condition, space, old=old) for condition in self.denominators]
 
+    def part_counts(
+        self, cells: NDArray[Any], space: StatisticSpace, *, old: bool = False
+    ) -> list[NDArray[Any]]:
+        """Return the counts of `parts`, each [slices], of (weighted) counts by cell [slices, cells]."""
+        return [cells[:, part].sum(axis=1) for part in self.parts(space, old=old)]
+
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         """Return the metric [slices] of the counts of `parts`, each [slices]; NaN where undefined.
 
@@ -123,7 +129,7 @@ class CellMetric(base.Metric):
         self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
     ) -> FloatArray:
         """Return the metric [slices] of (weighted) counts by cell [slices, cells]."""
-        return self.formula(*(cells[:, part].sum(axis=1) for part in self.parts(space, old=old)))
+        return self.formula(*self.part_counts(cells, space, old=old))
 
     def gradient(
         self, cells: FloatArray, space: StatisticSpace, *, old: bool = False

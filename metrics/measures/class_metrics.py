@@ -9,7 +9,7 @@ import numpy as np
 from slicebeam.metrics.intervals import cell_intervals
 from slicebeam.metrics.measures import base
 from slicebeam.metrics.measures.cell_metric import ratio
-from slicebeam.metrics.measures.confusion import Aggregate
+from slicebeam.metrics.measures.confusion import Aggregate, CountedInterval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,29 +55,17 @@ class ClassMetric(Aggregate):
         self, counts: IntArray, space: StatisticSpace, *, old: bool = False
     ) -> IntArray:
         """See `CellMetric.denominator`."""
-        parts = [counts[:, part].sum(axis=1) for part in self.parts(space, old=old)]
-        return np.asarray(self._denominator(*_table(parts)[1:]))
+        return np.asarray(self._denominator(*_table(self.part_counts(counts, space, old=old))[1:]))
 
 
-class MeanRecall(ClassMetric):
+class MeanRecall(CountedInterval, ClassMetric):
     """Balanced accuracy of all classes, whose interval is by those of the recalls."""
 
-    def value_interval(
-        self,
-        sums: IntArray,
-        totals: IntArray,
-        space: StatisticSpace,
-        confidence: float,
-        *,
-        old: bool = False,
+    def interval(
+        self, counts: Sequence[NDArray[Any]], confidence: float
     ) -> tuple[FloatArray, FloatArray]:
-        """See `cell_intervals.mean_recall`; the delta method's where there are weights."""
-        if space.weighted:
-            return super().value_interval(sums, totals, space, confidence, old=old)
-        counts = space.weights(sums)
-        right, labels, _ = _table(
-            [counts[:, part].sum(axis=1) for part in self.parts(space, old=old)]
-        )
+        """See `cell_intervals.mean_recall`."""
+        right, labels, _ = _table(counts)
         return cell_intervals.mean_recall(right, labels, confidence)
 
 

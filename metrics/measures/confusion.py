@@ -13,6 +13,8 @@ from slicebeam.metrics.significance import few_cells
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
@@ -31,20 +33,13 @@ class Aggregate(CellMetric):
     range = (0.0, 1.0)
 
 
-class BinaryMetric(Aggregate):
-    """A metric of true and false positives, false and true negatives, in this order."""
-
-    counts = (
-        "positive & predicted",
-        "~positive & predicted",
-        "positive & ~predicted",
-        "~positive & ~predicted",
-    )
+class CountedInterval(Aggregate):
+    """A metric with an interval of its own where examples have no weights."""
 
     def interval(
-        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+        self, counts: Sequence[NDArray[Any]], confidence: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the interval (low, high) [slices] of examples without weights."""
+        """Return the interval (low, high) [slices] of the counts of `parts`."""
         raise NotImplementedError
 
     def value_interval(
@@ -59,9 +54,18 @@ class BinaryMetric(Aggregate):
         """Return the metric's own interval; the delta method's where there are weights."""
         if space.weighted:
             return super().value_interval(sums, totals, space, confidence, old=old)
-        cells = space.weights(sums)
-        tp, fp, fn, tn = (cells[:, part].sum(axis=1) for part in self.parts(space, old=old))
-        return self.interval(tp, fp, fn, tn, confidence)
+        return self.interval(self.part_counts(space.weights(sums), space, old=old), confidence)
+
+
+class BinaryMetric(CountedInterval):
+    """A metric of true and false positives, false and true negatives, in this order."""
+
+    counts = (
+        "positive & predicted",
+        "~positive & predicted",
+        "positive & ~predicted",
+        "~positive & ~predicted",
+    )
 
     def _test_overall(
         self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
@@ -110,9 +114,10 @@ class FBeta(BinaryMetric):
         return ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp)
 
     def interval(
-        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+        self, counts: Sequence[NDArray[Any]], confidence: float
     ) -> tuple[FloatArray, FloatArray]:
         """See `cell_intervals.fbeta`."""
+        tp, fp, fn, _ = counts
         return cell_intervals.fbeta(tp, fp, fn, self.beta, confidence)
 
 
@@ -130,9 +135,10 @@ class BalancedAccuracy(BinaryMetric):
         return np.asarray(0.5 * (ratio(tp, tp + fn) + ratio(tn, tn + fp)))
 
     def interval(
-        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+        self, counts: Sequence[NDArray[Any]], confidence: float
     ) -> tuple[FloatArray, FloatArray]:
         """See `cell_intervals.balanced_accuracy`."""
+        tp, fp, fn, tn = counts
         return cell_intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, confidence)
 
 
@@ -144,7 +150,7 @@ class Matthews(BinaryMetric):
 
     def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
         """See `CellMetric.denominator`: the smallest margin, of which all others are made."""
-        tp, fp, fn, tn = (counts[:, part].sum(axis=1) for part in self.parts(space, old=old))
+        tp, fp, fn, tn = self.part_counts(counts, space, old=old)
         return np.asarray(np.minimum.reduce([tp + fp, tp + fn, tn + fp, tn + fn]))
 
     def of_cells(
@@ -160,9 +166,10 @@ class Matthews(BinaryMetric):
         return ratio(tp * tn - fp * fn, below)
 
     def interval(
-        self, tp: Any, fp: Any, fn: Any, tn: Any, confidence: float
+        self, counts: Sequence[NDArray[Any]], confidence: float
     ) -> tuple[FloatArray, FloatArray]:
         """See `cell_intervals.mcc`."""
+        tp, fp, fn, tn = counts
         return cell_intervals.mcc(tp, fp, fn, tn, confidence)
 
 

@@ -162,7 +162,7 @@ class Mean(base.Metric):
         spread = float(moments.variance) * (n - 1) / n**2 * float(space.weights(own).sum()) ** 2
         return moments._replace(skewness=np.asarray(third / spread**1.5 * np.sqrt(n)))
 
-    def _against_rest(
+    def against_rest(
         self, sums: Sums, totals: Sums, space: StatisticSpace
     ) -> tuple[Moments, Moments, FloatArray]:
         """Return slice, complement, and the slice's share of all weight."""
@@ -267,7 +267,7 @@ class Mean(base.Metric):
             changes = self.moments(sums, space, "change")
             everything = self.of_all(totals, space, "change")
             return hall.against_zero(changes, everything).interval(confidence)
-        own, rest, share = self._against_rest(sums, totals, space)
+        own, rest, share = self.against_rest(sums, totals, space)
         low, high = hall.difference_from_overall(own, rest, share, confidence)
         # Two constants, of which nothing says how far they would vary.
         apart = (self.untestable(sums, totals, space) == 0) & (own.variance + rest.variance == 0)
@@ -372,7 +372,7 @@ class Mean(base.Metric):
                 "change on all": self.of_all(totals, space, "change"),
             }
         else:
-            slice_, rest, _ = self._against_rest(own, totals, space)
+            slice_, rest, _ = self.against_rest(own, totals, space)
             parts = {"slice": slice_, "complement": rest}
             named["n"] = float(space.sizes(own)[0])
             named["N"] = float(space.sizes(totals[: space.columns]))
@@ -396,12 +396,12 @@ def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> Floa
     """
     if not of.span:
         return random_subset.sum_p_value(n, total, of, tail)
-    sides: tuple[tuple[Tail, float], ...] = (("upper", -1.0), ("lower", 1.0))
-    upper, lower = (
-        np.minimum(
-            random_subset.sum_p_value(n, total + sign * _OF_SPAN * of.span, of, side),
-            _OF_MID_P * random_subset.sum_p_value(n, total, of, side),
-        )
-        for side, sign in sides
-    )
-    return select_tail(np.minimum(upper, 1.0), np.minimum(lower, 1.0), tail)
+
+    def one_sided(side: Tail, sign: float) -> FloatArray:
+        nearer = random_subset.sum_p_value(n, total + sign * _OF_SPAN * of.span, of, side)
+        most = _OF_MID_P * random_subset.sum_p_value(n, total, of, side)
+        return np.minimum(np.minimum(nearer, most), 1.0)
+
+    if tail != "both":
+        return one_sided(tail, -1.0 if tail == "upper" else 1.0)
+    return select_tail(one_sided("upper", -1.0), one_sided("lower", 1.0), tail)

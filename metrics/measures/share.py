@@ -101,14 +101,7 @@ class Share(CellMetric):
     def _slope(self, share: FloatArray) -> FloatArray:
         return np.ones(share.shape)
 
-    def _counted(
-        self, counts: Sums, space: StatisticSpace, *, old: bool = False
-    ) -> tuple[Sums, Sums]:
-        """Return the examples [slices] in the denominator, and the marked ones."""
-        marked, within = (counts[:, part].sum(axis=1) for part in self.parts(space, old=old))
-        return within, marked
-
-    def _discordant(self, counts: Sums, space: StatisticSpace) -> tuple[Sums, Sums]:
+    def discordant(self, counts: Sums, space: StatisticSpace) -> tuple[Sums, Sums]:
         """Return the examples [slices] that only the new, and only the old model marks."""
         new, old = self.parts(space)[0], self.parts(space, old=True)[0]
         return counts[:, new & ~old].sum(axis=1), counts[:, old & ~new].sum(axis=1)
@@ -117,8 +110,8 @@ class Share(CellMetric):
         self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
-        n, x = self._counted(slices.counts, slices.space)
-        N, K = (int(number[0]) for number in self._counted(population.counts, slices.space))
+        x, n = self.part_counts(slices.counts, slices.space)
+        K, N = (int(number[0]) for number in self.part_counts(population.counts, slices.space))
         if K in (0, N):
             reasons[reasons == 0] = Reason.CONSTANT
         p = np.ones(n.shape)
@@ -134,7 +127,7 @@ class Share(CellMetric):
     ) -> Tested:
         if not self._has_exact_law(slices.space):
             return super()._test_paired(slices, population, tail, reasons)
-        only_new, only_old = self._discordant(slices.counts, slices.space)
+        only_new, only_old = self.discordant(slices.counts, slices.space)
         reasons[(only_new + only_old == 0) & (reasons == 0)] = Reason.UNCHANGED
         p = np.ones(reasons.shape)
         testable = reasons == 0
@@ -148,10 +141,10 @@ class Share(CellMetric):
         if not self._has_exact_law(space):
             return super().delta_interval(sums, totals, space, confidence)
         counts = space.counts(sums)
-        n, x = self._counted(counts, space)
+        x, n = self.part_counts(counts, space)
         if space.comparison == "baseline":
-            return intervals.paired_difference(*self._discordant(counts, space), n, confidence)
-        N, K = (int(number[0]) for number in self._counted(space.counts(totals[None, :]), space))
+            return intervals.paired_difference(*self.discordant(counts, space), n, confidence)
+        K, N = (int(number[0]) for number in self.part_counts(space.counts(totals[None, :]), space))
         low, high = intervals.difference_from_overall(n, x, N, K, confidence)
         share = np.array([K / max(N, 1)])
         reference = self._of_share(share)
@@ -169,12 +162,11 @@ class Share(CellMetric):
         old: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
         """Agresti and Coull's interval, at Kish's effective number where there are weights."""
-        slices, (marks, within) = SummedCells(sums, space), self.parts(space, old=old)
-        n, x = (part.astype(np.float64) for part in self._counted(slices.counts, space, old=old))
+        slices = SummedCells(sums, space)
+        x, n = (part.astype(np.float64) for part in self.part_counts(slices.counts, space, old=old))
         if space.weighted:
-            n = slices.kish(within)
-            first, marked = (slices.weights[:, part].sum(axis=1) for part in (within, marks))
-            share = ratio(marked, first, otherwise=0.0)
+            n = self.effective_n(slices, old=old)
+            share = ratio(*self.part_counts(slices.weights, space, old=old), otherwise=0.0)
             # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
             # 1998, Survey Methodology 24:193, whose number is by the linearised variance).
             variance = self.value_variance(slices, old=old) / np.square(self._slope(share))
@@ -202,7 +194,7 @@ class Share(CellMetric):
 
             p = few_cells.p_value(net, counts, above, self.strata(space), tail, span=1.0)
             return np.nan_to_num(p, nan=1.0)
-        (n, x), (n_parent, x_parent) = (self._counted(some, space) for some in (counts, above))
+        (x, n), (x_parent, n_parent) = (self.part_counts(some, space) for some in (counts, above))
         return count_tests.mid_p(n, x, n_parent, x_parent, tail)
 
     def target(self, space: StatisticSpace) -> base.Target | None:
@@ -257,7 +249,7 @@ class Share(CellMetric):
         if space.comparison != "baseline" or not self.is_within_fixed or not self.compares_models:
             return None
         counts, within = space.counts(sums), self.parts(space)[1]
-        gained, lost = self._discordant(counts, space)
+        gained, lost = self.discordant(counts, space)
         weights, change = space.weights(sums)[:, within], self.cell_targets(space)[within]
         found = base.Movement.of_sums(weights.sum(axis=1), weights @ change, weights @ change**2)
         improved, degraded = (gained, lost) if self.higher_is_better else (lost, gained)
@@ -272,7 +264,7 @@ class Share(CellMetric):
         counts = space.counts(sums)
         n = np.maximum(counts.sum(axis=1), 1)
         if space.comparison == "baseline":
-            only_new, only_old = self._discordant(counts, space)
+            only_new, only_old = self.discordant(counts, space)
             return np.asarray((only_new + only_old) / n - ((only_new - only_old) / n) ** 2)
         share = np.nan_to_num(self.value(sums, space))
         return np.asarray(share * (1 - share))
@@ -283,14 +275,14 @@ class Share(CellMetric):
         space = slices.space
         if not self._has_exact_law(space):
             return super().inputs(slices.sums[0], population.sums[0], space)
-        own = self._counted(slices.counts, space)
+        x, n = self.part_counts(slices.counts, space)
         if space.comparison == "baseline":
-            numbers = {"n": own[0]}
+            numbers = {"n": n}
             names = ("b (only new marked)", "c (only old)")
-            numbers |= dict(zip(names, self._discordant(slices.counts, space), strict=True))
+            numbers |= dict(zip(names, self.discordant(slices.counts, space), strict=True))
         else:
-            whole = self._counted(population.counts, space)
-            numbers = dict(zip("nxNK", (*own, *whole), strict=True))
+            K, N = self.part_counts(population.counts, space)
+            numbers = {"n": n, "x": x, "N": N, "K": K}
         return {name: int(number[0]) for name, number in numbers.items()}
 
 

@@ -64,11 +64,8 @@ def _paired_p(
 ) -> FloatArray:
     if isinstance(own, Share) and own.is_within_fixed and not space.weighted:
         counts = space.counts(sums)
-        (marked, within), (before, _) = own.parts(space), own.parts(space, old=True)
-        gained, lost, n = (
-            counts[:, cells].sum(axis=1) for cells in (marked & ~before, before & ~marked, within)
-        )
-        return margins.paired_p_value(gained, lost, n, margin, tail)
+        _, n = own.part_counts(counts, space)
+        return margins.paired_p_value(*own.discordant(counts, space), n, margin, tail)
     enough = np.ones(len(sums), bool)
     if isinstance(own, CellMetric):
         slices, population = own.own_cells(sums, totals, space)
@@ -93,19 +90,14 @@ def _unpaired_p(
     margin: FloatArray,
     tail: Tail,
 ) -> FloatArray:
-    whole = totals[None, : space.columns]
     if isinstance(own, Mean):
-        skewness = float(own.of_all(totals, space).skewness)
-        parts = (own.moments(some, space, skewness=skewness) for some in (sums, whole - sums))
-        t = hall.against_rest(*parts)
-        outside = 1.0 - space.weights(sums).sum(axis=1) / space.weights(whole).sum()
+        slices, rest, share = own.against_rest(sums, totals, space)
+        t, outside = hall.against_rest(slices, rest), 1.0 - share
         apart = t.difference - margin / np.where(outside > 0, outside, 1.0)
         return t._replace(difference=apart).p_value(tail)[0]
     if not isinstance(own, Share):
         raise TypeError(f"{own.name} has no test against a margin")
-    counts, everything = space.counts(sums), space.counts(whole)[0]
-    marked, within = own.parts(space)
-    n, x = (counts[:, cells].sum(axis=1) for cells in (within, marked))
-    N, K = (int(everything[cells].sum()) for cells in (within, marked))
+    x, n = own.part_counts(space.counts(sums), space)
+    K, N = (int(number[0]) for number in own.part_counts(space.counts(totals[None, :]), space))
     margin = margin * N / np.maximum(N - n, 1)
     return margins.unpaired_p_value(x, n, K - x, N - n, margin, tail)

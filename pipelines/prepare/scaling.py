@@ -243,21 +243,22 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
 def _with_cuts(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
     """Return the scaling with the scores that no larger share of all negatives than wanted is above."""
     space, cuts = scaling.space, []
+    names = [name for name in space.indicators if name.startswith(ABOVE)]
     found = over("negatives", partial(_negatives, space, -(-rows // _SCORES_AT_MOST)))
-    for name in (one for one in space.indicators if one.startswith(ABOVE)):
-        for old in (False, True)[: space.sides]:
-            scores = np.concatenate([one[score_column(old=old)] for one in found])
-            weights = np.concatenate([one[WEIGHT] for one in found])
-            if not weights.sum() > 0:
-                raise InputError(
-                    f"--metric recall_at_{name.replace(ABOVE, 'fpr:')}: no example has a negative label, so "
-                    "there is no false positive rate; leave it out"
-                )
-            order = np.argsort(-scores)
+    weights = np.concatenate([part[WEIGHT] for part in found])
+    if not weights.sum() > 0:
+        raise InputError(
+            f"--metric recall_at_{names[0].replace(ABOVE, 'fpr:')}: no example has a negative label, so "
+            "there is no false positive rate; leave it out"
+        )
+    for old in (False, True)[: space.sides]:
+        scores = np.concatenate([part[score_column(old=old)] for part in found])
+        order = np.argsort(-scores)
+        scores, above = scores[order], np.cumsum(weights[order])
+        for name in names:
             # With it, too many are at least the cut; above it are those with a higher score.
-            above = np.cumsum(weights[order])
             too_many = above > float(name.removeprefix(ABOVE)) * above[-1] * (1 + _LEAST_SPREAD)
-            cuts.append((name, old, float(scores[order][np.argmax(too_many)])))
+            cuts.append((name, old, float(scores[np.argmax(too_many)])))
     return replace(scaling, cuts=tuple(cuts))
 
 

@@ -155,8 +155,8 @@ def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
     if not files:
         raise InputError("there are no examples in the PCollection")
     config, _ = compared(config.model_copy(update={"data": tuple(sorted(files))}))
-    paths, output, _ = paths_of(config)
-    work, replaced = _work(config), hash_of_document(output / CHANGELIST)
+    paths, output, folder = paths_of(config)
+    work, replaced = WorkFolder(folder), hash_of_document(output / CHANGELIST)
     try:
         # Who tries again finds what it has begun.
         work.begin(config, paths, resume=True, replaces=replaced)

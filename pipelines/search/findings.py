@@ -85,13 +85,8 @@ def finding_lists(
         own = metric(measured.name)
         target = own.target(prepared.space)
         for direction in wanted:
-            if target is None and own.needs.values:
-                lists.append(_impossible(own, direction, _TWO_ROOTS))
-                continue
             if target is None:
-                is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
-                reason = _TWO_RATIOS if is_ratio else _NO_SHARE
-                lists.append(_impossible(own, direction, reason))
+                lists.append(_impossible(own, direction, _why_not_an_average(own)))
                 continue
             undefined = own.undefined_reason(prepared.of_all, prepared.space)
             if undefined is not None:
@@ -107,6 +102,13 @@ def finding_lists(
             else:
                 lists.append(choice.listed(found, names))
     return tuple(lists)
+
+
+def _why_not_an_average(own: Metric) -> str:
+    if own.needs.values:
+        return _TWO_ROOTS
+    is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
+    return _TWO_RATIOS if is_ratio else _NO_SHARE
 
 
 def _impossible(own: Metric, direction: Direction, reason: str) -> FindingList:

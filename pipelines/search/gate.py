@@ -30,6 +30,7 @@ from slicebeam.transforms.storage.storage import written_whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.shifted import ShiftFocus
     from slicebeam.pipelines.changelist.testing import Tolerated
     from slicebeam.transforms.storage.storage import StoragePath
@@ -46,8 +47,8 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
     if fail_on is None:
         return None if validation is None else judged(None, missed)
     margins = _tolerated(document)
-    overall = _falls_beyond(document, margins) if margins else falls(document)
-    gate = judged(fail_on, (*overall, *missed, *_worse_slices(document)), _untested(document))
+    failures = (*falls(document), *missed, *_worse_slices(document, margins))
+    gate = judged(fail_on, failures, _untested(document))
     by_metric = ", ".join(f"{name} {one.tolerance:g}" for name, one in margins.items())
     return gate.model_copy(update={"tolerated": by_metric}) if margins else gate
 
@@ -91,7 +92,9 @@ def falls(document: ChangeList) -> list[str]:
     """Return what is significantly worse over all examples, and by how much: metrics, or a focus."""
     if (focus := _focus(document)) is not None:
         return [focus.line()] if focus.significant and focus.direction == "degraded" else []
-    found = [change_text(one) for one in document.global_ if has_fallen(one)]
+    margins = _tolerated(document)
+    texts = (_overall_text(one, margins.get(one.metric)) for one in document.global_)
+    found = [text for text in texts if text is not None]
     if document.since is not None:
         found += [overall_text(one) for one in document.since.overall if has_worsened(one)]
     return found
@@ -103,23 +106,20 @@ def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
     return {one.metric: one.tolerated for one in tests if one.tolerated is not None}
 
 
-def _falls_beyond(document: ChangeList, margins: dict[str, Tolerated]) -> list[str]:
-    """Return what is worse over all examples: for a metric with a tolerance, by more than that."""
-    return [
-        f"{change_text(one)}, by more than {margins[one.metric].tolerance:g} (p = "
-        f"{margins[one.metric].p_value:.2g})"
-        if one.metric in margins
-        else change_text(one)
-        for one in document.global_
-        if (margins[one.metric].significant if one.metric in margins else has_fallen(one))
-    ]
+def _overall_text(change: Change, margin: Tolerated | None) -> str | None:
+    """Return what is significantly worse, by more than its tolerance where it has one; None elsewhere."""
+    if margin is None:
+        return change_text(change) if has_fallen(change) else None
+    if not margin.significant:
+        return None
+    return f"{change_text(change)}, by more than {margin.tolerance:g} (p = {margin.p_value:.2g})"
 
 
 def _focus(document: ChangeList) -> ShiftFocus | None:
     return None if document.shift is None else document.shift.focus
 
 
-def _worse_slices(document: ChangeList) -> list[str]:
+def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[str]:
     """Return on how many slices each metric is significantly worse."""
     if document.testing is None:
         # After a shift, the slices that the user named.
@@ -127,7 +127,6 @@ def _worse_slices(document: ChangeList) -> list[str]:
         counts = {changes[0].metric: len(changes)} if changes else {}
     else:
         counts = {one.metric: one.degraded for one in document.testing.metrics}
-    margins = _tolerated(document)
     counts |= {name: one.degraded for name, one in margins.items()}
     more = {name: f" by more than {one.tolerance:g}" for name, one in margins.items()}
     return [

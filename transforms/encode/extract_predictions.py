@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -166,7 +166,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     truth = None
     of_errors = "--metric " + ", ".join(v for v in needs.values if number_loss(v) is not None)
     if outcome.label is not None and needs.predicted_numbers:
-        truth = ChunkColumn.of(chunk, outcome.label).numbers(of_errors, _LARGEST)
+        truth = _Numbers.of(chunk, outcome.label, of_errors)
     for side in _SIDES:
         predictor = outcome.predictor(side)
         if predictor is None:
@@ -187,11 +187,9 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
         _add_lists(found, label, old, predictor, outcome, chunk)
         if label is not None and needs.predicted_classes:
             _add_classes(found, label, positive, side, predictor, outcome, chunk)
-        if truth is not None and outcome.label is not None:
+        if truth is not None:
             name = predictor.column or predictor.score or model_column(side, "number")
-            predicted = ChunkColumn.of(chunk, name).numbers(of_errors, _LARGEST)
-            columns = ChunkColumn.of(chunk, outcome.label), ChunkColumn.of(chunk, name)
-            _add_errors(found, truth, predicted, old, needs, columns)
+            _add_errors(found, truth, _Numbers.of(chunk, name, of_errors), old, needs)
     if needs.two_models:
         found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
@@ -230,28 +228,35 @@ def _add_lists(
         found.values.update({(one, old): value for one, value in sets.items()})
 
 
+class _Numbers(NamedTuple):
+    """A column of numbers, and its values [rows]."""
+
+    column: ChunkColumn
+    values: FloatArray
+
+    @classmethod
+    def of(cls, chunk: Chunk, name: str, taker: str) -> _Numbers:
+        column = ChunkColumn.of(chunk, name)
+        return cls(column, column.numbers(taker, _LARGEST))
+
+
 def _add_errors(
-    found: Predicted,
-    truth: FloatArray,
-    predicted: FloatArray,
-    old: bool,
-    needs: Needs,
-    columns: tuple[ChunkColumn, ChunkColumn],
+    found: Predicted, truth: _Numbers, predicted: _Numbers, old: bool, needs: Needs
 ) -> None:
     for name in needs.values:
         loss = number_loss(name)
         if loss is None:
             continue
         why = f", {loss.why}".format(f"--metric {name}")
-        refused = (loss.wrong_labels, loss.wrong_predictions)
-        for wrong, values, column in zip(refused, (truth, predicted), columns, strict=True):
+        refused = (loss.wrong_labels, truth), (loss.wrong_predictions, predicted)
+        for wrong, (column, numbers) in refused:
             if wrong is not None:
-                column.refuse(wrong(values), values, why)
+                column.refuse(wrong(numbers), numbers, why)
         with np.errstate(over="ignore"):
-            found.values[name, old] = values = loss.of(truth, predicted)
+            found.values[name, old] = values = loss.of(truth.values, predicted.values)
         why = f", of which --metric {name} is too large to be summed; drop such examples"
         if loss.why:
-            columns[0].refuse(~(np.abs(values) <= _LARGEST), truth, why)
+            truth.column.refuse(~(np.abs(values) <= _LARGEST), truth.values, why)
 
 
 def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
