@@ -134,7 +134,8 @@ class Predicted:
     """What metrics need of a chunk: arrays [rows] by name, and whether they are the old model's.
 
     `classes` are those seen by ``label`` and side, None if there are too many; `pairs` the class of each
-    row where they are counted in pairs; `predicted` its class, or whether it is the positive one.
+    row where they are counted in pairs; `predicted` its class, or whether it is the positive one. `lengths` of
+    lists of scores, by column, and where the first is.
     """
 
     indicators: dict[tuple[str, bool], BoolArray]
@@ -145,6 +146,7 @@ class Predicted:
     weights: FloatArray | None
     labels: pa.Array | None = None
     predicted: dict[Side, pa.Array] = field(default_factory=dict)
+    lengths: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
@@ -216,6 +218,8 @@ def _add_lists(
     if label is not None and needs.class_scores and predictor.score:
         column = ChunkColumn.of(chunk, predictor.score)
         scores = class_scores(column)
+        if len(scores):
+            found.lengths[column.name] = (scores.shape[1], column.row(0))
         places = class_places(labels, label, outcome.score_classes, scores.shape[1])
         bits, values = class_outcomes(column, scores, places, needs)
         found.indicators.update({(one, old): bit for one, bit in bits.items()})

@@ -12,12 +12,13 @@ from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_RANKINGS, TOP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.measures.base import Needs
     from slicebeam.transforms.encode.column import ChunkColumn
 
+NO_RELEVANCE = ", but a relevance is at least 0; drop such examples"
 # Rounded probabilities add up to 1 within so much.
 _ROUNDED = 0.01
 
@@ -29,15 +30,27 @@ def class_scores(column: ChunkColumn) -> FloatArray:
     width = int(lengths[0]) if lengths.size else 1
     if (lengths != width).any():
         at = int(np.argmax(lengths != width))
-        raise ColumnError(
-            f"score column {column.name!r} holds {width} numbers in {column.row(0)}, but "
-            f"{lengths[at]} in {column.row(at)}; each class has one: drop other examples"
+        refuse_lengths(
+            {column.name: (one, column.row(row))} for row, one in ((0, width), (at, lengths[at]))
         )
     if not width:
         raise ColumnError(
             f"score column {column.name!r} holds an empty list in {column.row(0)}; name another column"
         )
     return _numbers(column, lists).reshape(len(lists), width)
+
+
+def refuse_lengths(seen: Iterable[Mapping[str, tuple[int, str]]]) -> None:
+    """Raise a ColumnError where lists of scores have another length, by column, than in an earlier row."""
+    first: dict[str, tuple[int, str]] = {}
+    for lengths in seen:
+        for name, (length, row) in lengths.items():
+            before, there = first.setdefault(name, (length, row))
+            if length != before:
+                raise ColumnError(
+                    f"score column {name!r} holds {before} numbers in {there}, but {length} in {row}; "
+                    "each class has one: drop other examples"
+                )
 
 
 def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
@@ -65,7 +78,8 @@ def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict
 
     Of equal scores the less relevant result comes first; a query without a relevant one has 0.
     """
-    lists = [_lists(column, "a list of numbers") for column in (label, score)]
+    what = "a list of numbers for each query, which --query makes of rows"
+    lists = [_lists(column, what) for column in (label, score)]
     sizes, others = (pc.list_value_length(one).to_numpy(zero_copy_only=False) for one in lists)
     if (sizes != others).any():
         at = int(np.argmax(sizes != others))
@@ -78,10 +92,8 @@ def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict
     wrong = ~((relevance >= 0) & (relevance < np.inf))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise ColumnError(
-            f"label {label.name!r} holds {relevance[at]:g} in {label.row(int(rows[at]))}, but a relevance is at "
-            "least 0; drop such examples"
-        )
+        row = label.row(int(rows[at]))
+        raise ColumnError(f"label {label.name!r} holds {relevance[at]:g} in {row}{NO_RELEVANCE}")
 
     def total(values: Any) -> Any:
         return np.bincount(rows, values, minlength=len(sizes))
@@ -120,8 +132,8 @@ def class_places(
     """Return the place [rows] of each label in the lists of scores, by the names of the classes."""
     if names and len(names) != width and len(label):
         raise OptionError(
-            f"--score-classes names {len(names)} classes, but the lists of --score have {width} "
-            "numbers; name one for each"
+            f"--score-classes names {len(names)} classes, but --score has {width} numbers in "
+            f"{column.row(0)}; name one for each"
         )
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:

@@ -7,7 +7,7 @@ later step reads columns, and only those that it needs.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
+from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.column_values import arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
+VARIES = "varies within queries"
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ class Source:
     """All the examples of a run.
 
     `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: slices of
-    which examples are in at least one, others being left out; None for all.
+    which examples are in at least one, others being left out; None for all. `lists`: column -> columns of
+    numbers that are also read as one of lists. `varying`: columns that were left out, as they vary within queries.
     """
 
     splits: tuple[Split, ...]
@@ -151,6 +154,8 @@ class Source:
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
     within: SliceMembership | None = None
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    varying: tuple[str, ...] = ()
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
@@ -166,7 +171,8 @@ class Source:
             else field
             for field in self.stored_schema
         ]
-        return pa.schema(fields)
+        lists = [pa.field(name, pa.list_(pa.float64(), len(of))) for name, of in self.lists.items()]
+        return pa.schema([*fields, *lists])
 
     @property
     def rows(self) -> int:
@@ -179,6 +185,9 @@ class Source:
 
     def column_type(self, name: str, what: str) -> pa.DataType:
         """Return the type of a column that must exist; ``what`` names the option for the error."""
+        where = f"{what}: " if what else ""
+        if name in self.varying:
+            raise ColumnError(f"{where}column {name!r} {VARIES}; leave it out")
         if name not in self.schema.names:
             raise (
                 unknown_name("column", name, self.schema.names)
@@ -187,7 +196,6 @@ class Source:
             )
         kind = self.schema.field(name).type
         if reason := unstorable_reason(kind):
-            where = f"{what}: " if what else ""
             raise ColumnError(f"{where}column {name!r} cannot be read ({reason}); name another one")
         return kind
 
@@ -283,6 +291,9 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
     Text columns are read as dictionaries, so that what is done to a value is done once for all
     the rows that hold it.
     """
+    if not source.lists.keys().isdisjoint(columns):
+        yield from _read_lists(source, split, columns)
+        return
     if source.within is not None:
         yield from _read_within(source, source.within, split, columns)
         return
@@ -319,6 +330,19 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
             f"{split.file.path}: {done:,} rows were read, but its footer says {split.rows:,}; the "
             "file is damaged, write it again"
         )
+
+
+def _read_lists(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
+    """Yield chunks in which several columns of numbers are one of lists."""
+    stored = [part for name in columns for part in source.lists.get(name, (name,))]
+    for chunk in read_split(replace(source, lists={}), split, list(dict.fromkeys(stored))):
+        table = chunk.table
+        for name in source.lists.keys() & set(columns):
+            of_all = [ChunkColumn.of(chunk, one).numbers("a score") for one in source.lists[name]]
+            flat = pa.array(np.stack(of_all, axis=1).ravel())
+            lists = pa.FixedSizeListArray.from_arrays(flat, len(of_all))
+            table = table.append_column(name, lists)
+        yield chunk.with_table(table.select(columns))
 
 
 def _read_within(
