@@ -29,15 +29,12 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
 
-_HASH = "\0hash"
-
 
 @dataclass(frozen=True)
 class Queries:
     """Which rows are the results of a query, and in how many `parts` they are sorted by its hash.
 
-    `label` and `scores` become lists, the most relevant of equal scores last; `equal` columns have one value
-    in a query.
+    `label` and `scores` become lists; `equal` columns must have one value in a query.
     """
 
     source: Source
@@ -79,7 +76,7 @@ def _parquet(folder: StoragePath, part: int) -> StoragePath:
 
 
 def _apart(queries: Queries, split: Split) -> pa.RecordBatchReader:
-    """Return the rows of a split with the hashes of their queries: for each chunk a batch for each part."""
+    """Return the rows of a split: for each chunk a batch for each part."""
     source = queries.source
     schema = pa.schema([source.schema.field(name) for name in queries.columns])
 
@@ -92,16 +89,14 @@ def _apart(queries: Queries, split: Split) -> pa.RecordBatchReader:
                 ChunkColumn.of(chunk, name).numbers("a score")
             ids = ChunkColumn.of(chunk, queries.column).array
             hashes = id_hashes(ids, chunk, f"--query {queries.column}")
-            # Ranges of the hash, so that queries are in its order whatever the number of parts.
-            part = (hashes >> np.uint64(32)) * np.uint64(queries.parts) >> np.uint64(32)
+            part = hashes % np.uint64(queries.parts)
             order = np.argsort(part, kind="stable")
-            table = chunk.table.cast(schema).append_column(_HASH, pa.array(hashes)).take(order)
-            (batch,) = table.combine_chunks().to_batches()
+            (batch,) = chunk.table.cast(schema).take(order).combine_chunks().to_batches()
             ends = np.searchsorted(part[order], np.arange(queries.parts + 1, dtype=np.uint64))
             for begin, end in pairwise(ends):
                 yield batch.slice(begin, end - begin)
 
-    return pa.RecordBatchReader.from_batches(schema.append(pa.field(_HASH, pa.uint64())), batches())
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _together(
@@ -115,13 +110,8 @@ def _together(
         batches += [file.get_batch(number) for number in own]
     rows = pa.Table.from_batches(batches).combine_chunks()
     ids = rows.column(queries.column).combine_chunks().dictionary_encode().indices.to_numpy()
-    numbers = [
-        rows.column(name).cast(pa.float64()).to_numpy() for name in (queries.label, *queries.scores)
-    ]
-    # Lists are the same for any order of the rows. Two queries may have one hash.
-    signed = [numbers[0], *(-one for one in reversed(numbers[1:]))]
-    order = np.lexsort((*signed, ids, rows.column(_HASH).to_numpy()))
-    rows, ids = rows.take(order).drop_columns([_HASH]), ids[order]
+    order = np.argsort(ids, kind="stable")
+    rows, ids = rows.take(order), ids[order]
     begins = np.flatnonzero(np.diff(ids, prepend=-1))
     query = np.repeat(np.arange(begins.size), np.diff(begins, append=ids.size))
     offsets = pa.array(np.append(begins, ids.size).astype(np.int32))

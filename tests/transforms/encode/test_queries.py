@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn import metrics as sk
 
@@ -32,6 +34,7 @@ def results():
     frame["user"] = draw.integers(0, 60, queries)
     frame = frame.loc[np.repeat(np.arange(queries), draw.integers(2, 9, queries))]
     frame = frame.reset_index(drop=True)
+    frame["once"] = np.arange(len(frame)) == 1
     frame["place"] = np.arange(len(frame)) % 3
     frame["gain"] = draw.integers(0, 3, len(frame)) * draw.integers(0, 2, len(frame))
     for side in SIDES:
@@ -61,7 +64,14 @@ def by_pandas():
 def write(folder, frame=ROWS, files=2):
     folder.mkdir(exist_ok=True)
     for number in range(files):
-        frame[number::files].to_parquet(folder / f"{number}.parquet", index=False)
+        part = frame[number::files].reset_index(drop=True)
+        table = pa.Table.from_pandas(part)
+        # Not a null, as pandas has it, but not a number.
+        at = table.schema.names.index("words")
+        pq.write_table(
+            table.set_column(at, "words", pa.array(part["words"].to_numpy())),
+            folder / f"{number}.parquet",
+        )
     return str(folder / "*.parquet")
 
 
@@ -93,7 +103,7 @@ def test_the_order_of_rows_and_the_number_of_parts_decide_nothing(tmp_path, monk
     options = {**OPTIONS, **options, "query": "query", "max_cross_size": 1}
     found = search(tmp_path / "a", data=write(tmp_path / "rows"), **options)
     left_out = {one["name"]: one["reason"] for one in found.document["dataset"]["left_out"]}
-    expected = {"place", "score_old"} - {options.get("baseline_score")}
+    expected = {"once", "place", "score_old"} - {options.get("baseline_score")}
     assert left_out == dict.fromkeys(expected, "varies within queries")
     monkeypatch.setattr(source, "_CELL_BYTES", 1 << 13)
     data = write(tmp_path / "others", ROWS.sort_values("score"), files=3)
@@ -151,5 +161,5 @@ def test_queries_that_are_refused(tmp_path, column, value, options, message):
 def test_slices_of_what_varies_are_refused(tmp_path):
     (tmp_path / "slices.yaml").write_text("- place = 1")
     given = {"slices": str(tmp_path / "slices.yaml"), "query": "query", **OPTIONS}
-    message = "unknown column 'place'.*; of queries, what varies within them is left out: place, score_old"
+    message = "unknown column 'place'.*; of queries, what varies within them is left out: once, place, score_old"
     refuses(InputError, message, check, write(tmp_path / "rows"), **given)
