@@ -34,7 +34,7 @@ def results():
     frame["user"] = draw.integers(0, 60, queries)
     frame = frame.loc[np.repeat(np.arange(queries), draw.integers(2, 9, queries))]
     frame = frame.reset_index(drop=True)
-    frame["once"] = np.arange(len(frame)) == 1
+    frame["once"] = np.arange(len(frame)) == 20
     frame["place"] = np.arange(len(frame)) % 3
     frame["gain"] = draw.integers(0, 3, len(frame)) * draw.integers(0, 2, len(frame))
     for side in SIDES:
@@ -110,7 +110,8 @@ def test_the_order_of_rows_and_the_number_of_parts_decide_nothing(tmp_path, monk
     options |= {"memory_budget": "40MB", "chunk_rows": 300, "runner_config": "direct"}
     again = search(tmp_path / "b", data=data, **options)
     assert again.slices_bytes == found.slices_bytes
-    assert again.document["dataset"]["fingerprint"] == found.document["dataset"]["fingerprint"]
+    for name in ("fingerprint", "left_out", "n"):
+        assert again.document["dataset"][name] == found.document["dataset"][name]
 
 
 def test_slices_are_checked_and_examples_are_read_by_query(tmp_path):
