@@ -109,7 +109,8 @@ def _by_query(
         query,
         config.label,
         tuple(filter(None, (config.score, config.baseline_score))),
-        tuple(filter(None, (config.weight, config.group))),
+        config.weight,
+        config.group,
         tuple(name for name in names if name in wanted),
         parts,
     )

@@ -152,12 +152,12 @@ class Predicted:
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     """Return the measurements that the metrics need for the examples of a chunk."""
     needs = outcome.needs
-    weights = _weights(chunk, outcome)
+    weighted = weights(chunk, outcome.weight) if outcome.weight else None
     label: pa.Array | None = None
     positive: BoolArray | None = None
     if outcome.label is not None and outcome.uses_classes:
         label = ChunkColumn.of(chunk, outcome.label).classes(outcome.class_type)
-    found = Predicted({}, {}, {}, {}, {}, weights, label)
+    found = Predicted({}, {}, {}, {}, {}, weighted, label)
     if label is not None:
         found.classes["label"] = _distinct(label)
         if needs.classes:
@@ -274,14 +274,13 @@ def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
     return _numpy(pc.not_equal(new, old))
 
 
-def _weights(chunk: Chunk, outcome: Outcome) -> FloatArray | None:
-    if outcome.weight is None:
-        return None
-    column = ChunkColumn.of(chunk, outcome.weight)
+def weights(chunk: Chunk, name: str) -> FloatArray:
+    """Return a column of weights [rows]."""
+    column = ChunkColumn.of(chunk, name)
     # Weights are summed in units of about the largest one.
-    weights = column.numbers("a weight", np.finfo(np.float64).max)
-    column.refuse(weights < 0, weights, "; a weight is at least 0", "weight column")
-    return weights
+    found = column.numbers("a weight", np.finfo(np.float64).max)
+    column.refuse(found < 0, found, "; a weight is at least 0", "weight column")
+    return found
 
 
 def _is_positive(label: pa.Array, outcome: Outcome) -> BoolArray:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError
 from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
+from slicebeam.transforms.encode.extract_predictions import weights
 from slicebeam.transforms.encode.list_outcomes import NO_RELEVANCE
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from slicebeam.transforms.formats.schemas import storable
@@ -34,14 +35,15 @@ if TYPE_CHECKING:
 class Queries:
     """Which rows are the results of a query, and in how many `parts` they are sorted by its hash.
 
-    `label` and `scores` become lists; `equal` columns must have one value in a query.
+    `label` and `scores` become lists; `weight` and `group` must have one value in a query.
     """
 
     source: Source
     column: str
     label: str
     scores: tuple[str, ...]
-    equal: tuple[str, ...]
+    weight: str | None
+    group: str | None
     columns: tuple[str, ...]
     parts: int
 
@@ -56,16 +58,15 @@ class Queries:
 
     def grouped(self, folder: StoragePath, notes: Sequence[pa.Table]) -> Source:
         """Return the source of the queries."""
-        files, varying, start = [], set(), 0
-        origin = f"the queries by {self.column!r}"
-        for part, note in enumerate(notes):
-            (noted,) = note.to_pylist()
-            if noted["queries"]:
-                path = str(_parquet(folder, part))
-                files.append(StoredFile(path, origin, start, checksum=noted["checksum"]))
-            start += noted["queries"]
-            varying |= set(noted["varying"])
-        source = open_parquet(files)
+        origin, noted = f"the queries by {self.column!r}", pa.concat_tables(notes).to_pylist()
+        source = open_parquet(
+            [
+                StoredFile(str(_parquet(folder, part)), origin, checksum=one["checksum"])
+                for part, one in enumerate(noted)
+                if one["queries"]
+            ]
+        )
+        varying = {name for one in noted for name in one["varying"]}
         schema = pa.schema([one for one in source.stored_schema if one.name not in varying])
         names = tuple(name for name in self.columns if name in varying)
         return replace(source, schema_bytes=schema.serialize().to_pybytes(), varying=names)
@@ -82,11 +83,16 @@ def _apart(queries: Queries, split: Split) -> pa.RecordBatchReader:
 
     def batches() -> Iterator[pa.RecordBatch]:
         for chunk in read_split(source, split, queries.columns):
+            # What is wrong is named by the user's rows: later ones are of queries.
             label = ChunkColumn.of(chunk, queries.label)
             relevance = label.numbers("a relevance")
             label.refuse(~((relevance >= 0) & (relevance < np.inf)), relevance, NO_RELEVANCE)
             for name in queries.scores:
                 ChunkColumn.of(chunk, name).numbers("a score")
+            if queries.weight:
+                weights(chunk, queries.weight)
+            if queries.group:
+                id_hashes(ChunkColumn.of(chunk, queries.group).array, chunk, "--group")
             ids = ChunkColumn.of(chunk, queries.column).array
             hashes = id_hashes(ids, chunk, f"--query {queries.column}")
             part = hashes % np.uint64(queries.parts)
@@ -127,7 +133,7 @@ def _together(
         if own.equals(first):
             continue
         varying.append(name)
-        if name in queries.equal:
+        if name in (queries.weight, queries.group):
             pairs = zip(rows.column(queries.column), first, own, strict=True)
             named, *two = next(one for one in pairs if not one[1].equals(one[2]))
             raise ColumnError(

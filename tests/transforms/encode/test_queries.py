@@ -135,6 +135,8 @@ WRONG = ROWS.reset_index(drop=True)
     ("query", None, {}, "--query query has no value in row 7 of .*0.parquet"),
     ("score", np.nan, {}, "column 'score' has no value in row 7 of .*0.parquet"),
     ("gain", -1, {}, "column 'gain' holds -1 in row 7 of .*0.parquet, but a relevance is at least 0; drop"),
+    ("weight", -1, {"weight": "weight"}, "weight column 'weight' holds -1 in row 7 of .*0.parquet; a weight"),
+    ("user", None, {"group": "user"}, "--group has no value in row 7 of .*0.parquet"),
     ("weight", 9, {"weight": "weight"}, "column 'weight' holds .* in query 'q.*, but a query has one; write the same"),
     ("user", 9, {"group": "user"}, "column 'user' holds .* in query 'q.*, but a query has one; write the same"),
     (None, None, {"features": ("place",)}, "--features: column 'place' varies within queries; leave it out"),
