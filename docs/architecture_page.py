@@ -18,9 +18,9 @@ ROOMS = {
     "transforms": "secrets http storage formats encode count encoders discovery tfma",
     "runner_configs": "",
     "pipelines": """
-        changelist config run prepare paid_api tfma search discovery check adaptive
-        adaptive/proposers adaptive/suggestions attribution define shift plan show page serve
-        adaptive/from_slices commands python api.py cli.py
+        changelist config run prepare paid_api tfma search discovery check attribution define shift
+        plan show page adaptive adaptive/proposers adaptive/suggestions adaptive/from_slices serve
+        commands python api.py cli.py
     """,
 }
 ORDER = tuple(
