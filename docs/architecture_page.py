@@ -11,8 +11,8 @@ PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 # directly in it, except those named here.
 ROOMS = {
     "metrics": """
-        arrays.py errors.py imported.py kinds.py randomness.py significance counting intervals
-        findings measures user_metrics.py registered.py registry.py testing discovery shift
+        arrays.py errors.py imported.py kinds.py randomness.py intervals significance counting
+        findings metric.py measures user_metrics.py registered.py registry.py testing discovery shift
         attribution adaptive
     """,
     "transforms": "secrets http storage formats encode count encoders discovery tfma",
@@ -61,7 +61,7 @@ shards of integers in the work folder     transforms/encode/shards.py
   │ counted, summed over shards           metrics/counting/counting.py  transforms/search_graph.py
   ▼
 sums of each slice                        metrics/counting/statistic_space.py
-  │ value and test of a metric            metrics/measures/  metrics/testing/slice_test.py
+  │ value and test of a metric            metrics/metric.py  metrics/testing/slice_test.py
   │ corrected for the number of tests     metrics/testing/multiplicity.py
   ▼
 significant slices                        pipelines/search/results.py
