@@ -62,15 +62,17 @@ def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
             f"column {column.name!r} is {column.kind}, not lists of numbers; name another one"
         )
     flat = flat.cast(pa.float64())
-    missing = pc.fill_null(pc.is_nan(flat), True).to_numpy(zero_copy_only=False)
-    if missing.any():
-        rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-        where = column.row(int(rows[int(np.argmax(missing))]))
-        raise ColumnError(
-            f"column {column.name!r} has a list with a missing number in {where}; drop such examples"
-        )
+    _refuse_missing(column, pc.fill_null(pc.is_nan(flat), True), lists, "number")
     numbers: FloatArray = flat.to_numpy()
     return numbers
+
+
+def _refuse_missing(column: ChunkColumn, missing: pa.Array, lists: pa.Array, what: str) -> None:
+    if pc.any(missing).as_py():
+        row = pc.list_parent_indices(lists)[pc.index(missing, True).as_py()].as_py()
+        raise ColumnError(
+            f"column {column.name!r} has a list with a missing {what} in {column.row(row)}; drop such examples"
+        )
 
 
 def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict[str, FloatArray]:
@@ -170,18 +172,16 @@ def class_outcomes(
     Of equal scores the later class counts as the higher one, as in scikit-learn.
     """
     width = scores.shape[1]
-    for one in needs.indicators:
-        if one.startswith(TOP) and int(one.removeprefix(TOP)) >= width and len(scores):
-            raise OptionError(
-                f"--metric top_k_accuracy:{one.removeprefix(TOP)} is 1 everywhere, because the lists of "
-                f"--score have {width} numbers; take a smaller number"
-            )
+    tops = {one: int(one.removeprefix(TOP)) for one in needs.indicators if one.startswith(TOP)}
+    if len(scores) and max(tops.values(), default=0) >= width:
+        raise OptionError(
+            f"--metric top_k_accuracy:{max(tops.values())} is 1 everywhere, because the lists of --score "
+            f"have {width} numbers; take a smaller number"
+        )
     own = np.take_along_axis(scores, places[:, None], axis=1)
     above = (scores > own) | ((scores == own) & (np.arange(width) > places[:, None]))
     rank = above.sum(axis=1)
-    bits = {
-        one: rank < int(one.removeprefix(TOP)) for one in needs.indicators if one.startswith(TOP)
-    }
+    bits = {one: rank < most for one, most in tops.items()}
     values: dict[str, FloatArray] = {}
     wanted = [name for name in needs.values if name in OF_CLASS_SCORES]
     if wanted:
@@ -236,11 +236,7 @@ def _elements(column: ChunkColumn) -> tuple[pa.Array, Any]:
     rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     flat = pc.list_flatten(lists)
     flat = flat.cast(flat.type.value_type) if pa.types.is_dictionary(flat.type) else flat
-    if flat.null_count:
-        at = int(rows[int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False)))])
-        raise ColumnError(
-            f"column {column.name!r} has a list with a missing value in {column.row(at)}; drop such examples"
-        )
+    _refuse_missing(column, flat.is_null(), lists, "value")
     if pa.types.is_integer(flat.type):
         return flat.cast(pa.int64()), rows
     if pa.types.is_null(flat.type) or pa.types.is_string(flat.type):
@@ -251,10 +247,8 @@ def _elements(column: ChunkColumn) -> tuple[pa.Array, Any]:
 
 
 def _lists(column: ChunkColumn, what: str) -> pa.Array:
-    if not any(
-        test(column.kind)
-        for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    ):
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(test(column.kind) for test in kinds):
         raise InputError(f"column {column.name!r} is {column.kind}, not {what}; name another one")
     column.require_values("; drop such examples")
     return column.array
