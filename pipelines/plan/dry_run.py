@@ -22,7 +22,12 @@ from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_NUMBER, SECONDS_PER_ROW
-from slicebeam.pipelines.prepare.source import SECONDS_PER_BYTE, SECONDS_PER_VALUE, with_lists
+from slicebeam.pipelines.prepare.source import (
+    QUERY_JOBS,
+    SECONDS_PER_BYTE,
+    SECONDS_PER_VALUE,
+    with_lists,
+)
 from slicebeam.pipelines.search.batch_cost import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import counting_budget
@@ -300,6 +305,9 @@ class _Inputs:
         rows, jobs = self.sample.rows, []
         if self.sample.is_sampled:
             jobs.append(self.job("convert", self.sample.bytes * SECONDS_PER_BYTE))
+        if self.config.query:
+            seconds = rows * len(self.sample.source.schema) * SECONDS_PER_VALUE
+            jobs += [self.job(name, seconds) for name in QUERY_JOBS]
         if learned:
             jobs.append(self.job("domains", rows * learned * SECONDS_PER_VALUE))
         return [*jobs, self.job("encode", rows * len(encoded) * SECONDS_PER_VALUE)]
@@ -338,7 +346,7 @@ def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
     sample = replace(sample, source=with_lists(config, sample.source))
     left_out = list(cost_lines(config, sample.rows))
     if config.query:
-        left_out.append("grouping by --query: each row is counted as an example")
+        left_out.append("how few the queries are: each row is counted as an example")
     if config.resamples_examples and not config.is_paper:
         left_out.append("replicates of the slices that turn out to be promising")
     space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)

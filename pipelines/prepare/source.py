@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig
-from slicebeam.pipelines.run.run_stage import run_parts, run_stage
+from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet, converted_source
 from slicebeam.transforms.encode.queries import Queries
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # The options that say which rows are a query's, and what the columns are.
 AS_QUERIES = ("query", "label", "score", "baseline_score", "weight", "group")
+# Jobs that sort the rows apart by the query, and put them together.
+QUERY_JOBS = ("apart", "grouped")
 # CPU time of reading a value and of counting or coding it, measured on a million examples.
 SECONDS_PER_VALUE = 4e-8
 # The same of reading a byte of text, and writing it as Parquet.
@@ -102,7 +104,8 @@ def _by_query(
         source.column_type(name, "--features")
     names = source.schema.names
     wanted = {*(getattr(config, name) for name in roles), *config.exclude_features}
-    wanted |= {*(config.features or names)}
+    # What a discovery embeds is not a feature.
+    wanted |= {*((config.command == "search" and config.features) or names)}
     parts = -(-source.rows // _fitting_rows(config, len(wanted)))
     queries = Queries(
         source,
@@ -116,13 +119,20 @@ def _by_query(
     )
     seconds = source.rows * len(wanted) * SECONDS_PER_VALUE
     # Who goes on with another memory has other parts.
-    stages = [f"{name}-{parts}" for name in ("apart", "grouped", "queries")]
-    apart, noted, folder = map(work.folder, stages)
-    run_parts(work, engine, stages[0], queries.apart(apart), seconds=seconds, reads_data=True)
-    notes = run_parts(
-        work, engine, stages[1], queries.together(apart, folder, noted), seconds=seconds
-    )
-    grouped = queries.grouped(folder, notes)
+    apart, noted, folder = (work.folder(f"{name}-{parts}") for name in (*QUERY_JOBS, "queries"))
+    together = queries.together(apart, folder, noted)
+    for job, transform in zip(QUERY_JOBS, (queries.apart(apart), together), strict=True):
+        run_stage(
+            work,
+            engine,
+            f"{job}-{parts}",
+            lambda pipeline, transform=transform: pipeline | "By query" >> transform,  # type: ignore[misc]
+            transform.is_written,
+            job=job,
+            seconds=seconds,
+            reads_data=transform is not together,
+        )
+    grouped = queries.grouped(folder, together.read(parts))
     return grouped.in_chunks(chunk_rows(config, len(grouped.schema)))
 
 

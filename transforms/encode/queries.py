@@ -135,19 +135,17 @@ def _together(
         varying.append(name)
         if name in (queries.weight, queries.group):
             pairs = zip(rows.column(queries.column), first, own, strict=True)
-            named, *two = next(one for one in pairs if not one[1].equals(one[2]))
+            at, before, value = next(one for one in pairs if not one[1].equals(one[2]))
             raise ColumnError(
-                f"column {name!r} holds {two[0]} and {two[1]} in query {named.as_py()!r}, but a query "
-                "has one; write the same value in all its rows"
+                f"column {name!r} holds {before} and {value} in query {at.as_py()!r}, but a query has "
+                "one; write the same value in all its rows"
             )
     path = _parquet(folder, part)
     with written_whole(path) as stream:
         pq.write_table(storable(pa.table(columns)), stream, row_group_size=CHUNK_ROWS)
         checksum = checksum_of(stream)
-    kinds = pa.schema([("queries", pa.int64()), ("checksum", pa.int64())])
-    kinds = kinds.append(pa.field("varying", pa.list_(pa.string())))
-    noted = {"queries": begins.size, "checksum": checksum, "varying": varying}
-    return pa.RecordBatch.from_pylist([noted], kinds)
+    named = pa.array([varying], pa.list_(pa.string()))
+    return pa.record_batch({"queries": [begins.size], "checksum": [checksum], "varying": named})
 
 
 def _plain(column: pa.Array) -> pa.Array:

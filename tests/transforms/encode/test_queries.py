@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import check
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.define.document_data import DocumentData
+from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.prepare import source
 from tests.conftest import slow
@@ -119,7 +120,12 @@ def test_slices_are_checked_and_examples_are_read_by_query(tmp_path):
     options = {**OPTIONS, "query": "query", "features": ("country",)}
     search(tmp_path / "out", data=data, **options)
     uri = str(tmp_path / "out" / "changelist.json")
-    read = DocumentData(PublishedDiscovery(uri, read_search(uri, "--changelist")), None)
+    document = read_search(uri, "--changelist")
+    assert {"place", "once", "country"} - column_types(uri, document, [data]).keys() == {
+        "place",
+        "once",
+    }
+    read = DocumentData(PublishedDiscovery(uri, document), None)
     assert read.source.rows == len(read.ids.unique()) == 400
     assert "place" in read.source.varying
     read.close()
