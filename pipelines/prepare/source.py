@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyarrow.types import is_decimal, is_floating, is_integer
+
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet, converted_source
-from slicebeam.transforms.encode.queries import Queries
+from slicebeam.transforms.encode.queries import QueryRows
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import file_format
 
@@ -89,7 +91,11 @@ def with_lists(config: RunConfig, source: Source) -> Source:
         if name and "," in name and name not in source.schema.names:
             lists[name] = tuple(name.split(","))
             for part in lists[name]:
-                source.column_type(part, option)
+                kind = source.column_type(part, option)
+                if not any(test(kind) for test in (is_floating, is_integer, is_decimal)):
+                    raise OptionError(
+                        f"{option}: column {part!r} is {kind}, but a score is a number; name another one"
+                    )
     return replace(source, lists=lists)
 
 
@@ -107,7 +113,7 @@ def _by_query(
     # What a discovery embeds is not a feature.
     wanted |= {*((config.command == "search" and config.features) or names)}
     parts = -(-source.rows // _fitting_rows(config, len(wanted)))
-    queries = Queries(
+    queries = QueryRows(
         source,
         query,
         config.label,

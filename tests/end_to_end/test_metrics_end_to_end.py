@@ -311,9 +311,9 @@ def test_scores_of_classes_that_are_refused(tmp_path):
     options |= {"metric": ("brier_multiclass",), "chunk_rows": 2}
     for number, (own, message) in enumerate((
         ({"score": "p_a,p_much", "score_classes": ("a", "b")}, "score column 'p_a,p_much' holds 0.75 in row 5 of .*add up to 1; divide by the sum"),
-        ({"score": "p_a,p_none", "score_classes": ("a", "b")}, "column 'p_none' has no value in row 5 of"),
+        ({"score": "p_a,p_none", "score_classes": ("a", "b")}, "column 'p_a,p_none' has a list with a missing number in row 5 of"),
         ({"score": "p_a,p_c"}, "--score: unknown column 'p_c'; did you mean"),
-        ({"score": "p_a,y"}, "column 'y' is string, but a score is a number"),
+        ({"score": "p_a,y"}, "--score: column 'y' is string, but a score is a number"),
         ({"score": "q_a,p_b"}, "label 'y' holds 'a' in row 1 .*its classes are q_a, p_b; name them by --score-classes"),
         ({"baseline_score": "p_b,p_a"}, "--score has the classes a, b, and --baseline-score b, a; name the same ones"),
         ({"features": ("f", "p_a")}, "--features: 'p_a' is the label, a prediction, a score"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Queries:
+class QueryRows:
     """Which rows are the results of a query, and in how many `parts` they are sorted by its hash.
 
     `label` and `scores` become lists; `weight` and `group` must have one value in a query.
@@ -76,7 +76,7 @@ def _parquet(folder: StoragePath, part: int) -> StoragePath:
     return folder / f"{part:06d}.parquet"
 
 
-def _apart(queries: Queries, split: Split) -> pa.RecordBatchReader:
+def _apart(queries: QueryRows, split: Split) -> pa.RecordBatchReader:
     """Return the rows of a split: for each chunk a batch for each part."""
     source = queries.source
     schema = pa.schema([source.schema.field(name) for name in queries.columns])
@@ -106,7 +106,7 @@ def _apart(queries: Queries, split: Split) -> pa.RecordBatchReader:
 
 
 def _together(
-    queries: Queries, apart: Sequence[StoragePath], folder: StoragePath, part: int
+    queries: QueryRows, apart: Sequence[StoragePath], folder: StoragePath, part: int
 ) -> pa.RecordBatch:
     """Write the queries of a part, and return how many there are, and what varies within them."""
     batches = []

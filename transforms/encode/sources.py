@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.column_values import arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
@@ -338,7 +337,11 @@ def _read_lists(source: Source, split: Split, columns: Sequence[str]) -> Iterato
     for chunk in read_split(replace(source, lists={}), split, list(dict.fromkeys(stored))):
         table = chunk.table
         for name in source.lists.keys() & set(columns):
-            of_all = [ChunkColumn.of(chunk, one).numbers("a score") for one in source.lists[name]]
+            # What is missing becomes NaN.
+            of_all = [
+                table.column(one).cast(pa.float64(), safe=False).to_numpy()
+                for one in source.lists[name]
+            ]
             flat = pa.array(np.stack(of_all, axis=1).ravel())
             lists = pa.FixedSizeListArray.from_arrays(flat, len(of_all))
             table = table.append_column(name, lists)
