@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from slicebeam.metrics.counting.counting import (
     ROWS_AT_A_TIME,
     Coded,
     Margins,
-    Ragged,
     RowBlock,
     SummedRows,
     SumReader,
@@ -25,7 +24,7 @@ from slicebeam.metrics.counting.membership import CandidateLookup, rows_in
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -69,63 +68,6 @@ def _added(pattern: IntArray, candidate: IntArray, sizes: IntArray) -> Pairs:
     candidates = np.repeat(np.arange(tables[0].shape[0]), np.diff(tables[0].indptr))
     columns = np.stack([table.data for table in tables], axis=1)
     return tables[0].indices.astype(np.int64), candidates, columns
-
-
-def taken_rows(
-    block: RowBlock, rows: IntArray, features: Iterable[int], lattice: Lattice
-) -> RowBlock:
-    """Return rows of a block with codes of their own, in the width in which they are stored.
-
-    Ids, positions and buckets are left out.
-    """
-    stored = {
-        f: _taken(block.column(f) if lattice.is_multi(f) else block.stored(f), rows)
-        for f in features
-    }
-    cells = block.cells[rows].astype(np.int64, copy=False)
-    return _block(stored, cells, block.weights[:, rows], block.terms[:, rows])
-
-
-def _joined(held: list[RowBlock], features: Iterable[int]) -> RowBlock:
-    """Return the rows of several blocks, at least one, that `taken_rows` returned, as one."""
-    stored = {f: _joined_column([block.stored(f) for block in held]) for f in features}
-    weights, terms = (
-        np.concatenate([getattr(block, name) for block in held], axis=1)
-        for name in ("weights", "terms")
-    )
-    return _block(stored, np.concatenate([block.cells for block in held]), weights, terms)
-
-
-def _block(
-    stored: Mapping[int, Any], cells: IntArray, weights: IntArray, terms: IntArray
-) -> RowBlock:
-    @cache
-    def column(feature: int) -> IntArray | Ragged:
-        codes = stored[feature]
-        return codes if isinstance(codes, Ragged) else codes.astype(np.int64)
-
-    rows = cells.size
-    none = np.broadcast_to(np.uint64(0), rows)
-    buckets = np.zeros((0, rows), np.int64)
-    return RowBlock(rows, column, cells, none, none, weights, terms, buckets, stored.__getitem__)
-
-
-def _taken(column: NDArray[Any] | Ragged, rows: IntArray) -> NDArray[Any] | Ragged:
-    if not isinstance(column, Ragged):
-        return column[rows]
-    begins = column.offsets[rows]
-    lengths = column.offsets[rows + 1] - begins
-    ends = np.cumsum(lengths)
-    at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
-    return Ragged(np.append(0, ends), column.codes[at])
-
-
-def _joined_column(columns: list[Any]) -> NDArray[Any] | Ragged:
-    if not isinstance(columns[0], Ragged):
-        return np.concatenate(columns)
-    lengths = np.concatenate([np.diff(column.offsets) for column in columns])
-    codes = np.concatenate([column.codes for column in columns])
-    return Ragged(np.append(0, np.cumsum(lengths)), codes)
 
 
 def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
@@ -211,7 +153,7 @@ class InsideCounter:
         rows = rows[self.counted[block.cells[rows]]]
         if self.space.weighted:
             rows = rows[block.weights[0, rows] > 0]
-        return taken_rows(block, rows, self._features, self.lattice)
+        return block.take(rows, self._features)
 
     def count(self, examples: Iterable[RowBlock], finding: int, earlier: Keys) -> InsideCounts:
         """Return the counts of the finding's examples in some blocks, given the keys before it."""
@@ -234,7 +176,7 @@ class InsideCounter:
         return InsideCounts(none, sums, none, none, sizes)
 
     def _counts(self, held: list[RowBlock], earlier: Keys) -> InsideCounts:
-        block = _joined(held, self._features)
+        block = RowBlock.joined(held, self._features)
         found_in = patterns_of(block, earlier, self.lattice)
         masks, pattern, examples = np.unique(found_in, return_inverse=True, return_counts=True)
         sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
@@ -256,7 +198,7 @@ class InsideCounter:
 
     def _rows(self, block: RowBlock, rows: IntArray) -> RowBlock:
         whole = rows.size == block.rows
-        return block if whole else taken_rows(block, rows, self._features, self.lattice)
+        return block if whole else block.take(rows, self._features)
 
     def _looked_up(self, block: RowBlock, pattern: IntArray) -> Pairs:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
