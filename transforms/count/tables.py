@@ -1,36 +1,138 @@
-"""The sums and p-values of every slice of a block, written as one columnar part."""
+"""The plan of an iteration as a file, and the sums and p-values of every slice of its blocks, a part each.
+
+Candidates travel through storage, not as side inputs, which engines fetch again and again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from apache_beam.metrics import Metrics
 
-from slicebeam.metrics.counting.counting import SumReader, Tables
+from slicebeam.metrics.counting.counting import SumReader, Tables, Unit, table_cells
+from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import metric
-from slicebeam.transforms.count.plans import read_block
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.counting import Resampling, Unit, UnitSums
+    from slicebeam.metrics.counting.counting import Resampling, UnitSums
+    from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.testing.slice_test import SliceTest
-    from slicebeam.transforms.count.plans import WorkItem
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
+
+_SCHEMA = pa.schema(
+    [
+        ("features", pa.list_(pa.int32())),
+        ("method", pa.string()),
+        ("extensions", pa.list_(pa.int32())),
+        ("bases", pa.large_list(pa.int64())),
+        ("candidates", pa.large_list(pa.int64())),
+        ("part", pa.int32()),
+        ("parts", pa.int32()),
+        ("margins", pa.list_(pa.list_(pa.int32()))),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """A block of the plan, by its number, over some of the shards."""
+
+    block: int
+    shards: tuple[str, ...]
+
+
+def work_items(
+    blocks: Sequence[int], shards: Sequence[str], seconds: float, workers: int
+) -> list[WorkItem]:
+    """Return the work of an iteration: a block over all shards where there are blocks enough.
+
+    That needs no shuffle. Only where there is work for more workers than blocks, the shards are dealt out
+    too, and the tables summed.
+    """
+    wanted = min(workers, int(seconds / BLOCK_SECONDS))
+    groups = 1
+    if blocks and len(blocks) < wanted:
+        groups = min(len(shards), -(-wanted // len(blocks)))
+    dealt = [tuple(shards[group::groups]) for group in range(groups)]
+    return [WorkItem(block, group) for block in blocks for group in dealt]
+
+
+class PlannedBlock(NamedTuple):
+    """The contents of a block of a plan."""
+
+    seconds: float
+    candidates: int
+
+
+def write_plan(
+    path: StoragePath, blocks: Iterable[list[PlannedUnit]], lattice: Lattice
+) -> list[PlannedBlock]:
+    """Write the blocks of a plan, one record batch each, and return what each takes."""
+    written: list[PlannedBlock] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in blocks:
+            units = [planned.unit for planned in block]
+            seconds = sum(planned.seconds for planned in block)
+            written.append(PlannedBlock(seconds, sum(_candidates(unit, lattice) for unit in units)))
+            columns = [[getattr(unit, name) for unit in units] for name in _SCHEMA.names]
+            yield pa.record_batch(list(map(pa.array, columns, _SCHEMA.types)), schema=_SCHEMA)
+
+    write_arrow(path, _SCHEMA, batches())
+    return written
+
+
+def _candidates(unit: Unit, lattice: Lattice) -> int:
+    if unit.candidates is not None:
+        return unit.candidates.size
+    return sum(table_cells(features, lattice) for features in unit.reported) // unit.parts
+
+
+def read_block(path: StoragePath, block: int) -> list[Unit]:
+    """Return the units of one block."""
+    batch = open_arrow(path).get_batch(block)
+    plain = batch.drop_columns(["candidates", "bases"]).to_pylist()
+    # Copies, since the file is closed before the keys are used.
+    keys = {
+        name: [np.array(keys.values, np.int64) if keys.is_valid else None for keys in batch[name]]
+        for name in ("bases", "candidates")
+    }
+    return [
+        Unit(
+            tuple(row["features"]),
+            row["method"],
+            tuple(row["extensions"]),
+            keys["bases"][i],
+            keys["candidates"][i],
+            row["part"],
+            row["parts"],
+            tuple(map(tuple, row["margins"])),
+        )
+        for i, row in enumerate(plain)
+    ]
+
+
+def plan_digest(path: StoragePath) -> str:
+    """Return what identifies a plan: results of another plan are not taken for its own."""
+    with storage_errors(path, "read"):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True)
