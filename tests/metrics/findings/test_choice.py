@@ -9,10 +9,10 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.findings import choice
-from slicebeam.metrics.findings.candidates import Changes
+from slicebeam.metrics.findings.choice import Changes
 from slicebeam.metrics.findings.conditional import rate_p_value
+from slicebeam.metrics.findings.inside import PartTables
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.parts import PartTables
 from slicebeam.metrics.findings.target_sums import Patterns, TargetSums
 from slicebeam.metrics.intervals.intervals import wilson
 from tests.conftest import slow
