@@ -1,4 +1,4 @@
-"""A mixture of diagonal Gaussians over embeddings, with loss heads: EM from sums over chunks, or in memory.
+"""A mixture of diagonal Gaussians over embeddings, with loss heads: EM from sums over chunks.
 
 Source: Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings",
 section 5 and appendix, where the heads model labels and predictions; Eyuboglu et al. (2024), "Model
@@ -416,15 +416,6 @@ def _checked_losses(
     return checked
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A mixture as `fit` leaves it, after the last M-step."""
-
-    mixture: Mixture
-    mean_log_likelihoods: tuple[float, ...]  # in nats, of the mixture before each M-step
-    converged: bool
-
-
 def is_converged(mean_log_likelihoods: Sequence[float], tolerance: float = TOLERANCE) -> bool:
     """Return whether the last two iterations differ in the mean of ln by less than the tolerance."""
     if len(mean_log_likelihoods) < 2:
@@ -523,20 +514,3 @@ def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
         for number in np.flatnonzero(stale).tolist():
             look(number)
     return np.unique(of, return_inverse=True)[1].astype(np.int64)
-
-
-def fit(
-    z: Embeddings,
-    losses: Sequence[ArrayLike],
-    start: Mixture,
-    *,
-    tolerance: float = TOLERANCE,
-    most_iterations: int = MOST_ITERATIONS,
-) -> Fit:
-    """Return the mixture that EM leads to from a start, with all points in memory."""
-    mixture, history = start, list[float]()
-    while len(history) < most_iterations and not is_converged(history, tolerance):
-        total = sums(mixture, z, losses)
-        history.append(total.mean_log_likelihood)
-        mixture = updated(total)
-    return Fit(mixture, tuple(history), is_converged(history, tolerance))

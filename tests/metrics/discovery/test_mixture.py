@@ -17,7 +17,6 @@ from slicebeam.metrics.discovery.mixture import (
     Mixture,
     MixtureSums,
     NormalHead,
-    fit,
     initial,
     is_converged,
     log_responsibilities,
@@ -26,6 +25,7 @@ from slicebeam.metrics.discovery.mixture import (
     updated,
 )
 from slicebeam.metrics.errors import InputError
+from tests.fitted_mixture import fit
 from tests.oracles import mixture_oracle as oracle
 from tests.refusals import refuses
 

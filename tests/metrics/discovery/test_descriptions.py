@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
+from slicebeam.metrics.discovery import descriptions as module
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery import phrases as module
-from slicebeam.metrics.discovery.phrases import (
+from slicebeam.metrics.discovery.descriptions import (
+    ROLES,
     EmbeddingSums,
     PhraseScores,
+    TypicalExamples,
     best_phrases,
     candidate_phrases,
     content_words,
@@ -24,7 +26,6 @@ from slicebeam.metrics.discovery.phrases import (
     occurrences,
     scored,
 )
-from slicebeam.metrics.discovery.typical import ROLES, TypicalExamples
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 WORDS = ["the", "of", "movie", "film", "player", "battery", "good", "bad", "not", "plot"]
