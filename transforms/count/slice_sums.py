@@ -49,22 +49,14 @@ class _Item:
     tables: tuple[Unit, ...] = ()
 
 
-def _summed(counter: Callable[[Keys, _Item], Any], item: _Item, shared: pa.Table) -> pa.RecordBatch:
+def _summed(counter: Callable[..., Any], item: _Item, shared: pa.Table) -> pa.RecordBatch:
     """Return the key and the sum of each slice of an item."""
     keys = shared.column("key").slice(item.begin, item.end - item.begin).to_numpy()
-    sums = counter(keys, item)
+    sums = counter(keys, tables=item.tables) if item.tables else counter(keys)
     for path in item.shards:
         for rows in Shard(storage_path(path)).blocks():
             sums.add(rows)
     return pa.record_batch([pa.array(keys), pa.array(sums.sums)], names=["key", "sum"])
-
-
-def _hashes(lattice: Lattice, singleton_sizes: IntArray, keys: Keys, item: _Item) -> RowHashSums:
-    return RowHashSums(keys, lattice, singleton_sizes, item.tables)
-
-
-def _groups(lattice: Lattice, keys: Keys, _: _Item) -> DistinctGroups:
-    return DistinctGroups(keys, lattice)
 
 
 def hash_slices(
@@ -87,9 +79,8 @@ def hash_slices(
         for work in work_items([0], shards, block.seconds, workers)
     ]
     keys = pa.table({"key": np.concatenate([block.keys for block in blocks])})
-    return WriteParts(
-        partial(_summed, partial(_hashes, lattice, singleton_sizes)), items, folder, keys
-    )
+    counter = partial(RowHashSums, lattice=lattice, singleton_sizes=singleton_sizes)
+    return WriteParts(partial(_summed, counter), items, folder, keys)
 
 
 def count_groups(
@@ -102,8 +93,8 @@ def count_groups(
     bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
     # Groups of different shards may be the same: only one pass over all of them can tell.
     items = [_Item(*ends, shards) for ends in pairwise(bounds)]
-    counted = partial(_summed, partial(_groups, lattice))
-    return WriteParts(counted, items, folder, pa.table({"key": keys[order]}))
+    counter = partial(DistinctGroups, lattice=lattice)
+    return WriteParts(partial(_summed, counter), items, folder, pa.table({"key": keys[order]}))
 
 
 def slice_sums(parts: Sequence[pa.Table]) -> tuple[Keys, NDArray[np.uint64]]:
