@@ -22,6 +22,7 @@ from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.choice import Candidates, Choice
 from slicebeam.metrics.findings.inside import HeldExamples
 from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import count_tests
 from slicebeam.transforms.discovery.one_thread import one_thread
@@ -119,7 +120,7 @@ def main() -> int:
             upward=True,
             tests_per_level=tests,
             alpha=ALPHA,
-            moments=lambda sums: metric("error_rate").target_sums(sums, SPACE),
+            moments=lambda sums: metric("error_rate").target_sums(Slices(sums, SPACE)),
         ).run()
     whole = time.process_time() - begin
     holding = sum(one.seconds for one in held)

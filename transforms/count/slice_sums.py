@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
 from slicebeam.metrics.counting.membership import DistinctGroups, Membership, RowHashSums
-from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
+from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.transforms.count.tables import work_items
 from slicebeam.transforms.encode.shards import Shard, score_column
 from slicebeam.transforms.storage.parts import WriteParts

@@ -17,6 +17,7 @@ from apache_beam.metrics import Metrics
 from slicebeam.metrics.counting.counting import SumReader, Tables, Unit, table_cells
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
@@ -217,7 +218,7 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
             best = tested.p
             if len(totals) == 1 and test.test != "paper":
                 own = metric(test.metric)
-                best = own.least_test_p(own_sums, of_all, space, test.alternative, tested)
+                best = own.least_test_p(Slices(own_sums, space, of_all), test.alternative, tested)
             columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)
         columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
         columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)
