@@ -252,7 +252,7 @@ class Choice:
                 break
             chosen = best.chosen
             part = self.layout.size(self._parts(np.array([chosen]))[0], 1)
-            acts = influence(model, self.patterns.weight, part)
+            acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
             expected = float(part @ model.expected)
             masks = self.patterns.masks
             if not findings and self.hold is not None:
@@ -265,16 +265,15 @@ class Choice:
             model = self._model()
             size = float(self.sizes[chosen, 0])
             value = float(self.total[chosen]) / size
-            gain, cost = float(step.gain[chosen]), float(self.cost[chosen])
             findings.append(
                 ChosenSlice(
                     int(self.positions[chosen]),
                     size,
                     value,
                     expected / size,
-                    gain,
+                    float(step.gain[chosen]),
                     best.p,
-                    selected_above(best.p, float(self.bound[chosen]), gain, cost),
+                    self._selected_above(best, step),
                     self._covariance(best, masks, -acts.outside, model),
                     *self._outside(),
                 )
@@ -309,6 +308,11 @@ class Choice:
         expected = np.zeros((2, masks.size))
         expected[inside.astype(np.int64), was] = model.expected
         return finding.groups.covariance(finding.of_groups, taken, expected[1], expected[0])
+
+    def _selected_above(self, found: _Next, step: _Step) -> float:
+        at = found.chosen
+        gain, cost = float(step.gain[at]), float(self.cost[at])
+        return selected_above(found.p, float(self.bound[at]), gain, cost)
 
     def _outside(self) -> tuple[float, float, float, float]:
         """Return the findings' size, targets and share of all, and the mean outside."""
