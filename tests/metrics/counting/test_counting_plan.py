@@ -40,8 +40,8 @@ from tests.metrics.counting.test_counting import (
     assert_same,
 )
 
-MEMORY = st.sampled_from([1500, 6000, 10**9])
-LEAN = st.sampled_from([COUNTS, WEIGHTS, VALUES])
+PLANNED = {"seed": SEEDS, "memory": st.sampled_from([1500, 6000, 10**9]), "small": st.booleans()}
+PLANNED |= {"replicates": st.integers(0, 2), "space": st.sampled_from([COUNTS, WEIGHTS, VALUES])}
 
 
 def budget_for(table, layers, memory):
@@ -111,7 +111,7 @@ def small_tables(patch, *, select):
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, memory=MEMORY, replicates=st.integers(0, 2), small=st.booleans(), space=LEAN)
+@given(**PLANNED)
 def test_all_slices_once(seed, memory, replicates, space, *, small):
     table = Table(seed, space=space)
     resampling = Resampling(replicates, 5) if replicates else None
@@ -147,14 +147,7 @@ def candidates_of(table, rng):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    seed=SEEDS,
-    memory=MEMORY,
-    replicates=st.integers(0, 2),
-    small=st.booleans(),
-    select=st.sampled_from([0.0, 5e-9, 1.0]),
-    space=LEAN,
-)
+@given(**PLANNED, select=st.sampled_from([0.0, 5e-9, 1.0]))
 def test_listed_slices_once(seed, memory, replicates, space, *, small, select):
     table = Table(seed, space=space)
     resampling = Resampling(replicates, 5) if replicates else None
@@ -251,30 +244,23 @@ def test_no_candidates():
     assert list(blocks([], budget)) == []
 
 
-SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=9)
-
-
 def budget_of(rows, most_cells=1 << 17):
     return Budget(rows, columns=2, passes=1, layers=1, memory=8 * 16 * most_cells)
-
-
-def cells(features, lattice):
-    return int(np.prod([lattice.radices[f] for f in features]))
 
 
 def seconds(tables, lattice, rows):
     return sum(
         rows * TABLE_ROW
         + TABLE_UNIT
-        + cells(table.features, lattice) * 2 * (TABLE_CELL + len(table.tuples) * MARGIN_CELL)
+        + table_cells(table.features, lattice) * 2 * (TABLE_CELL + len(table.tuples) * MARGIN_CELL)
         for table in tables
     )
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    sizes=SIZES,
-    seed=st.integers(0, 2**32),
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=9),
+    seed=SEEDS,
     rows=st.sampled_from([0, 1000, 50_000, 10**7]),
     most=st.sampled_from([1, 50, 3000, 1 << 17]),
     kept=st.floats(0.1, 1),
@@ -299,10 +285,10 @@ def test_every_tuple_is_read_once(sizes, seed, rows, most, kept):
             # An example may stand in several cells of a list's axis, or in none.
             assert not any(lists[feature] for feature in summed)
         if table.features not in table.tuples:
-            assert cells(table.features, lattice) <= most
+            assert table_cells(table.features, lattice) <= most
     alone = [JointTable(features, (features,)) for features in tuples]
     # Pairs and singletons come with the triples, at no more than the adding up.
-    slack = 2 * MARGIN_CELL * sum(cells(table.features, lattice) for table in tables) * 50
+    slack = 2 * MARGIN_CELL * sum(table_cells(table.features, lattice) for table in tables) * 50
     assert seconds(tables, lattice, rows) <= seconds(alone, lattice, rows) + slack
 
 
