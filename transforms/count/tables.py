@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -206,33 +207,30 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     for column in range(space.columns):
         columns[f"c{column}"] = reduced[:, column]
     large = np.flatnonzero(sizes >= config.min_slice_size)
-    testable, own_sums = (
-        (sums, reduced) if large.size == sizes.size else (sums[large], reduced[large])
-    )
+    # Without a copy where all are large.
+    where = large if large.size < sizes.size else slice(None)
+    own_sums = reduced[where]
     for number, test in enumerate(config.tests):
-        tested, errors = test.run(testable, totals, own_sums, of_all)
-        columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
+        tested, errors = test.run(sums[where], totals, own_sums, of_all)
+        found: dict[str, NDArray[Any]] = {"p": tested.p}
         if config.is_first:
-            columns[f"first{number}"] = columns[f"p{number}"]
-        if metric(test.metric).needs.ranked:
+            found["first"] = tested.p
+        own = metric(test.metric)
+        if own.needs.ranked:
             best = tested.p
             if len(totals) == 1 and test.test != "paper":
-                own = metric(test.metric)
                 best = own.least_test_p(Slices(own_sums, space, of_all), test.alternative, tested)
-            columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)
-        columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
-        columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)
-        columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
+            found["best"] = best
+        found |= {"reason": tested.reasons, "method": tested.methods, "se": errors}
+        for name, values in found.items():
+            is_number = values.dtype.kind == "f"
+            spread = np.full(sizes.size, np.nan if is_number else 0, values.dtype)
+            spread[large] = values
+            columns[f"{name}{number}"] = spread
     facts = {"plan": config.plan_digest, "nonempty": nonempty, "tested": int(large.size)}
     arrays = [pa.array(np.ascontiguousarray(column)) for column in columns.values()]
     batch = pa.record_batch(arrays, names=list(columns))
     return batch.replace_schema_metadata({"facts": json.dumps(facts)})
-
-
-def _spread(values: NDArray[Any], positions: IntArray, size: int, empty: float) -> NDArray[Any]:
-    spread = np.full(size, empty, values.dtype)
-    spread[positions] = values
-    return spread
 
 
 def write_part(path: StoragePath, batch: pa.RecordBatch) -> None:
@@ -255,9 +253,8 @@ def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
 
 def read_facts(path: StoragePath, *, is_finished: bool = True) -> dict[str, Any]:
     """Return the facts of a block without its results; unless it is finished it may be replaced."""
-    opened = open_arrow(path, is_unchanging=is_finished)
-    facts: dict[str, Any] = json.loads(opened.schema.metadata[b"facts"])
-    return facts
+    schema = open_arrow(path, is_unchanging=is_finished).schema
+    return dict(json.loads(schema.metadata[b"facts"]))
 
 
 def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[int]:
@@ -265,13 +262,9 @@ def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[
     finished = []
     for block in range(blocks):
         path = part_path(folder, block)
-        if path.exists():
-            try:
-                facts = read_facts(path, is_finished=False)
-            except EngineError:
-                # What was damaged is counted again.
-                continue
-            if facts["plan"] == plan_digest:
+        # What was damaged is counted again.
+        with suppress(EngineError):
+            if path.exists() and read_facts(path, is_finished=False)["plan"] == plan_digest:
                 finished.append(block)
     return finished
 
