@@ -306,6 +306,13 @@ class SummedRows:
                 _tally(layer[begin:end], at, drawn if values is None else _times(values, drawn))
                 begin = end
 
+    def by(self, coded: Coded, groups: int) -> IntArray:
+        """Return the sums [groups, layers and columns] of rows by the number of their group."""
+        columns = (1 + len(self.drawn)) * self.space.raw_columns
+        table = np.zeros((1 + len(self.drawn), self.space.raw_columns * groups), np.int64)
+        self.add(table, coded)
+        return table.reshape(columns, groups).T
+
 
 def _of(values: NDArray[Any], rows: IntArray | None) -> NDArray[Any]:
     return values if rows is None else values[rows]
@@ -403,10 +410,8 @@ class Tables:
         if code.size == 0:
             return
         distinct, inverse = np.unique(code, return_inverse=True)
-        counts = np.zeros((self.layers, self.space.raw_columns * distinct.size), np.int64)
-        sums.add(counts, Coded(inverse, rows))
-        shaped = counts.reshape(self.layers * self.space.raw_columns, distinct.size).T
-        table.add(distinct, np.ascontiguousarray(shaped))
+        counts = sums.by(Coded(inverse, rows), distinct.size)
+        table.add(distinct, np.ascontiguousarray(counts))
 
     def _add_inside(
         self,

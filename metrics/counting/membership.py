@@ -296,12 +296,6 @@ class CandidateLookup:
             self._groups.append(group)
         self._radices = lattice.radices.astype(np.int32)
 
-    def pairs(self, block: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return rows and the candidates that they are in: int32 [pairs] each."""
-        none = np.zeros(0, np.int32)
-        rows, candidates = zip((none, none), *self.some_pairs(block), strict=True)
-        return np.concatenate(rows), np.concatenate(candidates)
-
     def some_pairs(self, block: RowBlock) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """Yield rows and the candidates that they are in, int32 [pairs] each, bit by bit."""
         if block.rows == 0:

@@ -189,8 +189,7 @@ class InsideCounter:
         block = RowBlock.joined(held, self._features)
         in_earlier = patterns_of(block, earlier, self.lattice)
         masks, pattern, examples = np.unique(in_earlier, return_inverse=True, return_counts=True)
-        sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
-        SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
+        sums = SummedRows(block, self.space, []).by(Coded(pattern, None), masks.size)
         in_planes = np.argsort(-examples, kind="stable")[: 1 << _PATTERN_BITS]
         in_planes = in_planes[examples[in_planes] >= _LEAST_IN_PLANE]
         if examples[in_planes].sum() < _LEAST_IN_PLANES:
@@ -204,7 +203,7 @@ class InsideCounter:
             planes = self._in_planes(self._rows(block, rows), of_row[rows], in_planes.size)
             pairs += [(in_planes[at], candidate, sizes) for at, candidate, sizes in planes]
         columns = map(np.concatenate, zip(*pairs, strict=True))
-        return InsideCounts(masks, sums.reshape(self.space.raw_columns, masks.size).T, *columns)
+        return InsideCounts(masks, sums, *columns)
 
     def _rows(self, block: RowBlock, rows: IntArray) -> RowBlock:
         whole = rows.size == block.rows
@@ -212,7 +211,9 @@ class InsideCounter:
 
     def _looked_up(self, block: RowBlock, pattern: IntArray) -> Pairs:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        rows, candidate = self._lookup.pairs(block)
+        none = np.zeros(0, np.int32)
+        found = zip((none, none), *self._lookup.some_pairs(block), strict=True)
+        rows, candidate = map(np.concatenate, found)
         weights = block.weights.T if self.space.weighted else np.ones((block.rows, 1), np.int64)
         pairs = pattern[rows], candidate.astype(np.int64), weights[rows]
         return pairs if rows.size <= _MOST_PAIRS else _added(*pairs)
@@ -356,9 +357,8 @@ class HeldExamples:
                 np.add(block_rows, np.int32(number), out=block_rows)
                 rows.append(block_rows)
                 slices.append(candidates)
-            table = np.zeros((1, space.raw_columns * block.rows), np.int64)
-            SummedRows(block, space, []).add(table, Coded(np.arange(block.rows), None))
-            sums.append(table.reshape(space.raw_columns, block.rows).T)
+            every = Coded(np.arange(block.rows), None)
+            sums.append(SummedRows(block, space, []).by(every, block.rows))
             measured.append(counted[block.cells])
             number += block.rows
         self.sums = np.concatenate(sums)

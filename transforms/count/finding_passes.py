@@ -117,7 +117,6 @@ class SumByGroup:
         candidates = Membership(self.candidates, self.lattice)
         of_none = dict.fromkeys(("mask", "candidate", "sums"), np.zeros(0, np.int64))
         parts: list[Found] = [{"id": np.zeros(0, np.uint64), **of_none}]
-        columns = self.scaling.space.raw_columns
         for block in _blocks(shards, self.scaling):
             masks = patterns_of(block, self.findings, self.lattice)
             everything = Members(-1, np.full(block.rows, -1), np.arange(block.rows))
@@ -125,10 +124,9 @@ class SumByGroup:
                 order, first, keys = _grouped([block.ids[rows], masks[rows], slices])
                 number = np.empty(order.size, np.int64)
                 number[order] = np.cumsum(first) - 1
-                sums = np.zeros((1, columns * np.count_nonzero(first)), np.int64)
-                if order.size:
-                    SummedRows(block, self.scaling.space, []).add(sums, Coded(number, rows))
-                parts.append({**keys, "sums": sums.reshape(columns, -1).T.ravel()})
+                summed = SummedRows(block, self.scaling.space, [])
+                sums = summed.by(Coded(number, rows), keys["id"].size)
+                parts.append({**keys, "sums": sums.ravel()})
         return added_groups(parts)
 
 
