@@ -2,21 +2,15 @@
 
 from types import SimpleNamespace
 
-from slicebeam.metrics.discovery.mixture import (
-    MOST_ITERATIONS,
-    TOLERANCE,
-    is_converged,
-    sums,
-    updated,
-)
+from slicebeam.metrics.discovery import mixture as em
 
 
-def fit(z, losses, mixture, *, tolerance=TOLERANCE, most_iterations=MOST_ITERATIONS):
+def fit(z, losses, start, *, tolerance=em.TOLERANCE, most_iterations=em.MOST_ITERATIONS):
     """The last mixture, the likelihoods of those before it, and whether they converged."""
-    history = []
-    while len(history) < most_iterations and not is_converged(history, tolerance):
-        total = sums(mixture, z, losses)
-        history.append(total.mean_log_likelihood)
-        mixture = updated(total)
-    converged = is_converged(history, tolerance)
-    return SimpleNamespace(mixture=mixture, mean_log_likelihoods=history, converged=converged)
+    found = SimpleNamespace(mixture=start, mean_log_likelihoods=[], converged=False)
+    while len(found.mean_log_likelihoods) < most_iterations and not found.converged:
+        total = em.sums(found.mixture, z, losses)
+        found.mean_log_likelihoods.append(total.mean_log_likelihood)
+        found.mixture = em.updated(total)
+        found.converged = em.is_converged(found.mean_log_likelihoods, tolerance)
+    return found

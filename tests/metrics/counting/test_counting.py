@@ -95,10 +95,8 @@ class Table:
         return list(itertools.product(*(range(self.sizes[f]) for f in features)))
 
     def key(self, features, codes):
-        digits = [
-            int(self.lattice.offsets[f]) + code + 1 for f, code in zip(features, codes, strict=True)
-        ]
-        return int(self.lattice.keys(np.array([digits]))[0])
+        digits = self.lattice.offsets[list(features)] + codes + 1
+        return int(self.lattice.keys(digits[None])[0])
 
     def members(self, features, codes):
         return [
@@ -132,9 +130,6 @@ class Table:
             ]
             layers.append(np.concatenate(drawn).astype(int))
         return np.stack(layers)
-
-    def totals(self, resampling):
-        return self.layers(resampling) @ self.matrix()
 
     def is_nonempty(self, sums):
         return bool(sums[0, : self.space.cells].any())
@@ -176,7 +171,7 @@ def counted(table, units, cuts, resampling, seed):
     order = rng.permutation(3)
     state = states[order[2]] + (states[order[0]] + states[order[1]])
     layers = 1 + (resampling.replicates if resampling else 0)
-    np.testing.assert_array_equal(state.totals, table.totals(resampling))
+    np.testing.assert_array_equal(state.totals, table.layers(resampling) @ table.matrix())
     reader = SumReader(table.lattice, table.space, layers, 1)
     found = []
     for unit, some in zip(units, reader.slices(units, state), strict=True):
@@ -331,9 +326,8 @@ def test_small_slices_are_counted_but_not_reported():
             table.key(features, c): len(table.members(features, c)) for c in table.slices(features)
         }
         assert some.nonempty == sum(size > 0 for size in sizes.values())
-        kept = dict(
-            zip(some.keys.tolist(), table.space.sizes(some.sums[:, 0]).tolist(), strict=True)
-        )
+        reported = table.space.sizes(some.sums[:, 0]).tolist()
+        kept = dict(zip(some.keys.tolist(), reported, strict=True))
         assert kept == {key: size for key, size in sizes.items() if size >= 5}
 
 

@@ -250,14 +250,10 @@ def test_content_words():
     assert content_words("!") == ("!",)
 
 
-def test_shapes_that_do_not_agree_are_errors():
+def test_phrases_of_too_many_words_are_refused():
     long = [" ".join(f"w{i}" for i in range(200))]
-    for call, message in (
-        (lambda: EmbeddingSums.zero(2, 3) + EmbeddingSums.zero(3, 3), "cannot be added"),
-        (lambda: occurrences(long, min_texts=1, longest=9), "too many"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
+    with pytest.raises(ValueError, match="too many"):
+        occurrences(long, min_texts=1, longest=9)
 
 
 def examples(seed, n, S):
