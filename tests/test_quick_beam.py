@@ -59,15 +59,14 @@ def test_views_share_their_values_and_are_not_sent():
 
 
 def test_flags_are_read_anew_and_a_signature_is_that_of_the_function():
-    given = ["--experiments=a", "--direct_num_workers=3"]
-    for _ in range(2):
-        options = PipelineOptions(given, streaming=True)
-        debug = options.view_as(DebugOptions)
-        assert debug.experiments == ["a"]
-        debug.experiments.append("b")
-        assert options.get_all_options(drop_default=True).items() >= {("streaming", True)}
-        assert options.view_as(StandardOptions).streaming
-        assert not StandardOptions(given).streaming
+    for _ in range(3):
+        for flags_given, streaming in (["--experiments=a"], False), (["--streaming"], True):
+            debug = PipelineOptions(flags_given).view_as(DebugOptions)
+            assert debug.experiments == (None if streaming else ["a"])
+            debug.view_as(StandardOptions).view_as(DebugOptions).experiments = ["b"]
+            assert StandardOptions(flags_given).streaming is streaming
+            assert StandardOptions(flags_given, streaming=None).streaming is None
+        PipelineOptions(["--experiments=a"]).view_as(DebugOptions).experiments.append("b")
     for one in (Stateful.process, Stateful().process, len, str.upper, Stateful):
         for _ in range(2):
             assert decorators.get_signature(one) == quick_beam._signature_of(one)
