@@ -1,0 +1,159 @@
+"""Student's t by the law of all values: normal tables, the equations solved anew, error rates, degenerate slices."""
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from slicebeam.metrics.significance.hall import Moments, against_zero
+from slicebeam.metrics.significance.student_law import p_value
+from tests.deviations import compressed
+from tests.metrics.significance.test_hall import log_losses
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+N = 20_000
+
+
+def changes(spread):
+    """Changes of log losses between a model and one that is noisier and too cautious."""
+    rng = np.random.default_rng(12)
+    z = rng.normal(-2, 2, N)
+    wrong = np.where(rng.random(N) < 1 / (1 + np.exp(-z)), -1, 1)
+    return np.logaddexp(0, wrong * (z + rng.normal(0, spread, N))) - np.logaddexp(
+        0, wrong * 0.8 * z
+    )
+
+
+LAWS = {
+    "normal": np.random.default_rng(1).normal(size=N),
+    "exponential": np.random.default_rng(2).exponential(size=N),
+    "lognormal": np.random.default_rng(3).lognormal(size=N),
+    "log losses": log_losses(np.random.default_rng(4), N),
+    "changes": changes(0.3),
+    "larger changes": changes(1.0),
+    "two values": np.where(np.random.default_rng(5).random(N) < 0.3, 1.0, 0.0),
+}
+
+
+def rates(values, n, draws, level=0.01, weights=None, p_of=p_value):
+    """Return the rates over nominal of upper, lower and both, where random slices have the mean of all."""
+    w = np.ones(len(values)) if weights is None else weights
+    x = w * (values - np.average(values, weights=w))
+    of, rng = compressed(x), np.random.default_rng(n)
+    first, second = np.empty((2, draws))
+    for start in range(0, draws, 2000):
+        drawn = x[rng.integers(0, len(x), (min(2000, draws - start), n))]
+        first[start : start + 2000], second[start : start + 2000] = drawn.sum(1), (drawn**2).sum(1)
+    tails = (p_of(n, first, second, of, 0.0, tail) for tail in ("upper", "lower", "both"))
+    return [float((p <= level).mean() / level) for p in tails]
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_random_slices_of_25_are_called_as_often_as_the_level_says(name):
+    upper, lower, both = rates(LAWS[name], 25, 10_000)
+    # Three standard errors of 10,000 draws; a lattice has no more values than it has.
+    assert max(upper, lower, both) <= 1.15 + 0.3
+    assert name == "two values" or min(upper, lower, both) >= 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [25, 50, 100])
+@pytest.mark.parametrize("name", LAWS)
+def test_rates(name, n):
+    found = rates(LAWS[name], n, 60_000)
+    assert max(found) <= 1.15 + 0.05
+    assert name == "two values" or min(found) >= 0.8
+    assert max(rates(LAWS[name], n, 60_000, 0.001)) <= 1.5
+
+
+@pytest.mark.parametrize("spread", [0.7, 1.0])
+def test_weights_count_as_a_part_of_the_values(spread):
+    weights = np.random.default_rng(6).lognormal(0, spread, N)
+    found = rates(LAWS["exponential"], 25, 10_000, weights=weights)
+    assert 0.7 <= min(found) <= max(found) <= 1.15 + 0.3
+
+
+@pytest.mark.parametrize("n", [20, 60, 400])
+def test_of_normal_values_it_is_students_law(n):
+    of = compressed(stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000))
+    t = np.linspace(-5, 5, 21)
+    total, squares = t, np.full(21, (n - 1 + t**2) / n)
+    np.testing.assert_allclose(p_value(n, total, squares, of, 0.0, "upper"), stats.t.sf(t, n - 1), rtol=0.03, atol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(p_value(n, total, squares, of, 0.0, "lower"), stats.t.cdf(t, n - 1), rtol=0.03, atol=1e-5)  # fmt: skip
+
+
+@pytest.mark.parametrize("theta", [-0.7, -0.2, 0.3, 0.8])
+@pytest.mark.parametrize("mean", [0.0, 0.4])
+def test_tails_are_the_equations_solved_anew(theta, mean):
+    of = compressed(LAWS["exponential"] - LAWS["exponential"].mean())
+    x = np.array(of.points) - mean
+    chance = np.array(of.counts) / sum(of.counts)
+    tilt = optimize.brentq(lambda b: (chance * np.exp(b * x) * x).sum(), -3, 0.9)
+    chance = chance * np.exp(tilt * x) / (chance * np.exp(tilt * x)).sum()
+
+    def cumulant(s, u):
+        return np.log((chance * np.exp(s * x + u * x**2)).sum())
+
+    def law(s, u):
+        own = chance * np.exp(s * x + u * x**2)
+        return own / own.sum()
+
+    def gaps(point):
+        s, u, v = point
+        own = law(s, u)
+        return [(own * x).sum() - theta * v, (own * x**2).sum() - v**2, s * theta + 2 * u * v]
+
+    unit = np.sqrt((chance * x**2).sum())
+    s, u, v = optimize.fsolve(gaps, [theta / unit, -(theta**2) / 2 / unit**2, unit], xtol=1e-12)
+    own, both = law(s, u), np.array([x, x**2])
+    K2 = np.cov(both, aweights=own, ddof=0)
+    edge = np.array([theta, 2 * v])
+    D = np.linalg.det(K2) * (edge @ np.linalg.inv(K2) @ edge + 2 * u)
+    r = np.sign(theta) * np.sqrt(2 * (s * theta * v + u * v**2 - cumulant(s, u)))
+    q = s * np.sqrt(D) / (2 * v)
+    for n in (20, 500):
+        w = np.sqrt(n) * r + np.log(q / r) / (r * np.sqrt(n))
+        p = p_value(n, theta * np.sqrt(n * 7.0), 7.0, of, mean, "upper" if w > 0 else "lower")
+        assert stats.norm.isf(p) == pytest.approx(abs(w), rel=0.001)
+
+
+def test_values_of_0_stay_there_where_the_mean_of_all_is_not_0():
+    """Most examples change by exactly 0, and all by .05 on average: the slice has the mean 0."""
+    rng = np.random.default_rng(7)
+    values = np.where(rng.random(N) < 0.8, 0.0, rng.normal(0.25, 1.0, N))
+    of = compressed(values)
+    drawn = np.where(rng.random((20_000, 40)) < 0.8, 0.0, rng.normal(0, 1.0, (20_000, 40)))
+    total, squares = drawn.sum(1), (drawn**2).sum(1)
+    for tail in ("upper", "lower"):
+        assert 0.7 <= (p_value(40, total, squares, of, 0.0, tail) <= 0.01).mean() / 0.01 <= 1.45
+        # About the mean that all have.
+        about = squares - 2 * 0.05 * total + 40 * 0.05**2
+        assert (p_value(40, total - 2.0, about, of, 0.05, tail) <= 0.01).mean() <= 0.03
+
+
+@pytest.mark.parametrize("tail", ["upper", "lower", "both"])
+@pytest.mark.parametrize("values", [LAWS["exponential"], LAWS["two values"], LAWS["changes"] ** 2])
+def test_tails_of_any_slice(values, tail):
+    of = compressed(values - values.mean())
+    n, total = 30, np.linspace(-30, 30, 401)
+    p = p_value(n, total, np.full(401, 30.0), of, 0.0, tail)
+    assert ((p > 0) & (p <= 1)).all()
+    if tail != "both" and not of.span:
+        assert (np.diff(p) * (1 if tail == "lower" else -1) >= -1e-12).all()
+    # Nothing changes at all; values that are all the same; a mean that no example goes beyond.
+    assert p_value(n, 0.0, 0.0, of, 0.0, tail) > 0.2
+    assert 0 < p_value(n, 30.0, 30.0, of, 0.0, tail) <= 1
+    assert 0 < p_value(n, 30.0, 60.0, compressed(np.abs(values)), 0.0, tail) <= 1
+
+
+def test_power_exceeds_that_of_halls_t():
+    """Exponential values whose mean is half a deviation below 0: Hall's t has too large a variance to see it."""
+    values = LAWS["exponential"]
+    of = compressed(values - values.mean())
+    drawn = np.random.default_rng(8).exponential(size=(4000, 25)) - 1.5
+    p = p_value(25, drawn.sum(1), (drawn**2).sum(1), of, 0.0, "lower")
+    sample = Moments(np.float64(25), drawn.mean(1), drawn.var(1, ddof=1), np.float64(2))
+    hall, _ = against_zero(
+        sample, Moments(np.float64(N), 0.0, np.float64(1), np.float64(2))
+    ).p_value("lower")
+    assert (p <= 0.01).mean() > 0.2
+    assert (hall <= 0.01).mean() < 0.1
