@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.significance.auc import Placements, discretisation_error, placements
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
     from slicebeam.metrics.kinds import Alternative, Comparison, Tail
-    from slicebeam.metrics.significance.subset_law import Population
+    from slicebeam.metrics.significance.random_subset import Population
 
     Sums = IntArray
 

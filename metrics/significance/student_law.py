@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.subset_law import Population
+    from slicebeam.metrics.significance.random_subset import Population
 
 # Steps of √(−log(1 − θ²)), which is r for normal values.
 _STEP, _MOST_STEPS, _MOST_CORRECTIONS, _SOLVED = 0.06, 200, 30, 1e-10

@@ -15,8 +15,7 @@ from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import InsideCounter
 from slicebeam.metrics.findings.parts import PAIR_BYTES, HeldExamples
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.random_subset import bin_edges, population
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
