@@ -27,41 +27,28 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
 
-# Bins of a population, evenly spaced in asinh(deviation / (this part of the standard deviation)):
-# they are narrow next to the deviation in the middle and next to the value itself in the tails.
-BINS = 256
-_MIDDLE = 0.25
-# A variance within a bin below this part of the bin's squared width is what rounding leaves of none.
-_ONE_VALUE = 1e-9
-# Few values may lie on a lattice, whose span is found to this part of their range.
-_LATTICE_VALUES = 64
-_LATTICE_STEPS = 10_000
-_LATTICE_ROUNDING = 1e-7
+# Bins are even in asinh(deviation / (this part of the standard deviation)): narrow next to the deviation
+# in the middle, next to the value itself in the tails. A smaller part of a bin's squared width is rounding.
+BINS, _MIDDLE, _ONE_VALUE = 256, 0.25, 1e-9
+# So few values may lie on a lattice of so many steps, whose span is found to this part of their range.
+_LATTICE_VALUES, _LATTICE_STEPS, _LATTICE_ROUNDING = 64, 10_000, 1e-7
 # Values of a bin that are so large a part of the sum of squares, and so few, are in a subset, or not,
 # by themselves: the sum's law has a lump for each of them.
 _OUTLYING, _FEW, _MOST_OUTLIERS = 0.02, 3, 3
-# The lumps of a value that occurs several times show where the rest of a sum spreads by less than this
-# part of the distance between them: beyond, a saddle point is as exact.
-_LUMPY = 0.5
-# What adds less than this part to either tail is left out.
-_NEGLIGIBLE = 1e-5
+# The lumps of a value that occurs several times show where the rest spreads by less than this part of the
+# distance between them. What adds less than the other part to either tail is left out.
+_LUMPY, _NEGLIGIBLE = 0.5, 1e-5
 # Sizes that are solved: every one up to this, then so many per doubling; others are interpolated.
-_EVERY_SIZE = 32
-_PER_DOUBLING = 8
-_STENCIL = 4
+_EVERY_SIZE, _PER_DOUBLING, _STENCIL = 32, 8, 4
 # Relative rounding of sums.
 _SAME = 1e-9
-# The signed root r goes in steps of this size, or of this part of it where that is more, up to a
-# tail below the smallest double.
+# The signed root r goes in steps of this size, or of this part of it, to a tail below the smallest double.
 _STEP, _RELATIVE_STEP, LARGEST_ROOT = 0.4, 0.12, 39.0
 _SMALLEST = 1e-300
-_MOST_STEPS = 400
-_MOST_CORRECTIONS, _MOST_BENT = 60, 0.5
-# The expected size of a tilted subset is n to this part. The root r is stationary in a: it is off by
-# the square of it.
+_MOST_STEPS, _MOST_CORRECTIONS, _MOST_BENT = 400, 60, 0.5
+# The expected size of a tilted subset is n to this part: r, stationary in a, is off by its square.
 _SOLVED = 1e-6
-# Below this variance of the tilted sum, relative to the untilted one, the sum is next to the largest
-# that any subset has.
+# Below this part of the untilted variance the sum is next to the largest that any subset has.
 _LEAST_VARIANCE = 1e-9
 
 
@@ -312,7 +299,7 @@ class SubsetLaw:
         used = np.unique((first[:, None] + np.arange(width))[weights != 0])
         self._solve(used)
         for node in used.tolist():
-            # Ascending sizes have ascending stencils: those with this node are neighbours.
+            # Ascending sizes have ascending stencils.
             low, high = np.searchsorted(first, [node - width + 1, node + 1])
             own = weights[np.arange(low, high), node - first[low:high]]
             mine = slice(slices[low], slices[high])
@@ -347,16 +334,14 @@ class SubsetLaw:
         new = [int(node) for node in nodes if int(node) not in self.solved]
         if not new:
             return
-        sides = [self._march(self.nodes[new], sign) for sign in (-1.0, 1.0)]
-        for row, node in enumerate(new):
-            below, above = sides[0][row], sides[1][row]
+        sides = (self._march(self.nodes[new], sign) for sign in (-1.0, 1.0))
+        for node, below, above in zip(new, *sides, strict=True):
             n = float(self.nodes[node])
             # At b = 0: r is 0 and its slope is one over the sum's deviation.
             deviation = sqrt(n * (1.0 - n / self.N))
             middle = np.array([[0.0], [0.0], [np.nan], [1.0 / deviation]])
             path = np.concatenate([below[:, ::-1], middle, above], axis=1)
-            ends = (self._extreme(n, -1.0), self._extreme(n, 1.0))
-            self.solved[node] = _Solved(path, *ends)
+            self.solved[node] = _Solved(path, self._extreme(n, -1.0), self._extreme(n, 1.0))
 
     def _extreme(self, n: float, sign: float) -> tuple[float, float]:
         """Return the smallest, or largest, sum of n values and the w of its mid-p."""
@@ -377,9 +362,8 @@ class SubsetLaw:
         start = state.variance
         # Rows drop out of these when their tail ends.
         rows = np.arange(n.size)
-        a, b, r = np.zeros_like(n), np.zeros_like(n), np.zeros_like(n)
+        a, b, r, curvature_of_a = np.zeros((4, n.size))
         variance, slope_of_a = start.copy(), state.slope_of_a
-        curvature_of_a = np.zeros_like(n)
         paths: list[list[tuple[float, float, float, float]]] = [[] for _ in n]
         step = np.full(n.shape, _STEP)
         shrink = np.ones_like(n)
@@ -413,15 +397,14 @@ class SubsetLaw:
                 point = (tilted.total[i], root[i], correction[i], next_b[i] / root[i])
                 paths[rows[i]].append(tuple(map(float, point)))
             goes_on = ~ended & ~(kept & (np.abs(root) > LARGEST_ROOT))
-            a, b, r = (
-                np.where(kept, new, old)[goes_on]
-                for new, old in ((next_a, a), (next_b, b), (root, r))
-            )
-            variance = np.where(kept, tilted.variance, variance)[goes_on]
             bend = (tilted.slope_of_a - slope_of_a) / db
-            curvature_of_a = np.where(kept, bend, curvature_of_a)[goes_on]
-            slope_of_a = np.where(kept, tilted.slope_of_a, slope_of_a)[goes_on]
-            shrink = np.where(kept, 1.0, shrink * 0.5)[goes_on]
+            a, b, r, variance, curvature_of_a, slope_of_a, shrink = (
+                np.where(kept, new, old)[goes_on]
+                for new, old in (
+                    (next_a, a), (next_b, b), (root, r), (tilted.variance, variance),
+                    (bend, curvature_of_a), (tilted.slope_of_a, slope_of_a), (1.0, shrink * 0.5),
+                )
+            )  # fmt: skip
             step = np.maximum(_STEP, _RELATIVE_STEP * np.abs(r))
             rows = rows[goes_on]
         return [_rising(np.array(path, np.float64).reshape(-1, 4).T, sign) for path in paths]
@@ -437,9 +420,7 @@ class SubsetLaw:
         a = a.copy()
         left = np.arange(n.size)
         for _ in range(_MOST_CORRECTIONS):
-            g = (odds[left] + a[left])[:, None] + b[left, None] * self.points
-            e = np.exp(-np.abs(g))
-            inside = np.where(g >= 0, 1.0, e) / (1.0 + e)
+            _, inside = _logistic((odds[left] + a[left])[:, None] + b[left, None] * self.points)
             expected = (self.counts * inside).sum(axis=1)
             slope = (self.counts * (inside * (1.0 - inside))).sum(axis=1)
             # Newton's step for the log of the size, which is straight where few are drawn.
@@ -460,6 +441,12 @@ def _rising(path: FloatArray, sign: float) -> FloatArray:
     return np.array([total, root, w - root, slope])
 
 
+def _logistic(g: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return e^−|g| and 1/(1 + e^−g)."""
+    e = np.exp(-np.abs(g))
+    return e, np.where(g >= 0, 1.0, e) / (1.0 + e)
+
+
 def _log_choose(n: float, k: float) -> float:
     return lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
 
@@ -469,8 +456,7 @@ class _Tilted:
 
     def __init__(self, law: SubsetLaw, odds: FloatArray, a: FloatArray, b: FloatArray) -> None:
         g = (odds + a)[:, None] + b[:, None] * law.points
-        e = np.exp(-np.abs(g))
-        inside = np.where(g >= 0, 1.0, e) / (1.0 + e)
+        e, inside = _logistic(g)
         spread = law.counts * (e / np.square(1.0 + e))
         weighted = spread * law.points
         base = np.logaddexp(0.0, odds)[:, None]
@@ -521,8 +507,8 @@ class _Solved:
         width = self.total[at + 1] - self.total[at]
         t = (x - self.total[at]) / width
         rest = 1.0 - t
-        return np.asarray(
-            self.root[at] * (1.0 + 2.0 * t) * rest**2
-            + self.root[at + 1] * t**2 * (3.0 - 2.0 * t)
-            + width * (self.slope[at] * t * rest**2 - self.slope[at + 1] * t**2 * rest)
+        ends = self.root[at] * (1.0 + 2.0 * t) * rest**2 + self.root[at + 1] * t**2 * (
+            3.0 - 2.0 * t
         )
+        slopes = self.slope[at] * t * rest**2 - self.slope[at + 1] * t**2 * rest
+        return np.asarray(ends + width * slopes)
