@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.randomness import uniform as unit
-from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
-from slicebeam.metrics.shift.allocator import Allocator
+from slicebeam.metrics.shift.allocation import Allocator, batch_size, smallest_budget
 from slicebeam.metrics.shift.estimates import error_bound, estimate, first_check, summarise
 from slicebeam.metrics.shift.simulation import (
     Items,

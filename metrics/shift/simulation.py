@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.shift.allocator import Allocator
+from slicebeam.metrics.shift.allocation import Allocator
 from slicebeam.metrics.shift.estimates import summarise
 
 if TYPE_CHECKING:
