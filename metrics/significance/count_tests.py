@@ -32,6 +32,8 @@ _TAIL_TOLERANCE = 1e-14
 # Rows summed together: nine columns of them stay in the second-level cache.
 _BLOCK = 4096
 _TERMS_BETWEEN_CHECKS = 8
+# Below this root r, log(u/r)/r loses its digits.
+NEAR_MEAN = 1e-3
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _SMALL_STIRLING_ERRORS = np.array(
     [0.0]
@@ -272,19 +274,17 @@ def likelihood_mid_p(
     table = Table.of(n, x, N, K)
     low, high = table.support
     root, varies = np.zeros(table.x.shape), low < high
-    root[varies] = _corrected_root(table.rows(varies))
+    root[varies] = _corrected_root_of(table.rows(varies))
     return np.where(varies, select_tail(ndtr(-root), ndtr(root), tail), 1.0)
 
 
-def _corrected_root(table: Table) -> FloatArray:
+def _corrected_root_of(table: Table) -> FloatArray:
     gap = table.excess.astype(np.float64)
     root = np.sign(gap) * np.sqrt(2.0 * table.half_deviance)
-    # Nearer to the mean log(u/r)/r loses its digits; its limit is a sixth of the skewness.
-    near = np.abs(root) < 1e-3
-    r = np.where(near, 1.0, root)
     a, b, c, d = (cell.astype(np.float64) for cell in table.cells)
     empty = (a == 0) | (b == 0) | (c == 0) | (d == 0)
     log_odds = np.log1p(np.where(empty, 0.0, gap) / np.where(empty, 1.0, b * c))
+    near = np.abs(root) < NEAR_MEAN
     size = np.where(near, 1.0, np.where(empty, np.inf, np.abs(log_odds)))
     half_log = _half_log_two_pi(table.N) - _half_log_two_pi(1)
     for margin in table.margins:
@@ -295,7 +295,15 @@ def _corrected_root(table: Table) -> FloatArray:
     n, _, N, K = (column.astype(np.float64) for column in table)
     spread = np.sqrt(n * K * (N - K) * (N - n)) * np.maximum(N - 2.0, 1.0)
     skewness = (N - 2.0 * K) * np.sqrt(N - 1.0) * (N - 2.0 * n) / spread
-    return np.where(near, root + skewness / 6.0, r + (log_u - np.log(np.abs(r))) / r)
+    log_ratio = log_u - np.log(np.abs(np.where(near, 1.0, root)))
+    return corrected_root(root, log_ratio, root + skewness / 6.0)
+
+
+def corrected_root(root: FloatArray, log_ratio: FloatArray, limit: FloatArray) -> FloatArray:
+    """Return r + log(u/r)/r of roots r and log(u/r), and its limit next to the mean, where it loses its digits."""
+    near = np.abs(root) < NEAR_MEAN
+    r = np.where(near, 1.0, root)
+    return np.where(near, limit, r + log_ratio / r)
 
 
 def mcnemar_mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:

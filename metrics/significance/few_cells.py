@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import gammaln, logit, ndtr
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ _LARGEST_STEP, _SOLVED = 3.0, 1e-9
 _LEAST_SHARE = 1e-9
 # Sums that differ by less, relative to the largest score, are equal but for rounding.
 _SAME = 1e-9
-# Below this root w is the standardised sum.
-_NEAR = 1e-3
 _SMALLEST = 1e-300
 
 
@@ -221,13 +220,10 @@ def _deviate(
     tilt = 2.0 / span * np.tanh(0.5 * b * span) if span else b
     of_null = np.maximum(np.linalg.det(at_null[:, :strata, :strata]), _SMALLEST)
     q = tilt * np.sqrt(np.maximum(np.linalg.det(information), 0.0) / of_null)
-    near = np.abs(r) < _NEAR
-    safe = np.where(near, 1.0, r)
-    ratio = np.maximum(np.where(near, 1.0, q / safe), _SMALLEST)
+    ratio = np.maximum(q / np.where(np.abs(r) < NEAR_MEAN, 1.0, r), _SMALLEST)
     mean = (draws.expected * scores).sum(axis=1)
     deviation = np.sqrt(np.maximum(_variance(scores, draws), _SMALLEST))
-    w = np.where(near, (total - mean) / deviation, safe + np.log(ratio) / safe)
-    return w, draws.totals * inside
+    return corrected_root(r, np.log(ratio), (total - mean) / deviation), draws.totals * inside
 
 
 def _information(design: FloatArray, spread: FloatArray) -> FloatArray:
