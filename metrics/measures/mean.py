@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import count_tests, hall, random_subset
+from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 from slicebeam.metrics.significance.tails import select_tail
@@ -195,10 +195,10 @@ class Mean(base.Metric):
     def _of_two_models(
         self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail, reasons: NDArray[np.int8]
     ) -> Tested:
-        """Test by Hall's paired t, and by sign flips where all changes of a slice are the same.
+        """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same.
 
-        Where large changes the other way are rare, the slice may lack them by chance: there p is at least Hall's,
-        whose variance is raised by that of all examples, and Hall's refusal stands.
+        Where large changes the other way are rare, the slice may lack them by chance: there p is at least that of
+        Hall's t, whose variance is raised by that of all examples, and its refusal stands.
         """
         ready = reasons == 0
         changes = self.moments(sums, space, "change")
@@ -206,8 +206,10 @@ class Mean(base.Metric):
         constant = ready & ~(changes.variance > 0)
         t = hall.against_zero(changes, everything)
         p, too_skewed = t.p_value(tail)
-        refused = ready & too_skewed
-        method = np.full(len(sums), Method.HALL_PAIRED, np.int8)
+        refused = ready & too_skewed & constant
+        method = np.full(len(sums), Method.STUDENT, np.int8)
+        if (varies := ready & ~constant).any():
+            p[varies] = self.change_p(sums[varies], totals, space, 0.0, tail)
         if constant.any():
             one_way = changes.mean * everything.skewness >= 0
             flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
@@ -217,6 +219,21 @@ class Mean(base.Metric):
             method[constant] = Method.SIGN_FLIP
         reasons[refused] = Reason.TOO_SKEWED
         return Tested.by(method, p, reasons)
+
+    def change_p(
+        self, sums: Sums, totals: Sums, space: StatisticSpace, mean: float, tail: Tail
+    ) -> FloatArray:
+        """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all changes."""
+        weight, squared = (space.weights(sums, power).sum(axis=-1) for power in (1, 2))
+        first, crossed = (self._total(sums, space, "change", 1, power) for power in (1, 2))
+        squares = (
+            self._total(sums, space, "change", 2, 2) - 2.0 * mean * crossed + mean**2 * squared
+        )
+        of, whole = self._deviations(space).population, totals[: space.columns]
+        average = float(space.weights(whole).sum() / space.sizes(whole))
+        return student_law.p_value(
+            space.sizes(sums), first - mean * weight, squares, of, mean * average, tail
+        )
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
         found = space.deviations_of(self.name)
@@ -377,8 +394,7 @@ class Mean(base.Metric):
             named["n"] = float(space.sizes(own)[0])
             named["N"] = float(space.sizes(totals[: space.columns]))
             named["mean of all"] = float(Mean.value(self, totals[None, : space.columns], space)[0])
-            deviations = space.deviations_of(self.name)
-            if deviations is not None:
+            if (deviations := space.deviations_of(self.name)) is not None:
                 excess = float(self._deviation(own, space, deviations.centre)[0])
                 named["S"] = float(np.ldexp(excess, space.weight_exponent))
         for name, about_shift in parts.items():

@@ -284,7 +284,7 @@ class _Choice:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
-        if known is not None:
+        if known is not None and self.space.comparison == "overall":
             return DeviationLaw(known.population)
         if self._are_counts:
             return self._law_of_changes(mean, of_all)
