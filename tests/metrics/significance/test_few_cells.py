@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance import count_tests, few_cells
 
@@ -18,8 +19,8 @@ NAMES = ("fbeta:2", "fbeta:0.5", "balanced_accuracy", "mcc")
 def p_of(name, counts, totals, tail):
     own = metric(name)
     return few_cells.p_value(
-        lambda cells: (own.of_cells(cells, SPACE), own.gradient(cells, SPACE)),
-        counts, totals, own.strata(SPACE), tail,
+        lambda cells: (own.value(Slices(cells, SPACE)), own.gradient(Slices(cells, SPACE))),
+        counts, totals, own.strata(Slices(counts, SPACE)), tail,
     )  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def test_rates_of_all_tables_of_60(name, tail):
     """At most 1.3 times the nominal rate down to 1e-4, and near it where tables are not too few."""
     counts, chance = tables(60, TOTALS)
     assert chance.sum() == pytest.approx(1, abs=1e-10)
-    tested = metric(name).untestable(counts, TOTALS, SPACE) == 0
+    tested = metric(name).untestable(Slices(counts, SPACE, TOTALS)) == 0
     counts, chance = counts[tested], chance[tested]
     p = p_of(name, counts, TOTALS, tail)
     for level in (0.05, 0.01, 1e-3, 1e-4):
@@ -58,7 +59,7 @@ def test_shares_have_their_hypergeometric_tail(name):
     counts = np.random.default_rng(1).multivariate_hypergeometric(TOTALS, 400, 600)
     counts[0] = [320, 0, 20, 60]
     counts[1] = [340, 60, 0, 0]
-    within = metric(name).strata(SPACE)[0]
+    within = metric(name).strata(Slices(TOTALS[None], SPACE))[0]
     n, N = counts[:, within].sum(axis=1), TOTALS[within].sum()
     for tail in ("lower", "upper"):
         exact = count_tests.mid_p(n, counts[:, 3], N, TOTALS[3], tail)

@@ -5,9 +5,10 @@ import pytest
 from scipy import optimize, stats
 
 from benchmarks.calibration_margins import _rates as rates_at_the_margin
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.significance import margins
-from slicebeam.metrics.testing.margin_test import has_margin_test, worse_by_more_p
+from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
 
 
 def likeliest(log_likelihood, low, high):
@@ -101,14 +102,16 @@ def test_metrics_hand_over_their_counts():
     sums, totals = np.zeros((1, space.cells), np.int64), np.zeros(space.cells, np.int64)
     sums[0, positive & predicted], sums[0, positive & ~predicted] = 30, 20
     totals[positive & predicted], totals[positive & ~predicted], totals[~positive] = 180, 20, 500
-    ours = worse_by_more_p("recall", sums, totals, space, 0.06, "worse")
+    ours = worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "worse")
     assert ours == margins.unpaired_p_value(30, 50, 150, 150, -0.08, "lower")
-    assert worse_by_more_p("recall", sums, totals, space, 0.06, "both") == pytest.approx(2 * ours)
+    assert worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "both") == pytest.approx(
+        2 * ours
+    )
     space = statistic_space(["error_rate"], "baseline")
     wrong, was = space.holds("wrong"), space.holds("wrong", old=True)
     sums = np.zeros((1, space.cells), np.int64)
     sums[0, wrong & ~was], sums[0, ~wrong & was], sums[0, ~wrong & ~was] = (9, 2, 89)
-    ours = worse_by_more_p("error_rate", sums, 10 * sums[0], space, 0.02, "worse")
+    ours = worse_by_more_p("error_rate", Slices(sums, space, 10 * sums[0]), 0.02, "worse")
     assert ours == margins.paired_p_value(9, 2, 100, 0.02, "upper")
 
 
@@ -124,11 +127,13 @@ def test_rates_of_a_precision_that_fell_by_the_margin():
     fall = 0.45 / 0.5 - 0.45 / 0.53
     sums = np.random.default_rng(4).multinomial(400, chance, 20_000)
     whole = np.round(20_000 * chance).astype(np.int64)
-    p = worse_by_more_p("precision", sums, whole, space, fall, "worse")
+    p = worse_by_more_p("precision", Slices(sums, space, whole), fall, "worse")
     for level in (0.05, 0.01):
         assert 0.6 <= (p <= level).mean() / level <= 1.25
     fewer = np.random.default_rng(4).multinomial(60, chance, 2000)
-    assert (worse_by_more_p("precision", fewer, whole, space, fall, "worse") == 1.0).mean() > 0.99
+    assert (
+        worse_by_more_p("precision", Slices(fewer, space, whole), fall, "worse") == 1.0
+    ).mean() > 0.99
 
 
 @pytest.mark.parametrize(("name", "comparison", "weighted", "expected"), [
