@@ -204,14 +204,21 @@ class Mean(Metric):
         return Tested.by(method, p, reasons)
 
     def change_p(self, slices: Slices, mean: float, tail: Tail) -> FloatArray:
-        """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all changes."""
+        """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all; 1 if none varies."""
+        if (deviations := slices.space.deviations_of(self.name)) is None:
+            return np.ones(len(slices))
         first, crossed = (self._total(slices, "change", 1, power) for power in (1, 2))
         about = mean**2 * slices.squares.sum(axis=-1) - 2.0 * mean * crossed
         squares = self._total(slices, "change", 2, 2) + about
-        of, whole = self._deviations(slices.space).population, slices.total
-        average = mean * float(whole.weight[0] / whole.sizes[0])
-        total = first - mean * slices.weight
-        return student_law.p_value(slices.sizes, total, squares, of, average, tail)
+        of_weight = mean * float(slices.total.weight[0] / slices.total.sizes[0])
+        return student_law.p_value(
+            slices.sizes,
+            first - mean * slices.weight,
+            squares,
+            deviations.population,
+            of_weight,
+            tail,
+        )
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
         deviations = space.deviations_of(self.name)

@@ -177,13 +177,14 @@ def _with_deviations(
         if paired:
             centre, old = 0.0, ranges[name, True]
             variance = known[Term(name, "change", 2, squared)] / rows
-            low, high = ((new.low - old.high) * heaviest, (new.high - old.low) * heaviest)
+            low = min(new.low - old.high, 0.0) * heaviest
+            high = max(new.high - old.low, 0.0) * heaviest
         else:
             centre = known[Term(name, "new", 1, linear)] / weight if weight > 0 else 0.0
             first, second = (known[Term(name, "new", power, squared)] for power in (1, 2))
             variance = (second - 2.0 * centre * first + centre**2 * squares) / rows
             low, high = ((end - space.shift(name) - centre) * heaviest for end in new)
-        if low < 0.0 < high and variance > 0:
+        if low <= 0.0 <= high and variance > 0:
             centres[name] = centre
             edges[name] = bin_edges(low, high, variance**0.5)
     if not centres:
