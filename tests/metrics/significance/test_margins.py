@@ -6,9 +6,11 @@ from scipy import optimize, stats
 
 from benchmarks.calibration_margins import _rates as rates_at_the_margin
 from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import statistic_space
+from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance import margins
 from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
+from tests.metrics.significance.test_delta_method import SPACE as PAIRED
+from tests.metrics.significance.test_delta_method import placed
 
 
 def likeliest(log_likelihood, low, high):
@@ -115,31 +117,40 @@ def test_metrics_hand_over_their_counts():
     assert ours == margins.paired_p_value(9, 2, 100, 0.02, "upper")
 
 
-def test_rates_of_a_precision_that_fell_by_the_margin():
-    """No example but three in a hundred change, all for the worse: few of them are told apart."""
-    space = statistic_space(["precision"], "baseline")
-    predicted, was = space.holds("predicted"), space.holds("predicted", old=True)
-    positive, chance = space.holds("positive"), np.zeros(space.cells)
-    chance[positive & predicted & was] = 0.45
-    chance[~positive & predicted & was] = 0.05
-    chance[~positive & predicted & ~was] = 0.03
-    chance[~predicted & ~was] = 0.47 / 2
-    fall = 0.45 / 0.5 - 0.45 / 0.53
-    sums = np.random.default_rng(4).multinomial(400, chance, 20_000)
-    whole = np.round(20_000 * chance).astype(np.int64)
-    p = worse_by_more_p("precision", Slices(sums, space, whole), fall, "worse")
-    for level in (0.05, 0.01):
-        assert 0.6 <= (p <= level).mean() / level <= 1.25
-    fewer = np.random.default_rng(4).multinomial(60, chance, 2000)
-    assert (
-        worse_by_more_p("precision", Slices(fewer, space, whole), fall, "worse") == 1.0
-    ).mean() > 0.99
+# Prevalence, recall, fall-out; the shares of true positives that are lost, and of true negatives that are added.
+FALLS = [(0.5, 0.9, 0.1, 0.0, 0.06), (0.3, 0.6, 0.1, 0.05, 0.03), (0.1, 0.6, 0.1, 0.1, 0.1)]
+
+
+def rates_of_a_fall(name, law, n, draws):
+    """Rates over nominal at .05 and .01 of a metric that falls by the margin, of which no example improves."""
+    p, recall, fall_out, lost, added = law
+    kept, q = 1 - fall_out, 1 - p
+    cells = [q * kept * (1 - added), 0, q * kept * added, q * fall_out]
+    cells = np.array([*cells, p * (1 - recall), p * recall * lost, 0, p * recall * (1 - lost)])
+    whole = Slices(placed(1e6 * cells)[None], PAIRED)
+    fall = (metric(name).value(whole.old) - metric(name).value(whole))[0]
+    sums = placed(np.random.default_rng(n).multinomial(n, cells, draws))
+    slices = Slices(sums, PAIRED, np.rint(whole.sums[0]).astype(np.int64))
+    p = worse_by_more_p(name, slices, fall, "worse")
+    return [float((p <= level).mean() / level) for level in (0.05, 0.01)]
+
+
+@pytest.mark.parametrize(("name", "law", "n", "least"), [
+    ("precision", 0, 400, 0.7), ("mcc", 0, 200, 0.7), ("mcc", 0, 400, 0.7), ("balanced_accuracy", 2, 200, 0.0),
+    ("fbeta:2", 1, 400, 0.0), ("fbeta:2", 2, 1000, 0.7), ("precision", 0, 60, 0.0),
+])  # fmt: skip
+def test_rates_where_a_metric_fell_by_the_margin(name, law, n, least):
+    of_20, of_100 = rates_of_a_fall(name, FALLS[law], n, 30_000)
+    # Three standard errors; few of a slice's examples tell the models apart, and too few are not tested.
+    assert least <= of_20 <= 1.15 + 0.08
+    assert least <= of_100 <= 1.15 + 0.17
+    assert n > 60 or of_20 < 0.1
 
 
 @pytest.mark.parametrize(("name", "comparison", "weighted", "expected"), [
     ("accuracy", "overall", False, True), ("accuracy", "baseline", False, True), ("accuracy", "overall", True, False),
     ("precision", "overall", False, True), ("precision", "baseline", False, True), ("f1", "overall", False, False),
-    ("auc", "baseline", False, False), ("mcc", "baseline", True, True), ("log_loss", "overall", True, True),
+    ("auc", "baseline", False, False), ("rmse", "baseline", False, False), ("mcc", "baseline", True, True), ("log_loss", "overall", True, True),
 ])  # fmt: skip
 def test_which_metrics_have_one(name, comparison, weighted, expected):
     assert has_margin_test(name, comparison, weighted=weighted) == expected

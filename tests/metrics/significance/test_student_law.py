@@ -34,7 +34,7 @@ LAWS = {
 }
 
 
-def rates(values, n, draws, level=0.01, weights=None, p_of=p_value):
+def rates(values, n, draws, level=0.01, weights=None):
     """Return the rates over nominal of upper, lower and both, where random slices have the mean of all."""
     w = np.ones(len(values)) if weights is None else weights
     x = w * (values - np.average(values, weights=w))
@@ -43,7 +43,7 @@ def rates(values, n, draws, level=0.01, weights=None, p_of=p_value):
     for start in range(0, draws, 2000):
         drawn = x[rng.integers(0, len(x), (min(2000, draws - start), n))]
         first[start : start + 2000], second[start : start + 2000] = drawn.sum(1), (drawn**2).sum(1)
-    tails = (p_of(n, first, second, of, 0.0, tail) for tail in ("upper", "lower", "both"))
+    tails = (p_value(n, first, second, of, 0.0, tail) for tail in ("upper", "lower", "both"))
     return [float((p <= level).mean() / level) for p in tails]
 
 
