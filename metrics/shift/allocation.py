@@ -245,8 +245,6 @@ class Allocator:
         runs: int = 1,
         candidates: IntArray | None = None,  # [S] items at hand; all if left out
         batch: int | None = None,
-        # [S] of ``proportional`` in place of p_s√u_s: equal ones draw equal numbers
-        weights: FloatArray | None = None,
     ) -> None:
         self.method, self.strata, self.limit, self.batch = method, strata, limit, batch
         cells = None if strata.weights is None else strata.weights[strata.row]
@@ -270,8 +268,7 @@ class Allocator:
         elif method == "plus":
             order = static_halves(strata, strata.sizes, self._end)
         else:
-            weights = static_weights(method, strata) if weights is None else weights
-            order = static_order(weights, strata.sizes, limit)
+            order = static_order(static_weights(method, strata), strata.sizes, limit)
         self._planned = np.broadcast_to(order, (runs, order.size))
 
     @property

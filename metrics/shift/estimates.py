@@ -134,20 +134,16 @@ def estimate(
 ) -> MatrixEstimate:
     """Return the new confusion matrix, its variances, and the inputs of the stopping rule.
 
-    Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)].
+    Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)]; V_ij = Σ_{s∈i} w_s·(sample variance of x_j = 1[new = j] −
+    λ·1[old = j]), w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, τ̂²_s the sum of these over j, times W²_sj; SE(T) =
+    √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, m_s = `Strata.pair_weight`. Without ``control`` λ = 0; estimated it
+    biases Ĉ by O(1/N). Assumes within a stratum a simple random sample whose size does not depend on the answers.
 
-    V_ij = Σ_{s∈i} w_s·(sample variance of x_j = 1[new = j] − λ·1[old = j]) with
-    w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, τ̂²_s the sum of these sample variances over j, times
-    W²_sj; SE(T) = √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, with m_s = `Strata.pair_weight`.
-    Without ``control`` λ = 0; estimated from the sample it biases Ĉ by O(1/N). Assumes that within a
-    stratum the items are a simple random sample whose size does not depend on the answers.
-
-    Of ``slices`` `sample` has N_s of the whole pool and, in place of runs, the counts of each slice's
-    items alone. A slice g is a domain (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11)
-    whose share p_gi within a label is known: Ĉ_gij = p_gi·r_gij + λC°_gij, r_gij the ratio
-    Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, n_gs the slice's items in the sample;
-    V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², q_g its share. A
-    label of which no item was asked is taken as unchanged; the widening by c then covers it.
+    Of ``slices`` `sample` has N_s of the whole pool and, in place of runs, the counts of each slice's items. A slice g is
+    a domain (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11) whose share p_gi within a label is known:
+    Ĉ_gij = p_gi·r_gij + λC°_gij, r_gij = Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, n_gs its items in the
+    sample; V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², q_g its share. A label of
+    which no item was asked is taken as unchanged; the widening by c covers it.
     """
     counts = _counts(strata, sample)
     asked = counts.asked
@@ -223,12 +219,10 @@ def starved_variance(
 ) -> FloatArray:
     """Return a mean squared error [R] of a sum of cells that also covers MASA's bias.
 
-    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet: their
-    variances are too small, hence p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells, and what they
-    hide biases the estimate, hence b = Σ p_s(1 − N_s/M_s)·(q_s − x_s/N_s), what four more answers like
-    those of its label would change in each stratum. u is `MatrixEstimate.accuracy_unseen`; ``cells``
-    [S, P] say how much each counts, 0 to 1: the right predictions if left out. On recorded APIs
-    (benchmarks/shift.py) 95 % intervals covered in 0.92 to 1.00 of the runs, without it 0.31 to 0.94.
+    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet: their variances are too
+    small, hence p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells, and what they hide biases the estimate, hence
+    b = Σ p_s(1 − N_s/M_s)·(q_s − x_s/N_s), what four more answers like those of its label would change. u is
+    `MatrixEstimate.accuracy_unseen`; ``cells`` [S, P] say how much each counts, 0 to 1: the right ones if left out.
     """
     cells = strata.right_cells[strata.row] if cells is None else cells
     # What never counts is known not to.

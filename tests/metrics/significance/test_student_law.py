@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.significance.student_law import p_value
 from tests.deviations import compressed
 from tests.metrics.significance.test_hall import log_losses
+from tests.random_subsets import student_root
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 N = 20_000
@@ -85,33 +86,9 @@ def test_of_normal_values_it_is_students_law(n):
 @pytest.mark.parametrize("mean", [0.0, 0.4])
 def test_tails_are_the_equations_solved_anew(theta, mean):
     of = compressed(LAWS["exponential"] - LAWS["exponential"].mean())
-    x = np.array(of.points) - mean
-    chance = np.array(of.counts) / sum(of.counts)
-    tilt = optimize.brentq(lambda b: (chance * np.exp(b * x) * x).sum(), -3, 0.9)
-    chance = chance * np.exp(tilt * x) / (chance * np.exp(tilt * x)).sum()
-
-    def cumulant(s, u):
-        return np.log((chance * np.exp(s * x + u * x**2)).sum())
-
-    def law(s, u):
-        own = chance * np.exp(s * x + u * x**2)
-        return own / own.sum()
-
-    def gaps(point):
-        s, u, v = point
-        own = law(s, u)
-        return [(own * x).sum() - theta * v, (own * x**2).sum() - v**2, s * theta + 2 * u * v]
-
-    unit = np.sqrt((chance * x**2).sum())
-    s, u, v = optimize.fsolve(gaps, [theta / unit, -(theta**2) / 2 / unit**2, unit], xtol=1e-12)
-    own, both = law(s, u), np.array([x, x**2])
-    K2 = np.cov(both, aweights=own, ddof=0)
-    edge = np.array([theta, 2 * v])
-    D = np.linalg.det(K2) * (edge @ np.linalg.inv(K2) @ edge + 2 * u)
-    r = np.sign(theta) * np.sqrt(2 * (s * theta * v + u * v**2 - cumulant(s, u)))
-    q = s * np.sqrt(D) / (2 * v)
+    x, chance = np.array(of.points), np.array(of.counts) / N
     for n in (20, 500):
-        w = np.sqrt(n) * r + np.log(q / r) / (r * np.sqrt(n))
+        w = student_root(x, chance, theta, n, mean)
         p = p_value(n, theta * np.sqrt(n * 7.0), 7.0, of, mean, "upper" if w > 0 else "lower")
         assert stats.norm.isf(p) == pytest.approx(abs(w), rel=0.001)
 
