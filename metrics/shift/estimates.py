@@ -88,9 +88,8 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
 def reliance(strata: Strata, sample: Sample) -> FloatArray:
     """Return λ [R], the coefficient of the old predictions as a control variate.
 
-    clip₀¹(Σ w κ̂ / Σ w τ̂²_old) with w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1) and
-    τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), all sums over classes weighted by W², which minimises the
-    estimated loss. 0 where the old predictions are not known, or do not vary within any stratum.
+    clip₀¹(Σ w κ̂ / Σ w τ̂²_old), w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1), τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), sums over
+    classes weighted by W²: it minimises the estimated loss. 0 where no old predictions are known, or vary in a stratum.
     """
     if strata.old is None:
         return np.zeros(sample.asked.shape[0])
@@ -259,9 +258,8 @@ def weighted_sum_errors(
 ) -> FloatArray:
     """Return the standard errors [R] of Σ W_ij·C_ij, W of [L, P].
 
-    √(V + 3u²) with V = Σ_s w_s·(sample variance of W[new] − λ·W[old]), since the cells of a label are
-    correlated, and u² = Σ_i (max_j W_ij·c_i)², as the cells are widened; of ``masa`` (``starved``) the root
-    of `starved_variance`. The sample is of ``Sample.empty(…, weights)``.
+    √(V + 3u²), V = Σ_s w_s·(sample variance of W[new] − λ·W[old]), as cells of a label are correlated, u² =
+    Σ_i (max_j W_ij·c_i)²; of ``masa`` (``starved``) the root of `starved_variance`. Of ``Sample.empty(…, weights)``.
     """
     counts = _counts(strata, sample)
     asked = counts.asked
@@ -307,15 +305,12 @@ def first_check(strata: int) -> int:
 def error_bound(estimated: MatrixEstimate, confidence: float = 0.95) -> FloatArray:
     """Return an upper bound [R] of the Frobenius error of W ⊙ Ĉ with the given confidence.
 
-    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣW⁴V²)), where z and χ² are the quantiles
-    q of a standard normal and of a chi-squared variable, which the scaled squared error about is
-    (Satterthwaite). Stop as soon as this is at most ε.
+    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h), h = max(½, T²/(2ΣW⁴V²)), z and χ² the quantiles q of a standard normal and of a
+    chi-squared variable, which the scaled squared error about is (Satterthwaite). Stop as soon as this is at most ε.
     """
     z = stats.norm.ppf(confidence)
     scale = estimated.loss + z * estimated.loss_error + z**2 * estimated.loss_unseen
     spread = estimated.loss_spread
-    degrees = np.maximum(
-        0.5,
-        np.divide(np.square(estimated.loss), spread, out=np.zeros_like(scale), where=spread > 0),
-    )
+    ratio = np.divide(np.square(estimated.loss), spread, out=np.zeros_like(scale), where=spread > 0)
+    degrees = np.maximum(0.5, ratio)
     return np.asarray(np.sqrt(scale * stats.chi2.ppf(confidence, degrees) / degrees))

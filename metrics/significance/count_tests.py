@@ -1,11 +1,10 @@
 """Tests of counts: marked examples of a slice against all, of two models, of two sets of examples.
 
-Against all examples, X ~ Hypergeom(N, K, n): K of N examples are marked (wrong, say), and under the
-null a slice is a random n of the N. Conditioning on N, K and n removes the unknown rate. Between two
-models, B ~ Binomial(b + c, ½): under the null each example on which they differ falls on either side
-with probability ½ (McNemar 1947, Psychometrika 12:153). P-values are mid-p, P(X > x) + ½P(X = x),
-precise down to 1e-300; log-factorials are split into parts that do not cancel (Loader 2000, "Fast and
-accurate computation of binomial probabilities").
+Against all examples, X ~ Hypergeom(N, K, n): K of N examples are marked (wrong, say), and under the null a slice is a random
+n of the N. Between two models, B ~ Binomial(b + c, ½): under the null each example on which they differ falls on either
+side with probability ½ (McNemar 1947, Psychometrika 12:153). P-values are mid-p, P(X > x) + ½P(X = x), precise down to
+1e-300; log-factorials are split into parts that do not cancel (Loader 2000, "Fast and accurate computation of binomial
+probabilities").
 """
 
 from __future__ import annotations
@@ -35,13 +34,9 @@ _TERMS_BETWEEN_CHECKS = 8
 # Below this root r, log(u/r)/r loses its digits.
 NEAR_MEAN = 1e-3
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-_SMALL_STIRLING_ERRORS = np.array(
-    [0.0]
-    + [
-        math.log(math.factorial(n)) - (n + 0.5) * math.log(n) + n - _HALF_LOG_TWO_PI
-        for n in range(1, 16)
-    ]
-)
+_SMALL_STIRLING_ERRORS = np.array([0.0] + [
+    math.log(math.factorial(n)) - (n + 0.5) * math.log(n) + n - _HALF_LOG_TWO_PI for n in range(1, 16)
+])  # fmt: skip
 
 
 class Table(NamedTuple):
@@ -55,8 +50,7 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike) -> Table:
         """Return counts broadcast to one shape; ValueError if n or K is not within 0..N."""
-        counts = (np.asarray(value, dtype=np.int64) for value in (n, x, N, K))
-        table = cls(*np.broadcast_arrays(*counts))
+        table = cls(*np.broadcast_arrays(*(np.asarray(value, np.int64) for value in (n, x, N, K))))
         for name, value in (("n", table.n), ("K", table.K)):
             if (wrong := (value < 0) | (value > table.N)).any():
                 at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
@@ -131,12 +125,9 @@ def _stirling_error(n: ArrayLike) -> FloatArray:
     count = np.asarray(n, dtype=np.float64)
     large = np.maximum(count, 16.0)
     square = large * large
-    series = (
-        1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square
-    ) / large
-    return np.where(
-        count < 16, _SMALL_STIRLING_ERRORS[np.minimum(count, 15).astype(np.intp)], series
-    )
+    series = 1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square
+    small = _SMALL_STIRLING_ERRORS[np.minimum(count, 15).astype(np.intp)]
+    return np.where(count < 16, small, (1 / 12 - series / square) / large)
 
 
 def _half_log_two_pi(n: ArrayLike) -> FloatArray:
@@ -314,16 +305,9 @@ def mcnemar_mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:
     """
     new, old = np.broadcast_arrays(np.asarray(b, dtype=np.int64), np.asarray(c, dtype=np.int64))
     size = np.maximum(new + old, 1)
-    log_point = (
-        _stirling_error(size)
-        - _stirling_error(new)
-        - _stirling_error(old)
-        + _half_log_two_pi(size)
-        - _half_log_two_pi(new)
-        - _half_log_two_pi(old)
-        - deviance(new, size * 0.5)
-        - deviance(old, size * 0.5)
-    )
+    log_point = _stirling_error(size) - _stirling_error(new) - _stirling_error(old)
+    log_point = log_point + _half_log_two_pi(size) - _half_log_two_pi(new) - _half_log_two_pi(old)
+    log_point = log_point - deviance(new, size * 0.5) - deviance(old, size * 0.5)
     half_point = 0.5 * np.exp(log_point)
     upper, lower = (
         half_point + np.where(rest > 0, betainc(more + 1.0, np.maximum(rest, 1.0), 0.5), 0.0)

@@ -198,31 +198,6 @@ def test_a_slice_without_rare_losses_is_not_called_better():
     assert max(rates(lambda tail: welch(sample, rest, tail))) <= 0.0085
 
 
-@pytest.mark.parametrize("n", [50, 100, 400])
-@pytest.mark.parametrize("side", [1.0, -1.0])
-def test_skewed_paired_differences_are_rarely_significant(n, side):
-    rng = np.random.default_rng(n + 1)
-    z = rng.exponential(size=(16_000, n)) - 1.0
-    z *= side
-    skewness = np.float64(2.0 * side)
-    differences = Moments(np.float64(n), z.mean(1), z.var(1, ddof=1), np.full(len(z), np.nan))
-    everything = Moments(np.float64(1e5), np.float64(0), np.float64(1), skewness)
-    assert 0.005 <= sum(rates(lambda tail: paired(differences, tail, everything))) <= 0.013
-
-
-@pytest.mark.parametrize("spread", [0.3, 1.0])
-def test_differences_of_log_losses_are_rarely_significant(spread):
-    rng = np.random.default_rng(12)
-    z = rng.normal(-2, 2, 20_000)
-    wrong = np.where(rng.random(20_000) < 1 / (1 + np.exp(-z)), -1, 1)
-    new = np.logaddexp(0, wrong * (z + rng.normal(0, spread, 20_000)))
-    x = new - np.logaddexp(0, wrong * 0.8 * z)
-    x -= x.mean()
-    sample, _ = random_slices(x, 60, 16_000, rng)
-    everything = Moments(np.float64(len(x)), x.mean(), x.var(), np.float64(skewness_of(x)))
-    assert 0.004 <= sum(rates(lambda tail: paired(sample, tail, everything))) <= 0.013
-
-
 def test_power():
     rng = np.random.default_rng(11)
     x = log_losses(rng, 20_000)
