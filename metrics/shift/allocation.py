@@ -94,10 +94,9 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
 def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1).
 
-    Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
-    σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch N_s is counted up, σ̂_s stays; one call at a time
-    is the published algorithm. With weights σ̂²_s is Σ_j W²_sj·(sample variance of 1[new = j]), and the
-    bonus is multiplied by √u_s, of `static_weights`.
+    Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼), a = 1, σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1).
+    Inside a batch N_s is counted up, σ̂_s stays; one call at a time is the published algorithm. With weights σ̂²_s is
+    Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is multiplied by √u_s, of `static_weights`.
     """
     share, sizes = strata.share, strata.sizes
     known = np.maximum(sample.asked.astype(np.float64), 1)

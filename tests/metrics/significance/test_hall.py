@@ -17,6 +17,11 @@ from slicebeam.metrics.significance.hall import (
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 TAILS = ("upper", "lower", "both")
+nan = np.nan
+# Slices of no, one, and two equal values, and of thirty whose variance is rounding.
+DEGENERATE = Moments(
+    np.array([0.0, 1.0, 2.0, 30.0]), np.array([nan, 0.1, 0.1, 0.5]), np.array([nan, nan, 0.0, -1e-20]), np.full(4, nan)
+)  # fmt: skip
 
 
 def welch(sample, rest, tail):
@@ -226,14 +231,8 @@ def test_too_skewed_is_refused():
 
 @pytest.mark.parametrize("tail", TAILS)
 def test_degenerate_slices_have_p_of_1(tail):
-    nan = np.nan
     rest = Moments(np.float64(100), np.float64(0.5), np.float64(0), np.float64(nan))
-    sample = Moments(
-        np.array([0.0, 1.0, 2.0, 30.0]),
-        np.array([nan, 0.1, 0.1, 0.5]),
-        np.array([nan, nan, 0.0, -1e-20]),
-        np.array([nan, nan, nan, nan]),
-    )
+    sample = DEGENERATE
     for p, too_skewed in (
         welch(sample, rest, tail),
         welch(rest, sample, tail),
@@ -359,13 +358,8 @@ def test_ends_hold_the_estimate(confidence):
 
 
 def test_intervals_of_degenerate_slices():
-    nan, inf = np.nan, np.inf
-    sample = Moments(
-        np.array([0.0, 1.0, 2.0, 30.0]),
-        np.array([nan, 0.1, 0.1, 0.5]),
-        np.array([nan, nan, 0.0, -1e-20]),
-        np.array([nan, nan, nan, nan]),
-    )
+    inf = np.inf
+    sample = DEGENERATE
     constant = Moments(np.float64(100), np.float64(0.5), np.float64(0), np.float64(nan))
     for low, high in (of_mean(sample, 0.95), of_mean(sample, 0.95, constant)):
         assert low.tolist() == [-inf, -inf, 0.1, 0.5]

@@ -15,14 +15,10 @@ from slicebeam.metrics.significance.random_subset import (
 )
 from tests.conftest import slow
 from tests.deviations import compressed
+from tests.metrics.significance.test_hall import log_losses
 from tests.random_subsets import all_sums, mid_p, saddle_point
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-def log_losses(rng, size):
-    score = np.clip(rng.beta(0.5, 0.5, size), 1e-6, 1 - 1e-6)
-    return -np.log(np.where(rng.random(size) < score, score, 1 - score))
 
 
 def draws(values, n, number, rng):
