@@ -205,20 +205,15 @@ class Mean(Metric):
 
     def change_p(self, slices: Slices, mean: float, tail: Tail) -> FloatArray:
         """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all; 1 if none varies."""
-        if (deviations := slices.space.deviations_of(self.name)) is None:
+        if not self.moments(slices.total, "change").variance[0] > 0:
             return np.ones(len(slices))
+        of = self._deviations(slices.space).population
         first, crossed = (self._total(slices, "change", 1, power) for power in (1, 2))
         about = mean**2 * slices.squares.sum(axis=-1) - 2.0 * mean * crossed
         squares = self._total(slices, "change", 2, 2) + about
         of_weight = mean * float(slices.total.weight[0] / slices.total.sizes[0])
-        return student_law.p_value(
-            slices.sizes,
-            first - mean * slices.weight,
-            squares,
-            deviations.population,
-            of_weight,
-            tail,
-        )
+        total = first - mean * slices.weight
+        return student_law.p_value(slices.sizes, total, squares, of, of_weight, tail)
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
         deviations = space.deviations_of(self.name)
