@@ -71,6 +71,10 @@ class Command:
             return False
         return state != "Z"
 
+    def poll(self):
+        """Return how it has ended; None if it runs."""
+        return None if self.runs() else self.ended().code
+
     def stopped_when(self, condition):
         while self.runs():
             if condition():
