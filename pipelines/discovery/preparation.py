@@ -35,13 +35,13 @@ from slicebeam.transforms.discovery.derive_columns import (
     derived_source,
 )
 from slicebeam.transforms.discovery.embed_examples import Embedded, ExampleSplit
-from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
 from slicebeam.transforms.encode.extract_predictions import has_losses
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
     ReadExamples,
 )
+from slicebeam.transforms.encoders.lsa import StoredEncoder
 from slicebeam.transforms.encoders.registry import needs_fit
 from slicebeam.transforms.storage.storage import beneath, storage_path
 

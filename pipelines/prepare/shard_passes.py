@@ -15,9 +15,9 @@ from slicebeam.transforms.encode.passes import (
     write_found,
 )
 from slicebeam.transforms.encode.shards import Shard
-from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -16,8 +16,8 @@ from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.count.plans import plan_digest, work_items, write_plan
 from slicebeam.transforms.count.significance import BlockTest, finished_blocks, read_part
 from slicebeam.transforms.search_graph import CountAndTest
-from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.storage import fetch, matching
+from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

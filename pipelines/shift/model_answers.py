@@ -20,9 +20,9 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.imported import imported, one_line
 from slicebeam.pipelines.paid_api.calls import Answer
 from slicebeam.transforms.encode.models import load_model, model_features, predict
-from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import matching, open_input, remove_folder, storage_path
+from slicebeam.transforms.storage.work_files import DamagedFileError, read_facts, write_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.randomness import occurrence_ids, poisson_weights, repeats
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.transforms.encode.passes import _numbers
-from slicebeam.transforms.storage.arrow_files import write_arrow
+from slicebeam.transforms.storage.work_files import write_arrow
 from tests.refusals import refuses
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import Unit, table_cells
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import storage_errors
+from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -15,8 +15,8 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import metric
 from slicebeam.transforms.count.plans import read_block
 from slicebeam.transforms.encode.shards import Shard
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.work_files import open_arrow, part_path, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

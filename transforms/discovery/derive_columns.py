@@ -10,16 +10,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.transforms.discovery.clusters import one_thread
 from slicebeam.transforms.discovery.embed_examples import chunk_name, positions
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
-from slicebeam.transforms.discovery.one_thread import one_thread
 from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.definitions import columns_of, members
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
-from slicebeam.transforms.storage.arrow_files import write_arrow
-from slicebeam.transforms.storage.checked_files import checksum_of, read_facts, write_facts
 from slicebeam.transforms.storage.storage import matching, written_whole
+from slicebeam.transforms.storage.work_files import (
+    checksum_of,
+    read_facts,
+    write_arrow,
+    write_facts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from slicebeam.metrics.discovery.chunks import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.shards import write_with_facts
-from slicebeam.transforms.storage.arrow_files import open_arrow
+from slicebeam.transforms.storage.work_files import open_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,14 +16,14 @@ from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from slicebeam.transforms.formats.schemas import storable
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
-from slicebeam.transforms.storage.checked_files import (
+from slicebeam.transforms.storage.files import file_format
+from slicebeam.transforms.storage.storage import holds, storage_path, written_whole
+from slicebeam.transforms.storage.work_files import (
     DamagedFileError,
     checksum_of,
     read_facts,
     write_facts,
 )
-from slicebeam.transforms.storage.files import file_format
-from slicebeam.transforms.storage.storage import holds, storage_path, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

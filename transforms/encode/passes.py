@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from slicebeam.metrics.randomness import repeats
 from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
 from slicebeam.transforms.encode.sources import Split, read_split
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,9 +20,9 @@ from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.transforms.encode.column_values import arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
-from slicebeam.transforms.storage.checked_files import open_checked
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
 from slicebeam.transforms.storage.storage import identity, open_input, storage_path
+from slicebeam.transforms.storage.work_files import open_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

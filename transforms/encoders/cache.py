@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import make_folder, matching, storage_errors
+from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -34,8 +34,7 @@ from slicebeam.transforms.encode.definitions import (
     queries_of,
     similarities,
 )
-from slicebeam.transforms.encode.predicate_text import parse_predicate
-from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.predicates import Singleton, parse_predicate
 from tests.oracles import predicates
 
 NAN = math.nan

@@ -18,8 +18,12 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.learn_domains import domain_to_json, learn_domain
-from slicebeam.transforms.encode.predicate_text import parse_predicate
-from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
+from slicebeam.transforms.encode.predicates import (
+    Singleton,
+    arrow_values,
+    json_values,
+    parse_predicate,
+)
 from tests.conftest import slow
 from tests.end_to_end.test_new_values import in_pairs, singletons
 from tests.oracles import predicates

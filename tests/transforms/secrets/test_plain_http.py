@@ -134,8 +134,8 @@ def test_the_flag_and_the_key_of_a_file_insist(command, tmp_path, capsys, monkey
     data.write_text("t,y,p\n" + "".join(f"text {n},{n % 2},{n % 2}\n" for n in range(40)))
     # Nobody answers at this address of documentation; the call itself is not what is tested.
     far = "http://192.0.2.1/v1"
-    monkeypatch.setattr("slicebeam.transforms.encoders.embedding_calls._RETRIES", 0)
-    monkeypatch.setattr("slicebeam.transforms.encoders.embedding_calls._CONNECTS_WITHIN", 0.05)
+    monkeypatch.setattr("slicebeam.transforms.encoders.endpoint._RETRIES", 0)
+    monkeypatch.setattr("slicebeam.transforms.encoders.endpoint._CONNECTS_WITHIN", 0.05)
     given = ["--encoder", f"openai:{far}"]
     if command == "shift":
         api = api_file(tmp_path, url=far, json={"x": "{t}"}, headers={"X-Api-Key": "spelt-out"})

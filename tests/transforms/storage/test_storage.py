@@ -16,14 +16,6 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.transforms.storage import storage
-from slicebeam.transforms.storage.arrow_files import open_arrow, read_metadata, write_arrow
-from slicebeam.transforms.storage.checked_files import (
-    DamagedFileError,
-    checksum_of,
-    open_checked,
-    read_facts,
-    write_facts,
-)
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -38,6 +30,16 @@ from slicebeam.transforms.storage.storage import (
     remove_folder,
     storage_path,
     written_whole,
+)
+from slicebeam.transforms.storage.work_files import (
+    DamagedFileError,
+    checksum_of,
+    open_arrow,
+    open_checked,
+    read_facts,
+    read_metadata,
+    write_arrow,
+    write_facts,
 )
 from tests.conftest import STORES, google_first, own_stores
 from tests.object_stores import one_line
