@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from slicebeam.transforms.encode.extract_predictions import model_column
-from slicebeam.transforms.encode.models import (
-    OutputModel,
-    load_model,
-    predict,
-    predict_above,
-    predict_numbers,
-    predict_outputs,
-    predict_scores,
-)
+from slicebeam.transforms.encode.models import Model, OutputModel, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,18 +63,18 @@ class ChunkModelHandler(ModelHandler):
             yield chunk.with_table(table)
 
     def _predicted(self, model: Any, table: pa.Table) -> Iterable[tuple[Any, pa.Array]]:
-        model = model.once() if isinstance(model, OutputModel) else model
-        wanted, given = self.wanted, (model, table, self.columns, self.path)
+        loaded = model.once() if isinstance(model, OutputModel) else model
+        wanted, model = self.wanted, Model(loaded, self.columns, self.path)
         if wanted.classes and wanted.threshold is not None:
-            yield "class", predict_above(*given, wanted.positive, wanted.threshold)
+            yield "class", model.above(table, wanted.positive, wanted.threshold)
         elif wanted.classes:
-            yield "class", predict(*given)
+            yield "class", model.classes(table)
         if wanted.scores:
-            yield "score", predict_scores(*given, wanted.positive)
+            yield "score", model.scores(table, wanted.positive)
         if wanted.numbers:
-            yield "number", predict_numbers(*given)
+            yield "number", model.numbers(table)
         if wanted.outputs:
-            yield "output", predict_outputs(*given, wanted.positive)
+            yield "output", model.outputs(table, wanted.positive)
 
     def batch_elements_kwargs(self) -> dict[str, int]:
         """Return the size of a batch: one, since a chunk is a batch already."""

@@ -25,10 +25,11 @@ from slicebeam.transforms.encode.predicates import (
     parse_predicate,
 )
 from tests.conftest import slow
-from tests.end_to_end.test_new_values import in_pairs, singletons
 from tests.oracles import predicates
-from tests.transforms.encode.test_domains import KINDS, SKETCHED, count, learn, masks
-from tests.transforms.encode.test_inputs import raw, search_table, searched, with_roles
+from tests.transforms.encode.test_domains import KINDS, count, learn, masks
+from tests.transforms.encode.test_frozen_domains import in_pairs, singletons
+from tests.transforms.encode.test_sources import raw, search_table, searched, with_roles
+from tests.transforms.encode.test_value_counts import SKETCHED
 
 ADULT = "pipelines/demo_data/adult_scored.parquet"
 

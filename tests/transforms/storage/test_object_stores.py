@@ -1,0 +1,177 @@
+"""Faults of object storage: passing ones go unnoticed, lasting ones are an error."""
+
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.transforms.storage import object_stores as stores
+from slicebeam.transforms.storage import storage
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.publish import version_of
+from slicebeam.transforms.storage.storage import ObjectPath, identity, remove_folder, written_whole
+from tests.conftest import google_first, own_stores
+from tests.object_stores import free_port, one_line
+from tests.storage_faults import OBJECTS, Fault, within
+from tests.transforms.storage.test_publish import put
+
+
+def write(path, data):
+    with written_whole(path) as stream:
+        stream.write(data)
+
+
+USES = {
+    "is_file": lambda path: path.is_file(),
+    "is_dir": lambda path: path.is_dir(),
+    "iterdir": lambda path: list(path.iterdir()),
+    "glob": lambda path: list(path.glob("*")),
+    "read": lambda path: path.read_bytes(),
+    "open": lambda path: path.open().read(),
+    "identity": identity,
+    "unlink": lambda path: path.unlink(missing_ok=True),
+    "remove_folder": remove_folder,
+    "write": lambda path: write(path, b"data"),
+    "expand_paths": lambda path: expand_paths([str(path)]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.slow
+def test_a_bucket_that_is_not_there(bucket, use):
+    path = ObjectPath(f"{bucket.uri}-absent/folder/file")
+    with pytest.raises(EngineError) as error:
+        USES[use](path)
+    one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; create it")
+
+
+@own_stores
+@pytest.mark.parametrize("use", ["is_file", "read", "write"])
+@pytest.mark.slow
+def test_nobody_listens(bucket, use, monkeypatch):
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
+    for name, value in bucket.store.environment(f"http://127.0.0.1:{free_port()}").items():
+        monkeypatch.setenv(name, value)
+    storage._store.cache_clear()
+    with pytest.raises(EngineError) as error:
+        within(60, USES[use], ObjectPath(f"{bucket.uri}/file"))
+    one_line(error, f"{bucket.uri}/", "127.0.0.1", "SLICEBEAM_STORAGE_TIMEOUT")
+
+
+def test_a_time_limit_that_is_none(monkeypatch):
+    for value in ("soon", "0", "-1", "nan", "1e9"):
+        monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", value)
+        with pytest.raises(InputError, match="SLICEBEAM_STORAGE_TIMEOUT") as error:
+            stores.storage_timeout()
+        one_line(error, repr(value))
+
+
+FAULTS = {
+    "429": {"kind": "status", "status": 429, "times": 2},
+    "500": {"kind": "status", "status": 500, "times": 2},
+    "502": {"kind": "status", "status": 502, "times": 1},
+    "503": {"kind": "status", "status": 503, "times": 3},
+    "dropped": {"kind": "drop", "times": 2},
+    "lost answer": {"kind": "lose answer", "times": 1},
+    "half an answer": {"kind": "cut answer", "times": 1},
+    "slow": {"kind": "delay", "times": 1, "seconds": 0.3},
+}
+
+
+FAULTY_USES = ["is_file", "iterdir", "read", "open", "write", "unlink"]
+
+
+@own_stores
+@pytest.mark.parametrize(("use", "name"), [
+    pytest.param(use, name, marks=() if use == "read" or name == "503" else pytest.mark.slow)
+    for use in FAULTY_USES
+    for name in FAULTS
+])  # fmt: skip
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.slow
+def test_passing_faults_go_unnoticed(bucket, proxy, use, name):
+    bucket.write("folder/file", b"content" * 1000)
+    bucket.write("folder/file/below", b"")
+    path = ObjectPath(f"{bucket.uri}/folder/file")
+    wanted = USES[use](path)
+    bucket.write("folder/file", b"content" * 1000)
+    fault = proxy.add(Fault(path=OBJECTS[bucket.store.scheme], **FAULTS[name]))
+    assert USES[use](path) == wanted
+    assert fault.struck == fault.times
+    assert bucket.keys() == ["folder/file"] * (use != "unlink") + ["folder/file/below"]
+    if use == "write":
+        assert bucket.read("folder/file") == b"data"
+
+
+# Answers without a body, which cannot be cut.
+BODILESS = {"gcs_server": ("unlink",), "moto": ("is_file", "write")}
+
+
+@pytest.mark.parametrize(("bucket", "use", "kind"), [
+    (store, use, kind)
+    for store in BODILESS
+    for use in FAULTY_USES
+    for kind in ("silence", "drop", "status", "cut answer", "lose answer")
+    if kind != "cut answer" or use not in BODILESS[store]
+], indirect=["bucket"])  # fmt: skip
+@pytest.mark.slow
+def test_lasting_faults_are_an_error(bucket, proxy, use, kind, monkeypatch):
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
+    bucket.write("folder/file", b"content" * 1000)
+    proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
+    with pytest.raises(EngineError) as error:
+        within(60, USES[use], ObjectPath(f"{bucket.uri}/folder/file"))
+    one_line(error, f"{bucket.uri}/folder/file", "SLICEBEAM_STORAGE_TIMEOUT")
+
+
+@pytest.mark.parametrize(
+    "bucket", ["gcs_server", pytest.param("minio", marks=pytest.mark.engine)], indirect=True
+)
+def test_what_is_damaged_on_its_way_is_fetched_again_or_refused(bucket, proxy, monkeypatch):
+    """Both libraries compare the store's checksum of a whole object."""
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "3")
+    path = ObjectPath(f"{bucket.uri}/file")
+    write(path, b"content" * 1000)
+    once = proxy.add(Fault("damage", method="GET", path="file", times=1))
+    assert path.read_bytes() == b"content" * 1000
+    assert once.struck == 1
+    proxy.add(Fault("damage", method="GET", path="file"))
+    with pytest.raises(EngineError) as error:
+        path.read_bytes()
+    one_line(error, str(path))
+
+
+@google_first
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.slow
+def test_an_upload_that_is_cut_leaves_what_was_there(bucket, proxy, monkeypatch):
+    path = ObjectPath(f"{bucket.uri}/file")
+    write(path, b"old")
+    once = proxy.add(Fault("cut request", method="PUT|POST", times=1))
+    write(path, b"new" * 1_000_000)
+    assert once.struck == 1
+    assert path.read_bytes() == b"new" * 1_000_000
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
+    proxy.add(Fault("cut request", method="PUT|POST"))
+    with pytest.raises(EngineError):
+        write(path, b"newer" * 1_000_000)
+    assert bucket.read("file") == b"new" * 1_000_000
+
+
+@google_first
+@pytest.mark.parametrize("kind", [
+    "status",
+    *(
+        pytest.param(kind, marks=pytest.mark.slow)
+        for kind in ("silence", "drop", "cut request")
+    ),
+])  # fmt: skip
+@pytest.mark.slow
+def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
+    put(path, b"old", None)
+    version = version_of(path)
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
+    proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
+    with pytest.raises(EngineError) as error:
+        within(60, put, path, b"new" * 1_000_000, version)
+    one_line(error, str(path), "SLICEBEAM_STORAGE_TIMEOUT")
+    proxy.heal()
+    assert path.read_bytes() == b"old"
