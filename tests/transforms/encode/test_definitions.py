@@ -38,26 +38,12 @@ FRAME = pd.DataFrame(
         "sex": RANDOM.choice(["Female", "Male", None], ROWS),
     }
 )
-
-
 KINDS = {"id": pa.string(), "age": pa.int64(), "sex": pa.string()}
-
-
 TABLE = pa.Table.from_pandas(FRAME, pa.schema(KINDS), preserve_index=False)
-
-
 QUERY = RANDOM.normal(size=16).astype(np.float32)
-
-
 YOUNG = ByPredicate((Singleton("age", "<", 25),))
-
-
 FEMALE = ByPredicate((Singleton("sex", "==", "Female"),))
-
-
 OLD_WOMEN = ByPredicate((Singleton("age", ">=", 60), Singleton("sex", "==", "Female")))
-
-
 SOME = ByIds(("n1", "n4", "n499", "elsewhere"))
 
 
@@ -67,11 +53,7 @@ def held(rule, table=TABLE):
 
 # Each with its members by pandas and scikit-learn.
 COSINES = cosine_similarity(EMBEDDINGS.astype(float), QUERY[None].astype(float))[:, 0]
-
-
 CLASSIFIER = LogisticRegression().fit(EMBEDDINGS, FRAME["age"] < 40)
-
-
 LEAVES = {
     YOUNG: FRAME["age"] < 25,
     FEMALE: FRAME["sex"] == "Female",
@@ -208,11 +190,7 @@ PARTS = [
     {"kind": "text_query", "query": "words", "threshold": 0.25, "encoder": "e1"},
     {"kind": "linear_classifier", "intercept": 0.5, "coefficients": [1.0, -1.0], "threshold": 0.75, "encoder": "e2"},
 ]  # fmt: skip
-
-
 AGE = {"kind": "predicate", "predicate": {"all": [{"field": "age", "op": "<", "value": 25}]}}
-
-
 DEFINITION = {"kind": "all_of", "of": [{"kind": "any_of", "of": PARTS}, {"kind": "not", "of": AGE}]}
 
 

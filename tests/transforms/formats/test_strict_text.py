@@ -18,8 +18,6 @@ JSON = {
     "deeper than the stack": ("[" * 100_000 + "]" * 100_000, "nested deeper than 64 levels"),
     "half a character": ('"\\ud800"', "half of a surrogate pair"),
 }
-
-
 YAML = {
     "no YAML": ("a: [", "expected the node content"),
     "two documents": ("---\na: 1\n---\nb: 1", "expected a single document"),

@@ -74,8 +74,6 @@ FAULTS = {
     "half an answer": {"kind": "cut answer", "times": 1},
     "slow": {"kind": "delay", "times": 1, "seconds": 0.3},
 }
-
-
 FAULTY_USES = ["is_file", "iterdir", "read", "open", "write", "unlink"]
 
 
