@@ -14,7 +14,7 @@ from slicebeam.transforms.storage.storage import matching
 from slicebeam.transforms.storage.work_files import open_arrow
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.discovery.clusters import Clusters
+    from slicebeam.transforms.discovery.derive_columns import Clusters
     from slicebeam.transforms.storage.storage import StoragePath
 
 MEMBERSHIP_FILE = "membership.parquet"

@@ -18,8 +18,8 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.transforms.encode.column_values import python_values
-from slicebeam.transforms.encode.definitions import columns_of, members, needs_ids
-from slicebeam.transforms.encode.models import Model, load_model, model_features
+from slicebeam.transforms.encode.conditions import columns_of, members, needs_ids
+from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,7 +212,7 @@ def _cell(text: str, column: pa.Field) -> pa.Array:
 def _answered(called: _Called, table: pa.Table) -> dict[str, Any]:
     """Return what a model says of a row, or why it says nothing."""
     said: dict[str, Any] = {"is": called.role, "name": called.name}
-    model = Model(called.model, called.columns, called.name)
+    model = LoadedModel(called.model, called.columns, called.name)
     try:
         said["predicted"] = str(model.classes(table)[0].as_py())
         if hasattr(called.model, "predict_proba"):

@@ -118,7 +118,7 @@ class World:
 
     @cached_property
     def tested(self):
-        """Which examples are tested; the hash that decides is tested in test_embed_examples."""
+        """Which examples are tested; the hash that decides is tested in test_embeddings."""
         told = self.found.membership.drop_duplicates("id").set_index("id")["split"]
         return np.isin(told[self.table.column("id").to_pylist()].astype(str), ["all", "evaluation"])
 

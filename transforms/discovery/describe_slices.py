@@ -14,10 +14,16 @@ from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
 from slicebeam.metrics.discovery.phrases import EmbeddingSums
 from slicebeam.metrics.discovery.typical import TypicalExamples
-from slicebeam.transforms.discovery.clusters import is_cluster_field, one_thread
-from slicebeam.transforms.discovery.derive_columns import CHANGE, ROW, TESTED, odds_column
+from slicebeam.transforms.discovery.derive_columns import (
+    CHANGE,
+    ROW,
+    TESTED,
+    is_cluster_field,
+    odds_column,
+    one_thread,
+)
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
-from slicebeam.transforms.encode.definitions import ByPredicate, members
+from slicebeam.transforms.encode.conditions import ByPredicate, members
 from slicebeam.transforms.encode.passes import from_arrays, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 from slicebeam.transforms.storage.work_files import open_arrow, open_checked, read_facts
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.transforms.discovery.embed_examples import TextSample
+    from slicebeam.transforms.discovery.embeddings import TextSample
     from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.predicates import Singleton
     from slicebeam.transforms.encode.shards import Scaling, Shard

@@ -9,9 +9,13 @@ import numpy as np
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
-from slicebeam.transforms.discovery.clusters import one_thread
-from slicebeam.transforms.discovery.embed_examples import DISCOVERY, loss_column
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
+from slicebeam.transforms.discovery.derive_columns import one_thread
+from slicebeam.transforms.discovery.embeddings import (
+    DISCOVERY,
+    EmbeddedChunk,
+    loss_column,
+    write_embeddings,
+)
 from slicebeam.transforms.encode.passes import from_arrays, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 

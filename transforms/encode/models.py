@@ -440,7 +440,7 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Model:
+class LoadedModel:
     """A loaded model, the columns that it reads, and its name for errors."""
 
     loaded: Any

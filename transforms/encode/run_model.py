@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
 from slicebeam.transforms.encode.extract_predictions import model_column
-from slicebeam.transforms.encode.models import Model, OutputModel, load_model
+from slicebeam.transforms.encode.models import LoadedModel, OutputModel, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,7 +64,7 @@ class ChunkModelHandler(ModelHandler):
 
     def _predicted(self, model: Any, table: pa.Table) -> Iterable[tuple[Any, pa.Array]]:
         loaded = model.once() if isinstance(model, OutputModel) else model
-        wanted, model = self.wanted, Model(loaded, self.columns, self.path)
+        wanted, model = self.wanted, LoadedModel(loaded, self.columns, self.path)
         if wanted.classes and wanted.threshold is not None:
             yield "class", model.above(table, wanted.positive, wanted.threshold)
         elif wanted.classes:

@@ -16,7 +16,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -70,6 +70,7 @@ class FileSet(ABC):
     streams: Mapping[str, IO[bytes]]
     before: Version | None
     writer: str
+    _replaced: tuple[DocumentFile, ...] | None = field(default=None, init=False)
 
     @property
     def folder(self) -> StoragePath:
@@ -94,16 +95,18 @@ class FileSet(ABC):
             found[name] = DocumentFile(own_name(name, digest, self._before), digest, size)
         return found
 
-    @cached_property
+    @property
     def replaced(self) -> tuple[DocumentFile, ...]:
         """The files that nobody needs when this set is published; the document has to name them.
 
         Should the process die before it has removed them, the next publication does.
         """
-        # Once for all: when this set is published, its own document is there instead.
-        named, older = files_in(_content(self.document)) if self.before else ((), ())
-        left = [one for one in older if (self.folder / one.name).is_file()]
-        return tuple(dict.fromkeys((*named, *left)))
+        if self._replaced is None:
+            # Once for all: when this set is published, its own document is there instead.
+            named, older = files_in(_content(self.document)) if self.before else ((), ())
+            left = [one for one in older if (self.folder / one.name).is_file()]
+            self._replaced = tuple(dict.fromkeys((*named, *left)))
+        return self._replaced
 
     @abstractmethod
     def publish(self, content: bytes) -> list[str]:
@@ -186,7 +189,7 @@ class _LocalFileSet(FileSet):
     """A set of files on a disk, temporary until they are published; see `FileSet`."""
 
     document: Path
-    temporaries: Mapping[str, Path]
+    temporaries: Mapping[str, Path] = field(kw_only=True)
 
     def publish(self, content: bytes) -> list[str]:
         """Publish the document, and with it the files."""
@@ -416,7 +419,9 @@ def files_to_publish(
             for name in names:
                 opened = stack.enter_context(temporary_beside(document.parent / name))
                 streams[name], temporaries[name] = opened
-            files: FileSet = _LocalFileSet(document, streams, before, writer, temporaries)
+            files: FileSet = _LocalFileSet(
+                document, streams, before, writer, temporaries=temporaries
+            )
         else:
             for name in names:
                 streams[name] = stack.enter_context(tempfile.TemporaryFile(prefix="slicebeam-"))

@@ -25,8 +25,10 @@ import pyarrow as pa
 from slicebeam.metrics.errors import InputError, StorageError, unknown_name
 from slicebeam.transforms.storage.object_stores import (
     SCHEMES,
+    GoogleStore,
     NoObjectError,
     ObjectStore,
+    S3Store,
     storage_timeout,
 )
 
@@ -51,13 +53,7 @@ def object_store(scheme: str) -> ObjectStore:
 
 @lru_cache(maxsize=8)
 def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: ARG001
-    if scheme == "gs":
-        from slicebeam.transforms.storage.google_storage import GoogleStore
-
-        return GoogleStore(timeout)
-    from slicebeam.transforms.storage.s3_storage import S3Store
-
-    return S3Store(timeout)
+    return GoogleStore(timeout) if scheme == "gs" else S3Store(timeout)
 
 
 @total_ordering

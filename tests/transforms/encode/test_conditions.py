@@ -8,9 +8,33 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import cosine_similarity
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.conditions import SliceMembership, check_condition, holds
+from slicebeam.pipelines.changelist.discovered import AnyDefinition
+from slicebeam.pipelines.changelist.rules import encoders_of, rule_of
+from slicebeam.transforms.encode.conditions import (
+    AllOf,
+    AnyOf,
+    ByClassifier,
+    ByIds,
+    ByPredicate,
+    ByQuery,
+    Not,
+    SliceMembership,
+    check_condition,
+    columns_of,
+    holds,
+    members,
+    needs_embeddings,
+    needs_ids,
+    queries_of,
+    similarities,
+)
 from slicebeam.transforms.encode.predicates import Singleton
 from tests.oracles import predicates
 
@@ -143,3 +167,175 @@ ROWS = 500
 RANDOM = np.random.default_rng(7)
 EMBEDDINGS = RANDOM.normal(size=(ROWS, 16)).astype(np.float32)
 EMBEDDINGS[3] = 0
+
+
+FRAME = pd.DataFrame(
+    {
+        "id": [f"n{row}" for row in range(ROWS)],
+        "age": RANDOM.integers(17, 90, ROWS),
+        "sex": RANDOM.choice(["Female", "Male", None], ROWS),
+    }
+)
+KINDS = {"id": pa.string(), "age": pa.int64(), "sex": pa.string()}
+TABLE = pa.Table.from_pandas(FRAME, pa.schema(KINDS), preserve_index=False)
+QUERY = RANDOM.normal(size=16).astype(np.float32)
+YOUNG = ByPredicate((Singleton("age", "<", 25),))
+FEMALE = ByPredicate((Singleton("sex", "==", "Female"),))
+OLD_WOMEN = ByPredicate((Singleton("age", ">=", 60), Singleton("sex", "==", "Female")))
+SOME = ByIds(("n1", "n4", "n499", "elsewhere"))
+
+
+def held(rule, table=TABLE):
+    return members(rule, table, EMBEDDINGS[: table.num_rows], {"words": QUERY}, "id")
+
+
+# Each with its members by pandas and scikit-learn.
+COSINES = cosine_similarity(EMBEDDINGS.astype(float), QUERY[None].astype(float))[:, 0]
+CLASSIFIER = LogisticRegression().fit(EMBEDDINGS, FRAME["age"] < 40)
+LEAVES = {
+    YOUNG: FRAME["age"] < 25,
+    FEMALE: FRAME["sex"] == "Female",
+    OLD_WOMEN: (FRAME["age"] >= 60) & (FRAME["sex"] == "Female"),
+    ByPredicate(()): FRAME["age"] > 0,
+    SOME: FRAME["id"].isin(["n1", "n4", "n499"]),
+    ByQuery("words", 0.25): pd.Series(COSINES >= 0.25),
+    ByClassifier(
+        float(CLASSIFIER.intercept_[0]), tuple(CLASSIFIER.coef_[0].tolist()), 0.4
+    ): pd.Series(CLASSIFIER.predict_proba(EMBEDDINGS)[:, 1] >= 0.4),
+}
+
+
+@pytest.mark.parametrize("rule", LEAVES, ids=lambda rule: type(rule).__name__)
+def test_leaf_holds_where_the_oracle_says(rule):
+    found = held(rule)
+    assert found.dtype == bool
+    assert found.sum() > 0
+    np.testing.assert_array_equal(found, LEAVES[rule].to_numpy())
+
+
+def trees():
+    leaves = st.sampled_from(list(LEAVES))
+    return st.recursive(
+        leaves,
+        lambda inner: st.one_of(
+            st.builds(Not, inner),
+            st.builds(AnyOf, st.lists(inner, min_size=1, max_size=3).map(tuple)),
+            st.builds(AllOf, st.lists(inner, min_size=1, max_size=3).map(tuple)),
+        ),
+        max_leaves=6,
+    )
+
+
+def by_pandas(rule):
+    if isinstance(rule, Not):
+        return ~by_pandas(rule.of)
+    if isinstance(rule, (AnyOf, AllOf)):
+        parts = pd.concat([by_pandas(part) for part in rule.of], axis=1)
+        return parts.any(axis=1) if isinstance(rule, AnyOf) else parts.all(axis=1)
+    return LEAVES[rule]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(trees())
+def test_nested_rules(rule):
+    np.testing.assert_array_equal(held(rule), by_pandas(rule).to_numpy())
+
+
+def test_split_parts_are_disjoint_and_together_the_slice():
+    # Where the column is missing, an example is in the second part.
+    first, second = held(AllOf((SOME, FEMALE))), held(AllOf((SOME, Not(FEMALE))))
+    assert not (first & second).any()
+    np.testing.assert_array_equal(first | second, held(SOME))
+
+
+@pytest.mark.parametrize(("kind", "values", "ids"), [
+    (pa.int32(), [5, 6, None, 7], (7, 5, 2**70, -(2**70))),
+    (pa.uint64(), [5, 2**63 + 1, None, 7], (2**63 + 1, -1)),
+    (pa.int64(), [5, -6, None, 7], (-6, 2**63)),
+    (pa.string(), ["5", "6", None, "7"], ("7", "x")),
+    (pa.large_string(), ["5", "6", None, "7"], ("6",)),
+    (pa.dictionary(pa.int8(), pa.string()), ["5", "6", None, "6"], ("6",)),
+])  # fmt: skip
+def test_ids_of_each_type(kind, values, ids):
+    table = pa.table({"key": pa.array(values, kind)})
+    found = members(ByIds(ids), table, id_field="key")
+    assert found.tolist() == [value is not None and value in ids for value in values]
+
+
+@pytest.mark.parametrize(("kind", "ids", "reason"), [
+    (pa.string(), (5,), "id 5 of a slice does not fit column 'key', which is string"),
+    (pa.int64(), ("5",), "id '5' of a slice does not fit column 'key', which is int64"),
+    (pa.float64(), (5,), "column 'key' is double; ids are whole numbers or texts"),
+    (pa.bool_(), (1,), "column 'key' is bool; ids"),
+])  # fmt: skip
+def test_ids_of_another_type_are_refused(kind, ids, reason):
+    with pytest.raises(InputError, match=reason):
+        members(ByIds(ids), pa.table({"key": pa.array([], kind)}), id_field="key")
+
+
+@pytest.mark.parametrize(("rule", "given", "message"), [
+    (SOME, (), "give --example-id"),
+    (SOME, (None, None, "idd"), "unknown column 'idd'; did you mean 'id'"),
+    (ByQuery("words", 0.1), (None, {"words": QUERY}), "this data has none"),
+    (ByQuery("other", 0.1), (EMBEDDINGS, {"words": QUERY}), "'other' has no embedding"),
+    (ByClassifier(0.0, (1.0, 2.0), 0.5), (EMBEDDINGS,), "of 2 dimensions, but those of this data have 16"),
+    (ByPredicate((Singleton("agee", "<", 25),)), (), "unknown column 'agee'; did you mean 'age'"),
+    (ByPredicate((Singleton("sex", "<", 25),)), (), "column 'sex': op '<' is for numbers"),
+])  # fmt: skip
+def test_what_is_missing_is_refused(rule, given, message):
+    with pytest.raises(InputError, match=message):
+        members(rule, TABLE, *given)
+
+
+def test_zero_vectors_are_similar_to_nothing():
+    assert similarities(EMBEDDINGS, QUERY)[3] == 0
+    assert not similarities(EMBEDDINGS, np.zeros(16)).any()
+    np.testing.assert_allclose(similarities(EMBEDDINGS, QUERY), COSINES, rtol=0, atol=1e-14)
+    # Their squares are beyond single precision.
+    large = np.array([[3e30, 4e30], [3e-30, 4e-30]], np.float32)
+    np.testing.assert_allclose(similarities(large, np.array([1.0, 0.0])), 0.6, rtol=1e-6)
+
+
+def test_result_does_not_depend_on_chunks():
+    random = np.random.default_rng(1)
+    wide = random.normal(size=(9001, 65)).astype(np.float32)
+    query = random.normal(size=65)
+    whole = similarities(wide, query)
+    parts = [similarities(wide[begin : begin + 77], query) for begin in range(0, 9001, 77)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_empty_chunk():
+    empty = TABLE.slice(0, 0)
+    for rule in LEAVES:
+        assert held(rule, empty).shape == (0,)
+
+
+def test_what_a_rule_needs():
+    rule = AnyOf((AllOf((YOUNG, Not(FEMALE))), SOME, ByQuery("words", 0.5)))
+    assert columns_of(rule) == {"age", "sex"}
+    assert columns_of(rule, "id") == {"age", "sex", "id"}
+    assert columns_of(YOUNG, "id") == {"age"}
+    assert (needs_ids(rule), needs_ids(YOUNG)) == (True, False)
+    assert (needs_embeddings(rule), needs_embeddings(AllOf((YOUNG, SOME)))) == (True, False)
+    assert needs_embeddings(Not(ByClassifier(0.0, (1.0,), 0.5)))
+    assert queries_of(rule) == {"words"}
+
+
+PARTS = [
+    {"kind": "membership", "ids": ["n1", "n2"]},
+    {"kind": "llm_filter", "prompt": "?", "model": "llm.yaml", "ids": ["n3"]},
+    {"kind": "text_query", "query": "words", "threshold": 0.25, "encoder": "e1"},
+    {"kind": "linear_classifier", "intercept": 0.5, "coefficients": [1.0, -1.0], "threshold": 0.75, "encoder": "e2"},
+]  # fmt: skip
+AGE = {"kind": "predicate", "predicate": {"all": [{"field": "age", "op": "<", "value": 25}]}}
+DEFINITION = {"kind": "all_of", "of": [{"kind": "any_of", "of": PARTS}, {"kind": "not", "of": AGE}]}
+
+
+def test_rule_of_a_documents_definition():
+    definition = TypeAdapter(AnyDefinition).validate_python(DEFINITION)
+    classifier = ByClassifier(0.5, (1.0, -1.0), 0.75)
+    some = (ByIds(("n1", "n2")), ByIds(("n3",)), ByQuery("words", 0.25), classifier)
+    assert rule_of(definition) == AllOf((AnyOf(some), Not(YOUNG)))
+    assert encoders_of(definition) == {"e1", "e2"}
+    assert encoders_of(definition.of[1]) == set()

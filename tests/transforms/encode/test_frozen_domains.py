@@ -39,7 +39,7 @@ from tests.transforms.encode.test_sources import (
 
 ROLES = {"label": "label", "prediction": "prediction"}
 FLAGS = ["--label=label", "--prediction=prediction", "--max-cross-size=2"]
-SCRIPT = Path(__file__).parents[2] / "examples" / "scheduled" / "make_nights.py"
+SCRIPT = Path(__file__).parents[3] / "examples" / "scheduled" / "make_nights.py"
 ROWS = 2000
 
 

@@ -111,7 +111,7 @@ def test_what_a_function_cannot_do_is_a_line(name, wants, message, frame):
     path, table = f"tests.python_models:{name}", pa.Table.from_pandas(frame)
     more = {"scores": [1], "above": [1, 0.3], "outputs": [1]}.get(wants, [])
     with pytest.raises(OptionError, match=re.escape(message)):
-        getattr(models.Model(models.load_model(path), INPUTS, path), wants)(table, *more)
+        getattr(models.LoadedModel(models.load_model(path), INPUTS, path), wants)(table, *more)
 
 
 def test_a_module_that_is_not_there(frame, tmp_path, capsys):
@@ -203,9 +203,10 @@ def test_an_onnx_model(classes, frame, tmp_path):
     table = pa.Table.from_pandas(frame[["age", "hours"]])
     model = models.load_model(path)
     assert (
-        models.Model(model, ["age", "hours"], path).classes(table).to_pylist() == predicted.tolist()
+        models.LoadedModel(model, ["age", "hours"], path).classes(table).to_pylist()
+        == predicted.tolist()
     )
-    one = models.Model(model, ["age", "hours"], path).scores(table, 1).to_numpy()
+    one = models.LoadedModel(model, ["age", "hours"], path).scores(table, 1).to_numpy()
     np.testing.assert_allclose(one, found[:, 0 if classes == 1 else 1], rtol=1e-6)
 
 
@@ -246,12 +247,12 @@ def test_a_classifier_as_skl2onnx_exports_it(names, tmp_path, frame):
     model = models.load_model(path)
     given = (["age", "hours"], path)
     expected = [names[at] for at in shares.argmax(axis=1)]
-    assert models.Model(model, *given).classes(table).to_pylist() == expected
+    assert models.LoadedModel(model, *given).classes(table).to_pylist() == expected
     assert len({*expected}) == len(names)
-    scores = models.Model(model.once(), *given).scores(table, names[-1]).to_numpy()
+    scores = models.LoadedModel(model.once(), *given).scores(table, names[-1]).to_numpy()
     np.testing.assert_allclose(scores, shares[:, -1], rtol=1e-5)
     with pytest.raises(OptionError, match=rf"knows the classes {names[0]!r}, .*not --positive"):
-        models.Model(model, *given).scores(table, "else")
+        models.LoadedModel(model, *given).scores(table, "else")
 
 
 @pytest.mark.tfma
@@ -281,7 +282,7 @@ def test_a_saved_model_of_serialized_examples(frame, tmp_path):
     hours = data["hours"].fillna(40.0) / 40.0
     z = data["age"] / 50.0 - hours + np.where(data["sex"] == "Male", 0.5, -0.5)
     table = pa.Table.from_pandas(data)
-    scores = models.Model(loaded, INPUTS, path).scores(table, 1).to_numpy()
+    scores = models.LoadedModel(loaded, INPUTS, path).scores(table, 1).to_numpy()
     np.testing.assert_allclose(scores, 1 / (1 + np.exp(-z)), rtol=1e-5)
 
 

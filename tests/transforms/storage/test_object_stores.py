@@ -9,6 +9,7 @@ from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath, identity, remove_folder, written_whole
 from tests.conftest import google_first, own_stores
+from tests.gcs_server import FORBIDDEN
 from tests.object_stores import free_port, one_line
 from tests.storage_faults import OBJECTS, Fault, within
 from tests.transforms.storage.test_publish import put
@@ -173,3 +174,48 @@ def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
     one_line(error, str(path), "SLICEBEAM_STORAGE_TIMEOUT")
     proxy.heal()
     assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
+def test_no_permission_on_google_cloud_storage(bucket, use):
+    with pytest.raises(EngineError) as error:
+        USES[use](ObjectPath(f"gs://{FORBIDDEN}bucket/folder/file"))
+    one_line(error, f"gs://{FORBIDDEN}bucket/", "does not have storage.objects", "credentials")
+
+
+def test_no_credentials_for_google_cloud_storage(monkeypatch, tmp_path):
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
+    storage._store.cache_clear()
+    with pytest.raises(EngineError) as error:
+        ObjectPath("gs://bucket/file").read_bytes()
+    one_line(error, "gs://", "absent.json", "; check the credentials")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("bucket", ["minio"], indirect=True)
+@pytest.mark.parametrize("variable", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_wrong_keys(bucket, use, variable, monkeypatch):
+    bucket.write("folder/file", b"data")
+    monkeypatch.setenv(variable, "wrong")
+    # Neither the client nor the credentials that it has found are kept.
+    storage._store.cache_clear()
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    with pytest.raises(EngineError) as error:
+        USES[use](ObjectPath(f"{bucket.uri}/folder/file"))
+    one_line(error, f"{bucket.uri}/", "; check the credentials")
+
+
+@pytest.mark.parametrize("bucket", ["moto"], indirect=True)
+def test_no_keys(bucket, monkeypatch, tmp_path):
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    # It keeps the credentials that it has found.
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    storage._store.cache_clear()
+    with pytest.raises(EngineError) as error:
+        ObjectPath(f"{bucket.uri}/file").read_bytes()
+    one_line(error, f"{bucket.uri}/file", "Unable to locate credentials", "; check the credentials")
