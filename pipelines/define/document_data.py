@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.discovery.embeddings import Embedding
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.sources import Source
 
     Vectors = NDArray[np.float32]
 

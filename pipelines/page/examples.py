@@ -18,7 +18,7 @@ from slicebeam.pipelines.define.document_data import (
     open_data,
 )
 from slicebeam.pipelines.page.overview import shown_slices
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.encode.conditions import columns_of, members, needs_ids
 from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
 

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from slicebeam.metrics.discovery.mixture import Mixture
     from slicebeam.metrics.discovery.pca import Pca
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.conditions import Rule
     from slicebeam.transforms.encode.extract_predictions import Outcome
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 
 

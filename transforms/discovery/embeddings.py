@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.discovery.chunks import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
-from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
-from slicebeam.transforms.encode.column_values import boolean_mask
+from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, id_hashes
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.shards import write_with_facts
 from slicebeam.transforms.storage.storage import matching
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.extract_predictions import Outcome
-    from slicebeam.transforms.encode.sources import Chunk
     from slicebeam.transforms.encoders.registry import Encoder
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -116,11 +116,9 @@ def shaping(
 
 
 def shaping_blocks(group: RowGroup) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
-    """Yield what `shaping` returns of each block of rows, counted from the group's first.
-
-    Blocks go over the ends of files: what is summed block by block is then the same to the byte
-    however the data was divided into files. Blocks of which nothing shapes mixtures are left out.
-    """
+    """Yield what `shaping` returns of each block of rows, counted from the group's first."""
+    # Blocks go over the ends of files: what is summed block by block is then the same to the byte
+    # however the data was divided into files. Blocks of which nothing shapes mixtures are left out.
     pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]] = []
     room = _BLOCK
     for path, begin, end in zip(*group, strict=True):

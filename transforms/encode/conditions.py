@@ -15,7 +15,7 @@ from scipy.special import expit
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.discovery.chunks import blocks
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column_values import sortable
+from slicebeam.transforms.encode.column import sortable
 from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported

@@ -79,10 +79,8 @@ def _blocks(
 
 
 def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
-    """Write the blocks of a file as Parquet parts, and their description as JSON; return its path.
-
-    CSV is written as text: what type a column has is known only when all of it was seen.
-    """
+    """Write the blocks of a file as Parquet parts, and their description as JSON; return its path."""
+    # CSV is written as text: what type a column has is known only when all of it was seen.
     number, path, kind = file
     kinds: dict[str, ColumnKinds] = {}
     parts: list[dict[str, Any]] = []

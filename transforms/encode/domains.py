@@ -15,12 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError, InputError
-from slicebeam.transforms.encode.column_values import (
-    arrow_type,
-    boolean_mask,
-    missing_mask,
-    sortable,
-)
+from slicebeam.transforms.encode.column import arrow_type, boolean_mask, missing_mask, sortable
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values
 
 if TYPE_CHECKING:

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.domains import FeatureDomain
     from slicebeam.transforms.encode.extract_predictions import Outcome, Predicted, Side
-    from slicebeam.transforms.encode.sources import Chunk, Source, Split
+    from slicebeam.transforms.encode.sources import Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
 
 # An odd number without structure: 2^64 divided by pi.

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.significance.count_tests import p_more_frequent
-from slicebeam.transforms.encode.column_values import missing_mask, sortable, successors
+from slicebeam.transforms.encode.column import missing_mask, sortable, successors
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 from slicebeam.transforms.encode.value_counts import most_frequent
@@ -67,11 +67,9 @@ def with_new_values(
     smallest: int,
     error: float = 0.0,
 ) -> FeatureDomain:
-    """Return a categorical domain or that of a list column, completed for new data.
-
-    Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
-    is among the most frequent `top_values`, and at least `smallest` examples have it.
-    """
+    """Return a categorical domain or that of a list column, completed for new data."""
+    # Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
+    # is among the most frequent `top_values`, and at least `smallest` examples have it.
     domain, counts = frozen.domain, counted.counts
     values = domain.comparable(counted.values)
     undefined = missing_mask(values)
@@ -199,11 +197,9 @@ class FrozenBins:
 
 
 def _with_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
-    """Return the bins of a domain and those before, between and after them, and which are these.
-
-    The bins of a run cover the range of its data except for what is next to a value with a bin of its
-    own.
-    """
+    """Return the bins of a domain and those before, between and after them, and which are these."""
+    # The bins of a run cover the range of its data except for what is next to a value with a bin of its
+    # own.
     name = domain.name
     bins = [one for one in domain.singletons if one.op != "is_null"]
     edges = [one.value[0] if one.op == "between" else one.value for one in bins]

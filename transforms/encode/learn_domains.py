@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.column_values import boolean_mask, sortable, successors
+from slicebeam.transforms.encode.column import boolean_mask, sortable, successors
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
@@ -189,10 +189,8 @@ def learn_domain(
     error: float = 0.0,
     exact_edges: bool = False,
 ) -> FeatureDomain | LeftOutColumn:
-    """Return the domain of a column, or why it has none.
-
-    A column that the user `named` is never taken for an id. `error`: of the sketch that counted.
-    """
+    """Return the domain of a column, or why it has none."""
+    # A column that the user `named` is never taken for an id. `error`: of the sketch that counted.
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
     if counted.list_column:
@@ -233,11 +231,9 @@ def learn_domain(
 
 
 def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
-    """Return whether the values of text or of integers occur about twice each, as ids of pairs do.
-
-    Integers that measure something may repeat as seldom, but by chance: two in five of them at most
-    occur twice. So nearly all have to.
-    """
+    """Return whether the values of text or of integers occur about twice each, as ids of pairs do."""
+    # Integers that measure something may repeat as seldom, but by chance: two in five of them at most
+    # occur twice. So nearly all have to.
     kind, counts = counted.values.type, counted.counts
     if counts.max() > _MOST_OF_PAIR:
         return False
@@ -289,11 +285,9 @@ def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float)
 def numeric_domain(
     name: str, counted: ValueCounts, bins: int, error: float = 0.0, *, exact_edges: bool = False
 ) -> FeatureDomain:
-    """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact.
-
-    A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
-    column that is mostly zero collapse to one). A range must not contain it, so ranges break there.
-    """
+    """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact."""
+    # A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
+    # column that is mostly zero collapse to one). A range must not contain it, so ranges break there.
     values, counts = counted.values, counted.counts
     low, high = json_values(values.take(pa.array([0, len(values) - 1])))
     present = int(counts.sum())
@@ -342,11 +336,9 @@ def numeric_domain(
 def _without_gaps(
     values: pa.Array, counts: IntArray, heavy: BoolArray
 ) -> tuple[pa.Array, IntArray, BoolArray]:
-    """Return sketched values, with the next value after each heavy one.
-
-    A sketch does not know the smallest value above a heavy one, where a range has to begin for
-    every value to be in a bin.
-    """
+    """Return sketched values, with the next value after each heavy one."""
+    # A sketch does not know the smallest value above a heavy one, where a range has to begin for
+    # every value to be in a bin.
     after = np.flatnonzero(heavy[:-1]) + 1
     following = successors(values.take(pa.array(after - 1)))
     is_gap = boolean_mask(pc.not_equal(following, values.take(pa.array(after))))

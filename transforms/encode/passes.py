@@ -195,11 +195,9 @@ def number_equal_rows(
     folder: StoragePath,
     heaviest: float = 0.0,
 ) -> WriteParts:
-    """Return the transform that writes the numbers of equal examples, of which one is the first.
-
-    Equal ones have the same hash in a column, by which `parts` workers share them. `heaviest`: largest
-    weight of all examples; 0 without weights, and for an id.
-    """
+    """Return the transform that writes the numbers of equal examples, of which one is the first."""
+    # Equal ones have the same hash in a column, by which `parts` workers share them. `heaviest`: largest
+    # weight of all examples; 0 without weights, and for an id.
     function = partial(_numbers, [str(path) for path in shards], column, parts, heaviest)
     return WriteParts(function, range(parts), folder)
 
@@ -232,8 +230,6 @@ def _of_split(source: Source, columns: Sequence[str], split: Split) -> pa.Record
 
 
 def distinct_rows(source: Source, columns: Sequence[str], folder: StoragePath) -> WriteParts:
-    """Return the transform that writes the `distinct` values of some columns for each split.
-
-    Combinations with a missing value are left out.
-    """
+    """Return the transform that writes the `distinct` values of some columns for each split."""
+    # Combinations with a missing value are left out.
     return WriteParts(partial(_of_split, source, columns), source.splits, folder)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.sources import Chunk
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column_values import arrow_type
+from slicebeam.transforms.encode.column import Chunk, arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
@@ -27,7 +27,6 @@ from slicebeam.transforms.storage.work_files import open_checked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.conditions import SliceMembership
 
 # Bytes of a column that are read at a time.
@@ -111,31 +110,6 @@ class Split:
     def origin(self) -> str:
         """The file that the user gave."""
         return self.file.origin
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The element between transforms: consecutive examples as columns.
-
-    `split` and `batch` are unique together. `places` are positions [rows] after `origin_row`, where other
-    examples are left out in between; None for consecutive ones.
-    """
-
-    split: int
-    batch: int
-    origin: str
-    origin_row: int
-    start_row: int
-    table: pa.Table
-    places: IntArray | None = None
-
-    def row_number(self, at: int) -> int:
-        """Return the number, from 1, that the example at a position has in the user's file."""
-        return self.origin_row + 1 + int(at if self.places is None else self.places[at])
-
-    def with_table(self, table: pa.Table) -> Chunk:
-        """Return the same examples with other columns."""
-        return replace(self, table=table)
 
 
 @dataclass(frozen=True)
@@ -346,10 +320,8 @@ def _read_within(
 def _read_together(
     metadata: pq.FileMetaData, row_groups: Sequence[int], most_rows: int
 ) -> Iterator[list[int]]:
-    """Yield row groups that fit a chunk together, or one that does not.
-
-    Reading on into the next row group would cut a chunk there, and leave a small one.
-    """
+    """Yield row groups that fit a chunk together, or one that does not."""
+    # Reading on into the next row group would cut a chunk there, and leave a small one.
     together: list[int] = []
     rows = 0
     for group in row_groups:
@@ -364,11 +336,9 @@ def _read_together(
 
 
 def _cut(batches: Iterable[pa.RecordBatch], rows: int, file: StoredFile) -> Iterator[pa.Table]:
-    """Yield tables of this many rows; the last may be shorter.
-
-    Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
-    written of a chunk's embeddings has to fit what is read of its other columns later.
-    """
+    """Yield tables of this many rows; the last may be shorter."""
+    # Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
+    # written of a chunk's embeddings has to fit what is read of its other columns later.
     held: list[pa.RecordBatch] = []
     missing = rows
     for batch in batches:

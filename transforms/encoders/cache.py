@@ -160,10 +160,8 @@ class _Store:
 
     @contextmanager
     def taking(self, keys: NDArray[np.bytes_]) -> Iterator[Keep]:
-        """Take the vectors of keys, in parts as they come, each into a file that at once is whole.
-
-        When all are there, one file takes the place of the many.
-        """
+        """Take the vectors of keys, in parts as they come, each into a file that at once is whole."""
+        # When all are there, one file takes the place of the many.
         written: list[StoragePath] = []
         taken: list[tuple[slice, NDArray[np.float32]]] = []
 

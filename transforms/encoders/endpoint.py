@@ -268,10 +268,8 @@ class EndpointEncoder:
 
 
 def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
-    """Return the encoder of ``openai:URL``, where the URL may end in ``?model=NAME``.
-
-    The address is that of the API, such as ``https://host/v1``, or of its ``…/embeddings``.
-    """
+    """Return the encoder of ``openai:URL``, where the URL may end in ``?model=NAME``."""
+    # The address is that of the API, such as ``https://host/v1``, or of its ``…/embeddings``.
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:

@@ -81,10 +81,8 @@ class _Body:
         self.closed = True
 
     def opens_quote(self, last: str | None) -> bool:
-        """Whether the last value of the file began with a quote that never closes.
-
-        The body ends in a line end, so such a value holds everything up to the end.
-        """
+        """Whether the last value of the file began with a quote that never closes."""
+        # The body ends in a line end, so such a value holds everything up to the end.
         if last is None or not last.endswith(("\n", "\r")):
             return False
         written = last.replace('"', '""').encode()

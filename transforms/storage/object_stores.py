@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.metrics.errors import EngineError, InputError, StorageError, install_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from datetime import datetime
-
 
 SCHEMES = ("gs", "s3")
 # The part of the time limit after which a connection without an answer is given up for another.
@@ -52,21 +52,31 @@ class ObjectFacts:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-class ObjectStore(Protocol):
+class ObjectStore(ABC):
     """A store of objects in buckets; what fails is an EngineError or InputError that names it."""
 
+    @abstractmethod
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
         """Return the metadata of an object, None if it does not exist."""
 
     def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
         """Return the bytes ``begin`` to ``end`` of an object; NoObjectError where it is missing."""
+        if end is not None and end <= begin:
+            return b""
+        is_whole = begin == 0 and end is None
+        return self._read(bucket, key, None if is_whole else (begin, end))
 
+    @abstractmethod
+    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes: ...
+
+    @abstractmethod
     def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
         """Yield the objects whose names begin with a prefix.
 
         Unless ``deep``, those with a further ``/`` are listed once, as a name that ends in it.
         """
 
+    @abstractmethod
     def write(
         self,
         bucket: str,
@@ -79,6 +89,7 @@ class ObjectStore(Protocol):
     ) -> None:
         """Write an object, all of it or nothing: over any version, an expected one, or where nothing is."""
 
+    @abstractmethod
     def delete(self, bucket: str, keys: Iterable[str]) -> None:
         """Delete objects, also those that are gone already."""
 
@@ -113,8 +124,6 @@ DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
 
 def folder_facts(name: str) -> ObjectFacts:
     """Return the facts of a name that ends in ``/`` and stands for the objects below it."""
-    from datetime import datetime, timezone
-
     return ObjectFacts(name, 0, "", datetime.fromtimestamp(0, timezone.utc))
 
 
@@ -126,7 +135,7 @@ def content_type(key: str) -> str:
 _DELETED_AT_ONCE = 16
 
 
-class GoogleStore:
+class GoogleStore(ObjectStore):
     """The objects of Google Cloud Storage, which may fail to answer so long; see `ObjectStore`."""
 
     def __init__(self, timeout: float) -> None:
@@ -205,20 +214,16 @@ class GoogleStore:
                 return None
         return _google_facts(blob)
 
-    def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes ``begin`` to ``end`` of an object."""
-        if end is not None and end <= begin:
-            return b""
-        last = None if end is None else end - 1
-        is_whole = begin == 0 and end is None
+    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes:
+        begin, end = span or (None, None)
 
         def fetched() -> bytes:
             blob = self._client.bucket(bucket).blob(key)
             return blob.download_as_bytes(
-                start=None if is_whole else begin,
-                end=last,
+                start=begin,
+                end=None if end is None else end - 1,
                 raw_download=True,
-                checksum="auto" if is_whole else None,
+                checksum="auto" if span is None else None,
                 **self._options,
             )
 
@@ -306,7 +311,7 @@ _LONGEST_WAIT = 10.0
 _BUSY = (429, 500, 502, 503, 504)
 
 
-class S3Store:
+class S3Store(ObjectStore):
     """The objects of S3, which may fail to answer so long; see `ObjectStore`."""
 
     def __init__(self, timeout: float) -> None:
@@ -329,10 +334,8 @@ class S3Store:
             raise StorageError(f"no client for s3://: {error}{ACCESS}") from error
 
     def _answer_to(self, request: Callable[[], _Answer]) -> _Answer:
-        """Return the answer to a request, repeated until the time limit while there is none.
-
-        The library gives up after a few tries, sooner than an outage ends.
-        """
+        """Return the answer to a request, repeated until the time limit while there is none."""
+        # The library gives up after a few tries, sooner than an outage ends.
         until = time.monotonic() + self._timeout
         wait = self._timeout * PATIENCE / 10
         while True:
@@ -347,19 +350,13 @@ class S3Store:
 
     @contextmanager
     def _errors(self, what: str, bucket: str, key: str) -> Iterator[None]:
-        from botocore.exceptions import (
-            BotoCoreError,
-            ClientError,
-            NoCredentialsError,
-            ParamValidationError,
-            PartialCredentialsError,
-        )
+        from botocore import exceptions
         from urllib3.exceptions import HTTPError
 
         uri = f"s3://{bucket}/{key}"
         try:
             yield
-        except ClientError as error:
+        except exceptions.ClientError as error:
             details = error.response.get("Error", {})
             code, status = details.get("Code", ""), _status(error)
             if code in ("PreconditionFailed", "ConditionalRequestConflict") or status == 412:
@@ -375,12 +372,12 @@ class S3Store:
             else:
                 reason, remedy = f"{details.get('Message') or 'HTTP ' + str(status)} ({code})", DOWN
             raise failure(uri, what, reason, remedy) from error
-        except (NoCredentialsError, PartialCredentialsError) as error:
+        except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
             raise failure(uri, what, str(error), ACCESS) from error
-        except ParamValidationError as error:
+        except exceptions.ParamValidationError as error:
             reason = str(error).partition("failed:")[2].partition(": Bucket name must")[0]
             raise failure(uri, what, reason, "; correct the name") from error
-        except (BotoCoreError, HTTPError, ConnectionError) as error:
+        except (exceptions.BotoCoreError, HTTPError, ConnectionError) as error:
             raise failure(uri, what, str(error), DOWN) from error
 
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
@@ -399,16 +396,13 @@ class S3Store:
             key, head["ContentLength"], head["ETag"], head["LastModified"], head["Metadata"]
         )
 
-    def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes ``begin`` to ``end`` of an object."""
-        if end is not None and end <= begin:
-            return b""
-        is_whole = begin == 0 and end is None
-        span = {} if is_whole else {"Range": f"bytes={begin}-{'' if end is None else end - 1}"}
+    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes:
+        begin, end = span or (0, None)
+        part = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"} if span else {}
 
         def fetched() -> bytes:
             # The body is part of it: the library's own repetitions end where it begins.
-            answer = self._client.get_object(Bucket=bucket, Key=key, **span)
+            answer = self._client.get_object(Bucket=bucket, Key=key, **part)
             content: bytes = answer["Body"].read()
             return content
 
@@ -477,22 +471,11 @@ class S3Store:
 
 def _no_answer() -> tuple[type[Exception], ...]:
     """Return what is raised where no answer came, or none that is whole, or one to ask again."""
-    from botocore.exceptions import (
-        ClientError,
-        FlexibleChecksumError,
-        HTTPClientError,
-        IncompleteReadError,
-    )
+    from botocore import exceptions
     from urllib3.exceptions import HTTPError
 
-    return (
-        ClientError,
-        FlexibleChecksumError,
-        HTTPClientError,
-        IncompleteReadError,
-        HTTPError,
-        ConnectionError,
-    )
+    names = ("ClientError", "FlexibleChecksumError", "HTTPClientError", "IncompleteReadError")
+    return (*(getattr(exceptions, name) for name in names), HTTPError, ConnectionError)
 
 
 def _status(error: Any) -> int:

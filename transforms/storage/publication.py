@@ -152,10 +152,8 @@ class FileSet(ABC):
         return [path for path, sha256 in paths.items() if self._digest(path) == sha256]
 
     def _unpublished(self, named: set[str]) -> Iterator[StoragePath]:
-        """Yield the versions written over the replaced document, here or by others.
-
-        As that document is replaced by now, nobody can publish it any more.
-        """
+        """Yield the versions written over the replaced document, here or by others."""
+        # As that document is replaced by now, nobody can publish it any more.
         kept = named.union(one.name for one in self.files.values())
         for path in self.folder.iterdir():
             if is_own_name(path.name) and path.name not in kept:
@@ -264,10 +262,8 @@ class _LocalFileSet(FileSet):
 
 @contextmanager
 def _publication_lock(document: Path) -> Iterator[bool]:
-    """Keep others from publishing the document in the meantime; False if the file system knows no locks.
-
-    The system ends the lock with the process, and the next one takes over the file that was left.
-    """
+    """Keep others from publishing the document in the meantime; False if the file system knows no locks."""
+    # The system ends the lock with the process, and the next one takes over the file that was left.
     path = _lock_of(document)
     until = time.monotonic() + _PATIENCE
     while True:
@@ -360,10 +356,8 @@ class _StoredFileSet(FileSet):
             )
 
     def _bring_up_to_date(self) -> list[str]:
-        """Let the well-known names stand for the files of the document that is there; return what is left.
-
-        It may be another's by now, who is doing the same: whoever is last finds both in agreement.
-        """
+        """Let the well-known names stand for the files of the document that is there; return what is left."""
+        # It may be another's by now, who is doing the same: whoever is last finds both in agreement.
         seen, left = None, []
         while (now := _content(self.document)) != seen:
             seen = now

@@ -72,10 +72,8 @@ def is_own_name(name: str) -> bool:
 
 
 def files_in(document: bytes) -> tuple[tuple[DocumentFile, ...], tuple[DocumentFile, ...]]:
-    """Return the files that a document names, and those that it says it replaces.
-
-    What is not a document of this kind, or one of an earlier version, names none.
-    """
+    """Return the files that a document names, and those that it says it replaces."""
+    # What is not a document of this kind, or one of an earlier version, names none.
     try:
         content = json.loads(document)
     except ValueError:

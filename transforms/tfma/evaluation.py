@@ -21,9 +21,10 @@ from slicebeam.transforms.tfma.install import tfma_module
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Feature that holds the numbers of the slices that an example is in.

@@ -158,7 +158,7 @@ def split_of(found):
     return of_id.first().astype(str)
 
 
-def changed(table, column, values):
+def with_values(table, column, values):
     return table.set_column(table.schema.get_field_index(column), column, pa.array(values))
 
 
@@ -205,7 +205,7 @@ def test_what_goes_together_is_on_one_side(table, tmp_path, *, grouped):
         found = ran(tmp_path, "groups", table, group="author")
         of_id = split_of(found)[table.column("id").to_pylist()].to_numpy()
     else:
-        found = ran(tmp_path, "ids", changed(table, "id", group), example_id="id")
+        found = ran(tmp_path, "ids", with_values(table, "id", group), example_id="id")
         of_id = split_of(found)[group].to_numpy()
         counts = found.membership.groupby("id").size()
         assert counts.to_dict() == dict(zip(*np.unique(group, return_counts=True), strict=True))
@@ -229,7 +229,7 @@ def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     for column in ("loss_new", "loss_old"):
         values = table.column(column).to_numpy().copy()
         values[evaluated] = rng.permutation(values[evaluated]) * 3 + 1
-        other = changed(other, column, values)
+        other = with_values(other, column, values)
     found_again = ran(tmp_path, "other", other, features=("source",))
     assert found_again.mixture.keys() == found.mixture.keys()
     for name, values in found.mixture.items():
@@ -241,6 +241,6 @@ def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     # Those of the others do shape it.
     values = table.column("loss_new").to_numpy().copy()
     values[~evaluated] = rng.permutation(values[~evaluated])
-    shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
+    shaped = ran(tmp_path, "shaped", with_values(table, "loss_new", values))
     means = "cluster@5/loss_means0"
     assert not np.array_equal(shaped.mixture[means], found.mixture[means])

@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import metric, needs_of
+from slicebeam.transforms.encode.column import Chunk
 from slicebeam.transforms.encode.extract_predictions import (
     Outcome,
     Predictor,
@@ -18,7 +19,6 @@ from slicebeam.transforms.encode.extract_predictions import (
     extract_predictions,
     sum_labels,
 )
-from slicebeam.transforms.encode.sources import Chunk
 
 
 def chunk(**columns):
