@@ -60,17 +60,19 @@ class Description:
     inside: BoolArray
 
     def __add__(self, other: Description) -> Description:
-        one, two = self.assessment, other.assessment
-        mine, its = self.overall, other.overall
-        return Description(
-            one + two if one is not None and two is not None else None,
-            {name: sums + other.components[name] for name, sums in self.components.items()},
-            self.overlap + other.overlap,
-            self.embeddings + other.embeddings,
-            mine + its if mine is not None and its is not None else None,
-            self.typical + other.typical,
-            np.concatenate([self.sampled, other.sampled]),
-            np.concatenate([self.inside, other.inside], axis=1),
+        def added(name: str) -> Any:
+            one, two = getattr(self, name), getattr(other, name)
+            return None if one is None else one + two
+
+        names = ("assessment", "overlap", "embeddings", "overall", "typical")
+        return replace(
+            self,
+            **{name: added(name) for name in names},
+            components={
+                name: sums + other.components[name] for name, sums in self.components.items()
+            },
+            sampled=np.concatenate([self.sampled, other.sampled]),
+            inside=np.concatenate([self.inside, other.inside], axis=1),
         )
 
 

@@ -16,7 +16,7 @@ from slicebeam.transforms.discovery.embeddings import (
     loss_column,
     write_embeddings,
 )
-from slicebeam.transforms.encode.passes import from_arrays, to_arrays
+from slicebeam.transforms.encode.passes import from_arrays, summed, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ class SumForPca:
 
     def total(self, parts: Sequence[Found]) -> PcaSums:
         """Return the sums over all files."""
-        total = zero = pca.PcaSums.zero(self.dimensions)
-        for part in parts:
-            total += from_arrays(zero, part)
+        total: PcaSums = summed(pca.PcaSums.zero(self.dimensions), parts)
         return total
 
 

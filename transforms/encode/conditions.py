@@ -15,7 +15,7 @@ from scipy.special import expit
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.discovery.chunks import blocks
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column import sortable
+from slicebeam.transforms.encode.column import plain_type, sortable
 from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported
@@ -111,7 +111,7 @@ def holds(values: pa.Array, condition: Singleton) -> BoolArray:
 
 def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
     """Return the domain with this predicate only, in the type in which pandas would compare."""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kind = plain_type(kind)
     op = condition.op
     if reason := unsupported(kind):
         raise InputError(reason)
@@ -181,7 +181,7 @@ def _check_shape(condition: Singleton, listed: Any) -> None:
 def check_condition(condition: Singleton, kind: pa.DataType) -> None:
     """Hold a condition of a user against the type of its column."""
     holds(pa.nulls(0, kind), condition)
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kind = plain_type(kind)
     if condition.op != "between":
         return
     low, high = condition.value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -103,26 +105,19 @@ class RowGroup(NamedTuple):
     ends: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class AsRow:
-    """A function of an item that returns its arrays as a row."""
-
-    function: Callable[[Any], Found]
-
-    def __call__(self, item: Any) -> pa.RecordBatch:
-        """Return the row of an item."""
-        return to_row(self.function(item))
+def as_row(function: Callable[[Any], Found], item: Any) -> pa.RecordBatch:
+    """Return what a function returns of an item as a row."""
+    return to_row(function(item))
 
 
-@dataclass(frozen=True)
-class OverShards:
-    """A function of shards as one of the paths of their files."""
+def over_shards(function: Function, paths: Sequence[str]) -> Found:
+    """Return what a function of shards returns of those in some files."""
+    return function(Shard(storage_path(path)) for path in paths)
 
-    function: Function
 
-    def __call__(self, paths: Sequence[str]) -> Found:
-        """Return the result for the shards."""
-        return self.function(Shard(storage_path(path)) for path in paths)
+def summed(zero: Any, parts: Sequence[Found]) -> Any:
+    """Return the sum of values of `to_arrays`, added in their order to the zero."""
+    return functools.reduce(operator.add, (from_arrays(zero, part) for part in parts), zero)
 
 
 # Of an example, what is in memory while equal ones are numbered.

@@ -210,31 +210,24 @@ def open_parquet(
     )
 
 
-class parquet_errors:  # noqa: N801  (a context manager is used like a function)
+@contextmanager
+def parquet_errors(path: str) -> Iterator[None]:
     """Turn Arrow's errors while a Parquet file is read into one line that names the file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        """Enter."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Translate the error."""
-        if isinstance(error, FileNotFoundError):
-            raise InputError(f"{self.path}: the file vanished while it was read") from error
-        if isinstance(error, PermissionError):
-            raise InputError(f"{self.path}: no permission to read it") from error
-        if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
-            reason = str(error).splitlines()[0].rstrip(".")
-            if "Expected all lists to be of size" in reason:
-                raise InputError(
-                    f"{self.path}: a list of a column of fixed length has no value ({reason}), "
-                    "which Arrow cannot read; drop such examples, or write lists of any length"
-                ) from error
-            raise InputError(
-                f"{self.path}: not readable as Parquet ({reason}); write it again or give --format"
-            ) from error
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: the file vanished while it was read") from error
+    except PermissionError as error:
+        raise InputError(f"{path}: no permission to read it") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        said = f"not readable as Parquet ({reason}); write it again or give --format"
+        if "Expected all lists to be of size" in reason:
+            said = (
+                f"a list of a column of fixed length has no value ({reason}), which Arrow cannot read; "
+                "drop such examples, or write lists of any length"
+            )
+        raise InputError(f"{path}: {said}") from error
 
 
 def _require_text(batch: pa.RecordBatch, path: str) -> None:

@@ -1,5 +1,3 @@
-"""Columns that are derived from mixtures, by direct computation."""
-
 from __future__ import annotations
 
 import json

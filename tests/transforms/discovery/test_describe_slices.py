@@ -1,5 +1,3 @@
-"""Reported slices are described as a direct computation says."""
-
 from __future__ import annotations
 
 import numpy as np

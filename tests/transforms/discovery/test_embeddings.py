@@ -1,5 +1,3 @@
-"""Embeddings and other columns that a discovery cannot read are named by the user's row."""
-
 import json
 
 import numpy as np

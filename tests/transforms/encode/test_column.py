@@ -1,5 +1,3 @@
-"""Columns of a chunk: ids as numbers."""
-
 import json
 import tracemalloc
 

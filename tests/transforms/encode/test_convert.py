@@ -1,5 +1,3 @@
-"""Files of other formats become Parquet, each row of the result held against the raw table."""
-
 import datetime as dt
 import gzip
 import json

@@ -1,5 +1,3 @@
-"""What a shard holds: whether models differ, and codes of equal values."""
-
 import pandas as pd
 import pytest
 

@@ -1,5 +1,3 @@
-"""``--domains`` and ``--since``: what the earlier run's data did not hold is found in new data."""
-
 import datetime as dt
 import decimal
 import json

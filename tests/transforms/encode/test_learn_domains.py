@@ -1,5 +1,3 @@
-"""How columns are cut into predicates, and which are left out."""
-
 import numpy as np
 import pyarrow as pa
 import pytest

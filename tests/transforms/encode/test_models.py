@@ -1,5 +1,3 @@
-"""Models of functions and files: what they read and predict."""
-
 import importlib.util
 import json
 import pickle

@@ -1,5 +1,3 @@
-"""Numbers of equal examples, and the ids that these make."""
-
 from collections import Counter
 from itertools import count
 

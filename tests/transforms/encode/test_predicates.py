@@ -1,5 +1,3 @@
-"""Predicates as text: printed, and read back."""
-
 import pyarrow as pa
 import pytest
 

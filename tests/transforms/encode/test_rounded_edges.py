@@ -4,6 +4,7 @@ import datetime as dt
 import decimal
 import json
 import re
+from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.learn_domains import domain_to_json, learn_domain
+from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.predicates import (
     Singleton,
     arrow_values,
@@ -273,7 +274,7 @@ def test_edges_depend_on_no_order():
         domain = learn(values, error=error)
         assert isinstance(domain, FeatureDomain)
         assert domain.size == 11
-        domains.add(json.dumps(domain_to_json(domain)))
+        domains.add(json.dumps(asdict(domain)))
         assert domain == learn_domain("x", counted, bins=10, top_values=100, named=False)
     assert len(domains) == 1
 

@@ -1,5 +1,3 @@
-"""A model that runs on chunks is its predictions."""
-
 import pickle
 import re
 import warnings

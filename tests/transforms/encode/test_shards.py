@@ -1,5 +1,3 @@
-"""Shards: what is written of a chunk is read in blocks, and damage is noticed."""
-
 import numpy as np
 
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged

@@ -1,5 +1,3 @@
-"""What is read: every type and format, each row of the result held against the raw table."""
-
 import datetime as dt
 import decimal
 import tempfile

@@ -1,5 +1,3 @@
-"""Counts of values, exact and sketched, are those of numpy."""
-
 import decimal
 
 import numpy as np

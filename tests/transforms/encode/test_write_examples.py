@@ -1,5 +1,3 @@
-"""Rows of any form become files."""
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.utils.timestamp import Timestamp

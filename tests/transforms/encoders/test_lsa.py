@@ -1,5 +1,3 @@
-"""Latent semantic analysis, against scikit-learn."""
-
 import io
 import pickle
 

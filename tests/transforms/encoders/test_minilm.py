@@ -1,5 +1,3 @@
-"""Vectors of sentences by a small transformer."""
-
 import importlib.util
 import pickle
 import socket

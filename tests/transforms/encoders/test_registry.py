@@ -1,5 +1,3 @@
-"""Encoders by their names."""
-
 import pytest
 
 from slicebeam.metrics.errors import InputError

@@ -1,5 +1,3 @@
-"""The type of a column of text, from all of its values."""
-
 import math
 from datetime import date, datetime, timezone
 

@@ -1,5 +1,3 @@
-"""Bytes of text files: UTF-8 and gzip."""
-
 import pytest
 
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks

@@ -1,5 +1,3 @@
-"""JSON and YAML that two readers may understand differently are refused."""
-
 import pytest
 
 from slicebeam.transforms.formats.strict_text import MalformedTextError, parse_json, parse_yaml

@@ -1,5 +1,3 @@
-"""Waits between calls."""
-
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 

@@ -1,5 +1,3 @@
-"""Which files a user means."""
-
 import pytest
 
 from slicebeam.metrics.errors import InputError

@@ -1,5 +1,3 @@
-"""Faults of object storage: passing ones go unnoticed, lasting ones are an error."""
-
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError

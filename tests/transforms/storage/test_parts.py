@@ -1,5 +1,3 @@
-"""A durable map: a file for each item, whole or not there."""
-
 import apache_beam as beam
 import pyarrow as pa
 

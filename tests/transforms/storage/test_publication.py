@@ -1,5 +1,3 @@
-"""A set of files appears as a whole, or not at all."""
-
 import hashlib
 from contextlib import suppress
 

@@ -1,5 +1,3 @@
-"""Files of the work folder are whole, or called damaged."""
-
 import pickle
 
 import numpy as np
