@@ -74,7 +74,7 @@ class SliceMembership:
         """Return the slices of each example of a table with these columns, ascending."""
         rows = table.num_rows
         distinct, numbers = self._distinct
-        columns = {name: _array(table.column(name)) for name in self.columns}
+        columns = {name: table.column(name).combine_chunks() for name in self.columns}
         held = [holds(columns[one.field], one) for one in distinct]
         lengths, codes = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)]
         for begin in range(0, rows, _ROWS_AT_A_TIME):
@@ -89,10 +89,6 @@ class SliceMembership:
             codes.append(code[np.argsort(row.astype(np.uint16), kind="stable")])
             lengths.append(np.bincount(row, minlength=marked.shape[1]))
         return Ragged(np.cumsum(np.concatenate(lengths)), np.concatenate(codes).astype(np.int64))
-
-
-def _array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def holds(values: pa.Array, condition: Singleton) -> BoolArray:

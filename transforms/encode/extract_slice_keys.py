@@ -6,11 +6,11 @@ import json
 import zlib
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.randomness import splitmix64
@@ -66,23 +66,19 @@ class Encoding:
 
     def columns(self) -> list[str]:
         """Return the columns that are read."""
-        wanted = [domain.name for domain in self.domains]
-        if self.given is not None:
-            wanted += self.given.columns
-        if self.outcome.label is not None:
-            wanted.append(self.outcome.label)
-        for predictor in (self.outcome.new, self.outcome.old):
-            if predictor is not None:
-                own = (predictor.column, predictor.score, predictor.loss)
-                wanted += [name for name in own if name]
-        wanted += [name for name in map(averaged_column, self.outcome.needs.values) if name]
-        if self.outcome.weight:
-            wanted.append(self.outcome.weight)
-        for names in self.model_columns.values():
-            wanted += names
-        if self.example_id:
-            wanted.append(self.example_id)
-        return list(dict.fromkeys(wanted))
+        outcome = self.outcome
+        predictors = [one for one in (outcome.new, outcome.old) if one is not None]
+        wanted = [
+            *(domain.name for domain in self.domains),
+            *(self.given.columns if self.given is not None else ()),
+            outcome.label,
+            *(name for one in predictors for name in (one.column, one.score, one.loss)),
+            *map(averaged_column, outcome.needs.values),
+            outcome.weight,
+            *chain.from_iterable(self.model_columns.values()),
+            self.example_id,
+        ]
+        return list(dict.fromkeys(name for name in wanted if name))
 
 
 def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
@@ -103,7 +99,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     for (indicator, old), bits in predicted.indicators.items():
         if (indicator, old) in space.axes:
             cells += bits.astype(np.int64) * space.stride(indicator, old=old)
-    codes = [_codes(chunk.table.column(d.name).combine_chunks(), d) for d in encoding.domains]
+    codes = [domain.codes(ChunkColumn.of(chunk, domain.name).array) for domain in encoding.domains]
     radices = [max(domain.radix, domain.size) for domain in encoding.domains]
     if encoding.given is not None:
         codes.append(encoding.given.codes(chunk.table))
@@ -188,13 +184,6 @@ def _bits(
         elif name != "cell":
             bits.append(np.ascontiguousarray(values, np.float64).view(np.uint64))
     return bits
-
-
-def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> IntArray | Ragged:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if domain.kind == "list":
-        return Ragged(*domain.encode_lists(array))
-    return domain.encode(array)
 
 
 def row_contents(

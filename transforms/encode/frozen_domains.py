@@ -44,19 +44,12 @@ class FrozenDomain:
     @property
     def largest_other(self) -> int | None:
         """How many examples had the most frequent value without a predicate; None if unknown."""
-        if self.domain.seen is not None:
-            return self.domain.seen.largest_other
-        has_other = any(one.op == "not_in" for one in self.domain.singletons)
-        is_complete = self.domain.closed and self.domain.kind != "list" and not has_other
-        return 0 if is_complete else None
+        return self.domain.seen.largest_other if self.domain.seen is not None else None
 
     @property
     def missing(self) -> int | None:
         """How many examples had no value; None if unknown."""
-        if self.domain.seen is not None:
-            return self.domain.seen.missing
-        has_missing = any(one.op == "is_null" for one in self.domain.singletons)
-        return 0 if self.domain.closed and not has_missing else None
+        return self.domain.seen.missing if self.domain.seen is not None else None
 
 
 def with_new_values(

@@ -19,12 +19,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.learn_domains import learn_domain
-from slicebeam.transforms.encode.predicates import (
-    Singleton,
-    arrow_values,
-    json_values,
-    parse_predicate,
-)
+from slicebeam.transforms.encode.predicates import Singleton, json_values, parse_predicate
 from tests.conftest import slow
 from tests.oracles import predicates
 from tests.transforms.encode.test_domains import KINDS, count, learn, masks
@@ -424,6 +419,3 @@ def test_floats_are_written_with_their_own_digits(exact, tmp_path):
     assert all(number == float(str(np.float32(number))) for number in numbers)
     sizes = found.table.set_index("slice")["n"]
     assert sizes["score = 0.2"] == np.count_nonzero(scores == np.float32(0.2)) == 120
-    # Documents of earlier versions write the digits of the double.
-    old = arrow_values([float(np.float32(0.2))], pa.float32())
-    assert old.equals(arrow_values([0.2], pa.float32()))

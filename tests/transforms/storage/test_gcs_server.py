@@ -7,7 +7,6 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 import requests
-from google.api_core.exceptions import GoogleAPIError
 
 from tests.gcs_server import FORBIDDEN, crc32c
 
@@ -17,13 +16,6 @@ google_stores = pytest.mark.parametrize(
     ["gcs_server", pytest.param("fake_gcs_server", marks=pytest.mark.engine)],
     indirect=True,
 )
-
-
-def outcome(work):
-    try:
-        return work()
-    except GoogleAPIError as error:
-        return getattr(error, "code", type(error).__name__)
 
 
 @google_stores
@@ -125,70 +117,3 @@ def test_errors_are_told_as_google_tells_them(bucket):
     assert re.search("No such object", json.loads(answer.text)["error"]["message"])
     address = f"{bucket.store.endpoint}/storage/v1/b/{FORBIDDEN}x/o"
     assert requests.get(address, timeout=10).json()["error"]["errors"][0]["reason"] == "forbidden"
-
-
-def scenario(store):
-    """Do what slicebeam does, and return all that does not differ by nature between servers."""
-    bucket = store.client.bucket(store.new_bucket().name)
-    seen = []
-
-    def note(work):
-        seen.append(outcome(work))
-
-    def upload(name, data, expected=None, **more):
-        blob = bucket.blob(name)
-        blob.metadata = {"writer": "a test", "größe": "ü %"}
-        blob.upload_from_string(data, if_generation_match=expected, checksum="crc32c", **more)
-
-    def generation(name):
-        return int(bucket.get_blob(name).generation)
-
-    def told(name):
-        blob = bucket.get_blob(name)
-        return (blob.name, blob.size, blob.md5_hash, blob.crc32c, blob.metadata, blob.content_type)
-
-    note(lambda: store.client.bucket("absent-bucket-of-nobody").exists())
-    note(lambda: list(store.client.list_blobs("absent-bucket-of-nobody")))
-    note(lambda: bucket.get_blob("absent"))
-    note(lambda: bucket.blob("absent").download_as_bytes())
-    note(lambda: bucket.blob("absent").delete())
-    # Only if it is new, and only if it is the generation that was seen.
-    note(lambda: upload("dir/one", b"one", 0))
-    note(lambda: upload("dir/one", b"two", 0))
-    note(lambda: bucket.blob("dir/one").download_as_bytes())
-    first = generation("dir/one")
-    note(lambda: upload("dir/one", b"two", first, content_type="application/json"))
-    note(lambda: upload("dir/one", b"three", first))
-    note(lambda: generation("dir/one") > first)
-    note(lambda: told("dir/one"))
-    note(lambda: upload("absent", b"x", first))
-    # Large objects come in several requests.
-    large = bytes(range(256)) * (40 << 10)
-    note(lambda: upload("large", large, 0))
-    note(lambda: upload("large", large[::-1], 0))
-    note(lambda: bucket.blob("large").download_as_bytes() == large)
-    note(lambda: told("large")[1:4])
-    # Parts of objects.
-    for span in ((0, 2), (5, 9), (5, None), (10_485_759, 10_485_759), (10_485_000, 99_999_999)):
-        note(lambda span=span: bucket.blob("large").download_as_bytes(start=span[0], end=span[1]))
-    note(lambda: bucket.blob("large").download_as_bytes(start=99_999_999))
-    # Names and lists.
-    for name in ("dir/a b", "dir/50%+?#=ü😀", "dir/sub/x", "dir/sub/y", "dir-else/z", "dir"):
-        note(lambda name=name: upload(name, name.encode()))
-        note(lambda name=name: bucket.blob(name).download_as_bytes())
-    lists = (None, None), ("dir", "/"), ("dir/", "/"), ("dir/s", None), ("", "/")
-    for prefix, delimiter in lists:
-        found = store.client.list_blobs(bucket, prefix=prefix, delimiter=delimiter)
-        note(lambda found=found: [blob.name for blob in found])
-        note(lambda found=found: sorted(found.prefixes))
-    note(lambda: bucket.blob("dir/a b").delete())
-    note(lambda: bucket.blob("dir/a b").exists())
-    return seen
-
-
-@pytest.mark.engine
-def test_the_servers_do_the_same(gcs_server, fake_gcs_server):
-    ours, theirs = scenario(gcs_server), scenario(fake_gcs_server)
-    assert len(ours) > 45
-    for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-        assert one == other, f"step {number}"

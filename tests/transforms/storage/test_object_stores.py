@@ -9,6 +9,7 @@ from slicebeam.transforms.storage.storage import ObjectPath, identity, remove_fo
 from tests.conftest import google_first, own_stores
 from tests.gcs_server import FORBIDDEN
 from tests.object_stores import free_port, one_line
+from tests.refusals import refusal
 from tests.storage_faults import OBJECTS, Fault, within
 from tests.transforms.storage.test_publish import put
 
@@ -37,8 +38,7 @@ USES = {
 @pytest.mark.slow
 def test_a_bucket_that_is_not_there(bucket, use):
     path = ObjectPath(f"{bucket.uri}-absent/folder/file")
-    with pytest.raises(EngineError) as error:
-        USES[use](path)
+    error = refusal(EngineError, USES[use], path)
     one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; create it")
 
 
@@ -50,8 +50,7 @@ def test_nobody_listens(bucket, use, monkeypatch):
     for name, value in bucket.store.environment(f"http://127.0.0.1:{free_port()}").items():
         monkeypatch.setenv(name, value)
     storage._store.cache_clear()
-    with pytest.raises(EngineError) as error:
-        within(60, USES[use], ObjectPath(f"{bucket.uri}/file"))
+    error = refusal(EngineError, within, 60, USES[use], ObjectPath(f"{bucket.uri}/file"))
     one_line(error, f"{bucket.uri}/", "127.0.0.1", "SLICEBEAM_STORAGE_TIMEOUT")
 
 
@@ -114,8 +113,7 @@ def test_lasting_faults_are_an_error(bucket, proxy, use, kind, monkeypatch):
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
     bucket.write("folder/file", b"content" * 1000)
     proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
-    with pytest.raises(EngineError) as error:
-        within(60, USES[use], ObjectPath(f"{bucket.uri}/folder/file"))
+    error = refusal(EngineError, within, 60, USES[use], ObjectPath(f"{bucket.uri}/folder/file"))
     one_line(error, f"{bucket.uri}/folder/file", "SLICEBEAM_STORAGE_TIMEOUT")
 
 
@@ -131,9 +129,7 @@ def test_what_is_damaged_on_its_way_is_fetched_again_or_refused(bucket, proxy, m
     assert path.read_bytes() == b"content" * 1000
     assert once.struck == 1
     proxy.add(Fault("damage", method="GET", path="file"))
-    with pytest.raises(EngineError) as error:
-        path.read_bytes()
-    one_line(error, str(path))
+    one_line(refusal(EngineError, path.read_bytes), str(path))
 
 
 @google_first
@@ -167,8 +163,7 @@ def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
     version = version_of(path)
     monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
     proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
-    with pytest.raises(EngineError) as error:
-        within(60, put, path, b"new" * 1_000_000, version)
+    error = refusal(EngineError, within, 60, put, path, b"new" * 1_000_000, version)
     one_line(error, str(path), "SLICEBEAM_STORAGE_TIMEOUT")
     proxy.heal()
     assert path.read_bytes() == b"old"
@@ -177,8 +172,7 @@ def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
 def test_no_permission_on_google_cloud_storage(bucket, use):
-    with pytest.raises(EngineError) as error:
-        USES[use](ObjectPath(f"gs://{FORBIDDEN}bucket/folder/file"))
+    error = refusal(EngineError, USES[use], ObjectPath(f"gs://{FORBIDDEN}bucket/folder/file"))
     one_line(error, f"gs://{FORBIDDEN}bucket/", "does not have storage.objects", "credentials")
 
 
@@ -186,8 +180,7 @@ def test_no_credentials_for_google_cloud_storage(monkeypatch, tmp_path):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
     storage._store.cache_clear()
-    with pytest.raises(EngineError) as error:
-        ObjectPath("gs://bucket/file").read_bytes()
+    error = refusal(EngineError, ObjectPath("gs://bucket/file").read_bytes)
     one_line(error, "gs://", "absent.json", "; check the credentials")
 
 
@@ -201,8 +194,7 @@ def test_wrong_keys(bucket, use, variable, monkeypatch):
     # Neither the client nor the credentials that it has found are kept.
     storage._store.cache_clear()
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    with pytest.raises(EngineError) as error:
-        USES[use](ObjectPath(f"{bucket.uri}/folder/file"))
+    error = refusal(EngineError, USES[use], ObjectPath(f"{bucket.uri}/folder/file"))
     one_line(error, f"{bucket.uri}/", "; check the credentials")
 
 
@@ -214,6 +206,5 @@ def test_no_keys(bucket, monkeypatch, tmp_path):
     # It keeps the credentials that it has found.
     monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     storage._store.cache_clear()
-    with pytest.raises(EngineError) as error:
-        ObjectPath(f"{bucket.uri}/file").read_bytes()
+    error = refusal(EngineError, ObjectPath(f"{bucket.uri}/file").read_bytes)
     one_line(error, f"{bucket.uri}/file", "Unable to locate credentials", "; check the credentials")

@@ -29,7 +29,7 @@ from slicebeam.transforms.storage.storage import (
 )
 from tests.conftest import google_first, own_stores
 from tests.object_stores import one_line
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 STRANGE_NAMES = [
     *("two  blanks", "plus+minus-.parquet", "50%.csv", "already%20quoted", "what?.csv", "number#1"),
@@ -283,6 +283,4 @@ def test_places_that_users_name(tmp_path, monkeypatch):
         "gs://": ["gs://bucket/name"],
         "s3:///name": ["://bucket/name"],
     }.items():
-        with pytest.raises(InputError) as error:
-            storage_path(text, "--output")
-        one_line(error, "--output", text, *parts)
+        one_line(refusal(InputError, storage_path, text, "--output"), "--output", text, *parts)
