@@ -233,20 +233,8 @@ PAIRS = {
         {"x = d": 20, "x not in {a, b, c, … 1 more}": 100},
         ["x: 11.0% of the examples have 2 values that DOC does not have (c, d); 5.0% have other values, none in DOC."],
     ),
-    "both truth values": (
-        drawn([True, False], [0.5, 0.5]),
-        drawn([True, False, None], [0.5, 0.4, 0.1]),
-        [("==", False), ("==", True), ("is_null", None)],
-        {},
-        ["x: 10.0% missing, none in DOC."],
-    ),
-    "a truth value that came late": (
-        drawn([True, None], [0.5, 0.5]),
-        drawn([True, False, None], [0.4, 0.1, 0.5]),
-        [("==", True), ("is_null", None), ("==", False)],
-        {"x = false": 200},
-        ["x: 10.0% of the examples have 1 value that DOC does not have (false)."],
-    ),
+    "both truth values": (drawn([True, False], [0.5, 0.5]), drawn([True, False, None], [0.5, 0.4, 0.1]), [("==", False), ("==", True), ("is_null", None)], {}, ["x: 10.0% missing, none in DOC."]),
+    "a truth value that came late": (drawn([True, None], [0.5, 0.5]), drawn([True, False, None], [0.4, 0.1, 0.5]), [("==", True), ("is_null", None), ("==", False)], {"x = false": 200}, ["x: 10.0% of the examples have 1 value that DOC does not have (false)."]),
     "integers that are doubles once some are missing, as pandas writes them": (
         pa.array(drawn([0, 1, 2], [0.4, 0.3, 0.3]), pa.int64()),
         pa.array(drawn([0.0, 1.0, 2.0, 7.0, None, 0.5], [0.4, 0.2, 0.1, 0.1, 0.1, 0.1]), pa.float64()),
