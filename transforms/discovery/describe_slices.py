@@ -135,16 +135,12 @@ class DescribeSlices:
                 for field, K in self.components.items()
             }
         z = EmbeddedChunk(self.embeddings / name).z[tested]
-        odds = (
-            np.stack([self._odds(beside, conditions)[tested] for conditions in self.slices])
-            if (self.slices)
-            else np.zeros(inside.shape)
-        )
-        sampled = (
-            self.sample.chosen(rows.astype(np.uint64))
-            if self.sample is not None
-            else np.zeros(rows.size, bool)
-        )
+        odds = np.zeros(inside.shape)
+        for at, conditions in enumerate(self.slices):
+            odds[at] = self._odds(beside, conditions)[tested]
+        sampled = np.zeros(rows.size, bool)
+        if self.sample is not None:
+            sampled = self.sample.chosen(rows.astype(np.uint64))
         return Description(
             ChangeAssessment.of(inside, change) if change is not None else None,
             components,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.domains import FeatureDomain
-    from slicebeam.transforms.encode.extract_predictions import Outcome, Predicted, Side
+    from slicebeam.transforms.encode.extract_predictions import Given, Outcome, Predicted, Side
     from slicebeam.transforms.encode.sources import Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -233,21 +233,24 @@ class ExtractPredictions(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[Chunk]:
         """Wire the transform."""
+        outcome = self.encoding.outcome
         for side, columns in self.encoding.model_columns.items():
-            from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
+            from slicebeam.transforms.encode.models import LoadedModel
+            from slicebeam.transforms.encode.run_model import run_model
 
-            outcome = self.encoding.outcome
-            predictor = outcome.predictor(side)
+            predictor, positive = outcome.predictor(side), outcome.positive_class
             if predictor is None or predictor.model is None:
                 continue
+            wanted: dict[Given, Any] = {}
+            if outcome.needs.predicted_classes:
+                wanted["class"] = LoadedModel.classes
+            if outcome.needs.predicted_classes and outcome.cuts_models:
+                cut = {"positive": positive, "threshold": outcome.threshold}
+                wanted["class"] = partial(LoadedModel.above, **cut)
             # A column of scores is used where one is named.
-            has_scores = predictor.score is not None
-            wanted = WantedPredictions(
-                outcome.needs.predicted_classes,
-                outcome.needs.scores and not has_scores,
-                outcome.needs.predicted_numbers and not has_scores,
-                positive=outcome.positive_class,
-                threshold=outcome.threshold if outcome.cuts_models else None,
-            )
+            if outcome.needs.scores and predictor.score is None:
+                wanted["score"] = partial(LoadedModel.scores, positive=positive)
+            if outcome.needs.predicted_numbers and predictor.score is None:
+                wanted["number"] = LoadedModel.numbers
             chunks = chunks | f"Run {side}" >> run_model(predictor.model, columns, side, wanted)
         return chunks

@@ -129,10 +129,7 @@ def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
     assert plain.loc["slice_id = b", "value"] == pytest.approx(mean, rel=1e-12)
 
 
-@pytest.mark.parametrize("text", [
-    "word " * 200_000 + "w" * 1_000_000,
-    *(slow(text) for text in ("", "!!!", "\x00 film")),
-], ids=["2 MB", "empty", "no words", "zero"])  # fmt: skip
+@pytest.mark.parametrize("text", ["word " * 200_000 + "w" * 1_000_000, "", "!!!", "\x00 film"], ids=["2 MB", "empty", "no words", "zero"])  # fmt: skip
 @pytest.mark.slow
 def test_one_text_of_another_kind(text, tmp_path):
     kinds = ["news bad x", "film good x", "news good x", "film bad x", "news good x", "film good x"]
