@@ -6,7 +6,7 @@ The components of mixtures are columns, too: ``cluster@25`` of an example is the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,12 @@ from scipy.special import expit
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import log_responsibilities, most_likely
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, positions
+from slicebeam.transforms.discovery.embeddings import (
+    EmbeddedChunk,
+    chunk_name,
+    one_thread,
+    positions,
+)
 from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.conditions import columns_of, members
 from slicebeam.transforms.encode.domains import FeatureDomain
@@ -34,7 +39,6 @@ from slicebeam.transforms.storage.work_files import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -47,25 +51,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.extract_predictions import Outcome
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
-
-
-def one_thread() -> AbstractContextManager[Any]:
-    """Return a context in which matrix products take one thread of this process.
-
-    On small blocks a second thread saves a third of the time where a processor is free, and takes ten times
-    as long where none is. And sums are the same to the byte, however many processors there are.
-    """
-    limits: AbstractContextManager[Any] = _controller().limit(limits=1)
-    return limits
-
-
-@cache
-def _controller() -> Any:
-    # Looking for the libraries takes longer than an iteration on little data.
-    import scipy.linalg  # noqa: F401
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 _PREFIX = "cluster@"

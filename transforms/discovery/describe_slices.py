@@ -1,4 +1,4 @@
-"""Descriptions of reported slices: sums over all tested examples, and typical examples."""
+"""Descriptions of reported slices: sums over all tested examples, typical ones, and overlaps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from slicebeam.transforms.discovery.derive_columns import (
     TESTED,
     is_cluster_field,
     odds_column,
-    one_thread,
 )
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, one_thread
 from slicebeam.transforms.encode.conditions import ByPredicate, members
 from slicebeam.transforms.encode.passes import from_arrays, to_arrays
 from slicebeam.transforms.storage.storage import storage_path

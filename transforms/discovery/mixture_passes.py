@@ -9,11 +9,11 @@ import numpy as np
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
-from slicebeam.transforms.discovery.derive_columns import one_thread
 from slicebeam.transforms.discovery.embeddings import (
     DISCOVERY,
     EmbeddedChunk,
     loss_column,
+    one_thread,
     write_embeddings,
 )
 from slicebeam.transforms.encode.passes import from_arrays, summed, to_arrays

@@ -1,4 +1,4 @@
-"""A column of a chunk as what a run needs of it; what it refuses is named by the user's row."""
+"""Chunks and their columns as what a run needs of them; what is refused is named by the user's row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Singleton predicates: their JSON form, their text, and the identity of a slice."""
+"""Singleton predicates: their JSON form, their text and how it is read, and the identity of a slice."""
 
 from __future__ import annotations
 

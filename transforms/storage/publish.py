@@ -1,4 +1,4 @@
-"""A publication replaces only the document that existed when its run began."""
+"""A publication replaces only the document that existed when its run began; the names of its files."""
 
 from __future__ import annotations
 
