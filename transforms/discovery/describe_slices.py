@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from slicebeam.metrics.counting.counting import Coded, SummedRows
 from slicebeam.metrics.counting.membership import CandidateLookup
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
-from slicebeam.metrics.discovery.phrases import EmbeddingSums
-from slicebeam.metrics.discovery.typical import TypicalExamples
+from slicebeam.metrics.discovery.chunks import JOINED, Summed
+from slicebeam.metrics.discovery.descriptions import EmbeddingSums, TypicalExamples
 from slicebeam.transforms.discovery.derive_columns import (
     CHANGE,
     ROW,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Summed):
     """Sums for reported slices; those of groups of files add up.
 
     `sampled` [m] are positions of tested examples whose text is in the sample, `inside` [S, m] whether they
@@ -55,24 +55,8 @@ class Description:
     embeddings: EmbeddingSums
     overall: pca.PcaSums | None
     typical: TypicalExamples
-    sampled: IntArray
-    inside: BoolArray
-
-    def __add__(self, other: Description) -> Description:
-        def added(name: str) -> Any:
-            one, two = getattr(self, name), getattr(other, name)
-            return None if one is None else one + two
-
-        names = ("assessment", "overlap", "embeddings", "overall", "typical")
-        return replace(
-            self,
-            **{name: added(name) for name in names},
-            components={
-                name: sums + other.components[name] for name, sums in self.components.items()
-            },
-            sampled=np.concatenate([self.sampled, other.sampled]),
-            inside=np.concatenate([self.inside, other.inside], axis=1),
-        )
+    sampled: IntArray = field(metadata=JOINED)
+    inside: BoolArray = field(metadata=JOINED)
 
 
 @dataclass(frozen=True)
