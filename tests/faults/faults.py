@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from slicebeam.transforms.storage.published_files import is_own_name
+from slicebeam.transforms.storage.publish import is_own_name
 from tests.running import Found, names_of, own_file, read
 
 ROOT = Path(__file__).parents[2]

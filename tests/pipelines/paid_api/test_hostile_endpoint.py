@@ -18,7 +18,7 @@ from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.http_api import HttpApi
 from slicebeam.pipelines.paid_api.ledger import Ledger
-from slicebeam.transforms.encoders import embedding_calls
+from slicebeam.transforms.encoders import endpoint
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls
 from tests.refusals import refusal
@@ -98,9 +98,9 @@ def served(reply):
 def _hurry(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr(calls, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(embedding_calls, "_RETRIES", 0)
-    monkeypatch.setattr(embedding_calls, "_TIMEOUT", 0.5)
-    monkeypatch.setattr(embedding_calls, "_LARGEST_BODY", 4 << 20)
+    monkeypatch.setattr(endpoint, "_RETRIES", 0)
+    monkeypatch.setattr(endpoint, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(endpoint, "_LARGEST_BODY", 4 << 20)
     monkeypatch.setattr("slicebeam.pipelines.paid_api.http_api._LARGEST_BODY", 4 << 20)
 
 
