@@ -18,11 +18,10 @@ from slicebeam.transforms.encode.extract_predictions import weights
 from slicebeam.transforms.encode.list_outcomes import NO_RELEVANCE
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from slicebeam.transforms.formats.schemas import storable
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path
-from slicebeam.transforms.storage.checked_files import checksum_of
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import written_whole
+from slicebeam.transforms.storage.work_files import checksum_of, open_arrow, part_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
