@@ -25,6 +25,7 @@ class DiscoverConfig(SearchConfig):
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
         {"exclude_features", "domains", "since", "since_if_exists", "tfma_module", "keep_outputs"}
+        | {"parity"}
     )
 
     embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None

@@ -104,7 +104,7 @@ class RunConfig(MetricsConfig):
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
         }
         self.check_losses()
-        needs = needs_of(self.metric)
+        needs = needs_of(self.measured)
         if not any(sides["prediction"]) and needs.predictions:
             raise InputError("no predictions: give --prediction, --score or --model")
         for name in (

@@ -338,6 +338,6 @@ def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
     left_out = list(cost_lines(config, sample.rows))
     if config.resamples_examples and not config.is_paper:
         left_out.append("replicates of the slices that turn out to be promising")
-    space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
+    space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)
     outcome = resolve_outcome(config, sample.source)
     return _Inputs(config, engine, work, sample, outcome, space, tuple(left_out))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.parts import WriteParts
 
 
+_MOST_GROUPS = 200  # of --parity: every pair is compared
 _OUTPUT = "named like a model's output; --keep-outputs makes features of such"
 
 
@@ -49,6 +50,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
     for option, given in (
         ("features", config.features),
         ("exclude-features", config.exclude_features),
+        ("parity", getattr(config, "parity", ())),
     ):
         for name in given:
             if name not in names:
@@ -75,6 +77,24 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
     chosen = config.features or tuple(name for name in names if name not in roles)
     features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
     return _without_outputs(features) if config.leaves_outputs_out else ChosenColumns(features, ())
+
+
+def check_parity_columns(
+    config: SearchConfig, domains: Sequence[FeatureDomain], left_out: Sequence[LeftOutColumn]
+) -> None:
+    """Refuse columns of ``--parity`` that do not divide the examples into groups."""
+    known = {domain.name: domain for domain in domains}
+    reasons = {column.name: column.reason for column in left_out}
+    for name in config.parity:
+        if name not in known:
+            reason = reasons.get(name, "not a feature; add it to --features")
+            raise OptionError(f"--parity {name!r} has no groups: {reason}")
+        if known[name].kind == "list":
+            raise OptionError(f"--parity {name!r} is a column of lists, whose groups overlap")
+        if known[name].size > _MOST_GROUPS:
+            raise OptionError(
+                f"--parity {name!r} has {known[name].size:,} groups, more than {_MOST_GROUPS}; lower --top-values or --bins"
+            )
 
 
 def _without_outputs(names: list[str]) -> ChosenColumns:

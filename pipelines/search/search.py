@@ -21,6 +21,7 @@ from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
+from slicebeam.pipelines.search.parity import parity_gaps
 from slicebeam.pipelines.search.report_order import Reported, given_order, report_order
 from slicebeam.pipelines.search.results import Results, collect, collect_given
 from slicebeam.pipelines.search.since import compare_runs
@@ -195,7 +196,9 @@ def _find_and_publish(
             lists,
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
-        ).model_copy(update={"coverage": coverage})
+        ).model_copy(
+            update={"coverage": coverage, "parity": parity_gaps(config, prepared, searched)}
+        )
         if evaluation is not None:
             changelist, messages = with_tfma(
                 changelist, evaluation, prepared, run.work, run.engine, observer.stage

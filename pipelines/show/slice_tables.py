@@ -23,6 +23,7 @@ from slicebeam.pipelines.show.finding_tables import (
     reason_line,
     table,
 )
+from slicebeam.pipelines.show.parity import parity_lines
 from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
 from slicebeam.pipelines.show.terminal_text import FILES, guarded
 from slicebeam.pipelines.show.tfma import tfma_lines
@@ -109,6 +110,7 @@ def show_slices(
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
         list(dict.fromkeys(filter(None, [*coverage_lines(document, lists), *reasons]))),
+        list(parity_lines(document)),
         list(tfma_lines(document, places)),
         found_lines(document),
         since_lines(document, places),
