@@ -127,6 +127,9 @@ def launch(
     events = invocation.log(run_options)
     check_run_options(command, run_options)
     allow(run_options.allow_http)
+    from slicebeam.pipelines.config.own_data import check_columns
+
+    check_columns(COMMANDS[command].options[0], options)
     if command == "shift":
         from slicebeam.pipelines.commands.shift import launch_shift
 
