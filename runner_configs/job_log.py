@@ -35,6 +35,26 @@ class _LogFile(logging.FileHandler):
 
 
 @contextmanager
+def importing_beam() -> Iterator[None]:
+    """Drop Beam's warning of clients of BigQuery, and leave the root logger as it was.
+
+    Beam logs it while it is imported, before a program has set up its log.
+    """
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("apitools not found")
+
+    root.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_shown)
+        root.handlers[:] = handlers
+
+
+@contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Send all logs, of all threads, to a file.
 

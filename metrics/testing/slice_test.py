@@ -10,7 +10,6 @@ import numpy as np
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import paper
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -171,6 +170,8 @@ class SliceTest:
         self, sums: IntArray, totals: IntArray, delta: FloatArray, deltas: FloatArray
     ) -> Outcomes:
         own = metric(self.metric)
+        from slicebeam.metrics.significance import paper
+
         p, reasons, errors = paper.t_p_value(delta, deltas, own.tail(self.alternative))
         if self.test == "paper":
             if self.space.comparison == "overall":

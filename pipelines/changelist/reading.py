@@ -17,7 +17,6 @@ from slicebeam.pipelines.changelist.document import (
     SearchChangeList,
     ShiftChangeList,
 )
-from slicebeam.pipelines.changelist.finding_checks import check_findings
 from slicebeam.pipelines.changelist.provenance import PublishedFile
 from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.publish import sha256_of
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 _Document = TypeVar("_Document", bound=ChangeList)
 
-CHANGELIST, TABLE = "changelist.json", "slices.parquet"
+CHANGELIST, TABLE, TFMA_TABLE = "changelist.json", "slices.parquet", "tfma.parquet"
 
 
 def naming_files(document: _Document, files: FileSet) -> _Document:
@@ -105,6 +104,8 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
         raise InputError(f"{option} {uri}: incomplete ChangeList ({wrong} has the wrong type)")
     _refuse_doubles(f"{option} {uri}", document)
+    from slicebeam.pipelines.changelist.finding_checks import check_findings
+
     check_findings(f"{option} {uri}", document, with_slices=with_slices)
     return document
 

@@ -177,6 +177,8 @@ def search_config(options: dict[str, Any]) -> SearchConfig:
     InputError
         One line: the first option that is wrong, its value and the remedy.
     """
-    from slicebeam.pipelines.config.eval_options import with_eval_config
+    if options.get("eval_config"):
+        from slicebeam.pipelines.config.eval_options import with_eval_config
 
-    return validated(SearchConfig, with_eval_config(options))
+        options = with_eval_config(options)
+    return validated(SearchConfig, options)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column
-from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.feature_hints import is_named_output
-from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
@@ -135,12 +133,11 @@ def learning(
     config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder
 ) -> Learning:
     """Return what is to be learned of the features."""
-    given = (
-        given_domains(config.domains, source, features, config.domains_option)
-        if config.domains
-        else None
-    )
-    if given is not None:
+    given = None
+    if config.domains:
+        from slicebeam.pipelines.prepare.given_domains import given_domains
+
+        given = given_domains(config.domains, source, features, config.domains_option)
         if config.features:
             # A feature that the user did not name is not missed.
             given = replace(given, lost=())
@@ -176,6 +173,8 @@ def learn(
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), wanted.options.top_values)
+    from slicebeam.pipelines.prepare.drift import drift_lines
+
     return Learned(
         domains,
         (*given.left_out, *left_out),

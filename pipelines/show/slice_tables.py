@@ -10,7 +10,6 @@ from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import counted, overall_sentences
 from slicebeam.pipelines.show.coverage import coverage_lines
-from slicebeam.pipelines.show.discovery import found_lines
 from slicebeam.pipelines.show.finding_tables import (
     LEAST_LINES,
     MOST_LINES,
@@ -23,10 +22,8 @@ from slicebeam.pipelines.show.finding_tables import (
     reason_line,
     table,
 )
-from slicebeam.pipelines.show.parity import parity_lines
 from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
 from slicebeam.pipelines.show.terminal_text import FILES, guarded
-from slicebeam.pipelines.show.tfma import tfma_lines
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
     number_text,
@@ -36,7 +33,7 @@ from slicebeam.pipelines.show.worst_slices import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -110,9 +107,7 @@ def show_slices(
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
         list(dict.fromkeys(filter(None, [*coverage_lines(document, lists), *reasons]))),
-        list(parity_lines(document)),
-        list(tfma_lines(document, places)),
-        found_lines(document),
+        *_blocks_of_options(document, places),
         since_lines(document, places),
         notes(document, places, is_short=bool(told)),
     ]
@@ -128,6 +123,22 @@ def show_slices(
     console.print()
     console.print(found_line(document) if told else tested_line(document), markup=False)
     console.print(document.testing.corrected_for, markup=False)
+
+
+def _blocks_of_options(document: SearchChangeList, places: ResultPlaces) -> Iterator[list[str]]:
+    """Yield the lines about what only some runs have."""
+    if document.parity:
+        from slicebeam.pipelines.show.parity import parity_lines
+
+        yield list(parity_lines(document))
+    if document.tfma_metrics or document.validation:
+        from slicebeam.pipelines.show.tfma import tfma_lines
+
+        yield list(tfma_lines(document, places))
+    if document.discovery:
+        from slicebeam.pipelines.show.discovery import found_lines
+
+        yield found_lines(document)
 
 
 def _print_findings(

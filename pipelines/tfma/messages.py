@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import FileError
-from slicebeam.pipelines.changelist.reading import file_of
+from slicebeam.pipelines.changelist.reading import TFMA_TABLE, file_of
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_errors
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
 
-TFMA_TABLE = "tfma.parquet"
 _SCHEMA = pa.schema([("kind", pa.string()), ("slice_id", pa.string()), ("content", pa.binary())])
 
 
