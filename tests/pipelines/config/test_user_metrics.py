@@ -11,28 +11,28 @@ import pytest
 
 from slicebeam.metrics import user_metrics
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space, user_named
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms.tfma.metric_specs import parse_metric
 from tests.refusals import refuses
 from tests.running import small_search
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
 MORE = """
 import numpy as np
-from slicebeam.metrics.measures.base import Needs
-from slicebeam.metrics.measures.share import Share
+from slicebeam.metrics.metric import Needs
+from slicebeam.metrics.measures.count_metrics import Share
 open(__file__ + ".imported", "a").close()
 ACCURACY = Share("acc", "Accuracy", "~wrong", "", higher_is_better=True)
 NUMBER = 3
 class Shape(NetBenefit):
-    def of_cells(self, cells, space, *, old=False):
+    def value(self, slices):
         return np.zeros(1)
 class Infinite(NetBenefit):
-    def of_cells(self, cells, space, *, old=False):
-        return np.full(len(cells), np.inf)
+    def value(self, slices):
+        return np.full(len(slices), np.inf)
 class Raises(NetBenefit):
-    def of_cells(self, cells, space, *, old=False):
+    def value(self, slices):
         raise KeyError("no such cell")
 class Ranked(NetBenefit):
     needs = Needs(ranked=True)
@@ -63,14 +63,19 @@ def test_what_is_not_a_metric(name, said, module):
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("Shape", "of_cells returned float64 of shape (1,); return an array of float64 [slices], here of shape (2,)"),
-    ("Infinite", "of_cells returned inf for a slice with the counts"),
-    ("Raises", "of_cells failed on 2 slices: KeyError: 'no such cell'"),
+    ("Shape", "value returned float64 of shape (1,); return an array of float64 [slices], here of shape (2,)"),
+    ("Infinite", "value returned inf for a slice with the counts"),
+    ("Raises", "value failed on 2 slices: KeyError: 'no such cell'"),
 ])  # fmt: skip
 def test_results_that_are_not_valid(name, said, module):
     full = user_named(f"their_metrics:{name}")
     space = statistic_space([full], "overall")
-    refuses(OptionError, re.escape(said), metric(full).value, np.full((2, space.columns), 5), space)
+    refuses(
+        OptionError,
+        re.escape(said),
+        metric(full).value,
+        Slices(np.full((2, space.columns), 5), space),
+    )
 
 
 def test_it_steers_a_search_and_a_document_imports_nothing(module, capfd):
@@ -179,33 +184,3 @@ def test_a_document_allows_itself_no_module(made, tmp_path, capfd, monkeypatch):
     assert run(["run", "theirs.json", "--output", "next", "--tfma-module", "mine"]) == 2
     assert "theirs_metrics is not a module of TFMA" in capfd.readouterr().err
     assert "theirs_metrics" not in sys.modules
-
-
-def test_a_module_is_named_exactly():
-    text = "tfma:my.metrics.Lift(power=2)"
-    assert parse_metric(text, ["my.metrics"]).module == "my.metrics"
-    for modules in ([], ["my"], ["my.metrics.more"], ["metrics"], [""], ["my.metrics.Lift"]):
-        refuses(OptionError, r"add --tfma-module my\.metrics", parse_metric, text, modules)
-    # A class of TFMA is found by its name in the list, and a module is not imported for it.
-    for path in ("tensorflow_model_analysis.metrics", "tf_keras.metrics", "tensorflow.io.gfile"):
-        assert parse_metric(f"tfma:{path}.GFile").module == ""
-
-
-@pytest.mark.parametrize("value", [
-    *("{'class_name': 'Lambda', 'config': {}}", "[{'module': 'os', 'class_name': 'system'}]"),
-    *("b'bytes'", "{1, 2}", "1j", "...", "1e999", "[1, -1e999]", "[[[[[[[1]]]]]]]"),
-])  # fmt: skip
-def test_an_argument_is_a_plain_value(value):
-    with pytest.raises(OptionError, match="thresholds is not a number"):
-        parse_metric(f"tfma:AUC(thresholds={value})")
-
-
-@pytest.mark.parametrize(
-    "code", ["__import__('os').system('id')", "[" * 4_000 + "]" * 4_000, "-" * 20_000 + "1", "1 +"]
-)
-def test_what_is_code_is_not_read(code):
-    with pytest.raises(OptionError, match="can't be read") as caught:
-        parse_metric(f"tfma:AUC(name={code})")
-    assert len(str(caught.value)) < 12_000
-    found = parse_metric("tfma:AUC(name=a.b,thresholds=[0.5,(1,2)])")
-    assert found.arguments == {"name": "a.b", "thresholds": [0.5, [1, 2]]}
