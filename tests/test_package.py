@@ -48,7 +48,7 @@ def test_beams_warning_of_missing_clients_is_dropped(caplog):
     before = root.handlers[:], root.filters[:]
     with importing_beam():
         root.warning("apitools not found, and bigquery client libraries are not available")
-        root.warning("another")
+        root.error("another")
         logging.basicConfig(force=True)
     assert caplog.messages == ["another"]
     assert (root.handlers, root.filters) == before

@@ -15,8 +15,8 @@ from slicebeam.transforms.encode.convert import (
     converted_source,
     is_converted,
 )
+from slicebeam.transforms.encode.file_blocks import CsvLayout
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
-from slicebeam.transforms.formats.file_blocks import CsvLayout
 from slicebeam.transforms.storage.files import file_format
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.encode.file_blocks import CsvLayout, file_blocks
 from slicebeam.transforms.encode.sources import Source, StoredFile, open_parquet
 from slicebeam.transforms.formats.column_kinds import ColumnKinds, block_kinds, date_kinds
-from slicebeam.transforms.formats.file_blocks import CsvLayout, file_blocks
 from slicebeam.transforms.formats.schemas import storable
 from slicebeam.transforms.storage.checked_files import (
     DamagedFileError,

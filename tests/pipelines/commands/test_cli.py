@@ -132,7 +132,7 @@ def test_a_search_loads_what_it_uses(data, tmp_path):
     assert not {name for name in own for room in rooms if name.startswith(room)}
     assert own.isdisjoint(
         {f"pipelines.search.{one}" for one in ("explain", "since", "tolerance", "parity")}
-        | {"pipelines.prepare.given_domains", "metrics.discovery.mixture", "metrics.significance.paper"}
+        | {"pipelines.prepare.given_domains", "metrics.discovery.mixture"}
         | {"transforms.encode.models", "runner_configs.local_processes", "pipelines.config.shift"}
     )  # fmt: skip
 
