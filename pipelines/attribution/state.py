@@ -60,10 +60,8 @@ class Drawn(_Record):
 class State(_Record):
     """All that estimates from the labels of a slice and a text need.
 
-    Attributes
-    ----------
-    slice_fingerprint : of the ids inside the slice and outside it
-    looks : how often it may be looked whether the labels suffice, as planned before the first one
+    ``slice_fingerprint``: of the ids inside the slice and outside it. ``looks``: how often it may
+    be looked whether the labels suffice, as planned before the first one.
     """
 
     version: Literal[1] = 1

@@ -61,15 +61,8 @@ def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
 def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> ChangeList:
     """Return the ChangeList in a file.
 
-    Parameters
-    ----------
-    option : that named it, for the errors
-    with_slices : whether the slices are read, and those of ``since``, which are most of a document
-
-    Raises
-    ------
-    InputError
-        There is no such file, or it holds no ChangeList that this version reads.
+    ``option``: that named it, for the errors. ``with_slices``: whether the slices are read, and
+    those of ``since``, which are most of a document.
     """
     path = storage_path(uri, option)
     try:
@@ -200,10 +193,8 @@ def read_table(
 ) -> dict[str, pa.Table] | None:
     """Return the rows of each metric in the table that a document names; None if it is not next to it.
 
-    Parameters
-    ----------
-    metrics : names
-    columns : those that the table has not, being of an earlier version, are left out
+    ``metrics``: names. ``columns``: those that the table has not, being of an earlier version, are
+    left out.
     """
     with opened_table(uri, document) as stream:
         if stream is None:

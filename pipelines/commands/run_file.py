@@ -93,17 +93,8 @@ def read_run(
 ) -> RunSpec:
     """Return the run that a configuration file, or the document of an earlier run, describes.
 
-    Parameters
-    ----------
-    date : what ``{date}`` stands for, as an ISO date; None for today in UTC
-    environment : the variables that ``${NAME}`` stands for
-
-    Raises
-    ------
-    InputError
-        The file is missing or unreadable, a key is unknown, a value has the wrong type, a
-        placeholder stands for nothing, or a document names code, a program or an endpoint that
-        the user does not name.
+    ``date``: what ``{date}`` stands for, as an ISO date; None for today in UTC. ``environment``:
+    the variables that ``${NAME}`` stands for.
     """
     content = _content(file)
     if "schema_version" in content and "provenance" in content:

@@ -49,13 +49,7 @@ def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def as_flag(where: str, field: OptionField, value: Any) -> Any:
-    """Return a value as the flag of an option would have it.
-
-    Raises
-    ------
-    OptionError
-        It is of another type.
-    """
+    """Return a value as the flag of an option would have it."""
     if value is None:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.takes_mapping and isinstance(value, dict):

@@ -166,11 +166,5 @@ class DiscoverConfig(SearchConfig):
 
 
 def discover_config(options: dict[str, Any]) -> DiscoverConfig:
-    """Return the validated configuration of a discovery.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
+    """Return the validated configuration of a discovery."""
     return validated(DiscoverConfig, options)

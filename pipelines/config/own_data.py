@@ -54,13 +54,7 @@ def default_output(command: str, data: Sequence[str]) -> str:
 def with_guesses(
     model: type[DataConfig], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """Return options with the label and the predictions that no option names, and which they are.
-
-    Raises
-    ------
-    OptionError
-        What is missing can't be guessed, or several columns fit.
-    """
+    """Return options with the label and the predictions that no option names, and which they are."""
     needs = _needs(model, options)
     if not any(needs.values()):
         return dict(options), None

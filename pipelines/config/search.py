@@ -116,14 +116,7 @@ class SearchConfig(RunConfig):
     ) -> Literal["batch", "iterative", "priority"]:
         """Return the strategy for a lattice with this number of conjunctions.
 
-        Parameters
-        ----------
-        batch_fits : whether visiting all of them is cheap enough to be the default
-
-        Raises
-        ------
-        InputError
-            An option of another strategy is given, which would have no effect.
+        ``batch_fits``: whether visiting all of them is cheap enough to be the default.
         """
         if self.strategy in ("iterative", "priority"):
             return "iterative" if self.strategy == "iterative" else "priority"
@@ -170,13 +163,7 @@ class SearchConfig(RunConfig):
 
 
 def search_config(options: dict[str, Any]) -> SearchConfig:
-    """Return the validated configuration of a search.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
+    """Return the validated configuration of a search."""
     if options.get("eval_config"):
         from slicebeam.pipelines.config.eval_options import with_eval_config
 

@@ -151,9 +151,7 @@ def kept_rows(parts: Parts, metrics: Sequence[str], most_rows: int = MOST_ROWS) 
     the other significant ones, then the others; of each the surest first, by the bound of the interval
     of the delta that is nearer to no difference. Memory does not grow with the table.
 
-    Parameters
-    ----------
-    metrics : names; the rows of each are of the same slices in the same order
+    ``metrics``: names; the rows of each are of the same slices in the same order.
     """
     keep = max(1, most_rows // max(1, len(metrics)))
     ranked = {name: _Ranked() for name in metrics}

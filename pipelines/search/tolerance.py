@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 
 def tolerances(texts: Sequence[str], config: RunConfig) -> dict[str, float]:
-    """Return the tolerance of each metric that has one.
-
-    Raises
-    ------
-    InputError
-        A text is not a tolerance, or a metric cannot be tested against one.
-    """
+    """Return the tolerance of each metric that has one."""
     found: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")

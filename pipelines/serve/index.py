@@ -63,12 +63,9 @@ class IndexedCondition:
 class Totals:
     """Of a metric, all tested slices.
 
-    Attributes
-    ----------
-    slices, significant : how many there are
-    sides : how many have a delta below 0, and above
-    density : how many there are of each size and delta, as `page.rows.Density.content` returns it
-    largest : absolute delta; 0 where none is known
+    ``slices``, ``significant``: how many there are. ``sides``: how many have a delta below 0, and
+    above. ``density``: how many there are of each size and delta, as `page.rows.Density.content`
+    returns it. ``largest``: absolute delta; 0 where none is known.
     """
 
     slices: int

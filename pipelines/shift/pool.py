@@ -138,11 +138,9 @@ class PoolItems:
 class PoolSlices:
     """Counts of slices.
 
-    Attributes
-    ----------
-    sizes : int64 [G] examples of each slice
-    labels : int64 [G, L] of them those of each label, as in `LabelledPool.labels`
-    old : int64 [G, L, P] of these those of each old prediction, None if that is not known
+    ``sizes``: int64 [G] examples of each slice. ``labels``: int64 [G, L] of them those of each
+    label, as in `LabelledPool.labels`. ``old``: int64 [G, L, P] of these those of each old
+    prediction, None if that is not known.
     """
 
     sizes: IntArray
@@ -194,11 +192,9 @@ def read_pool(
 ) -> LabelledPool:
     """Read a pool in two passes, in memory of its strata and candidates.
 
-    Parameters
-    ----------
-    signed : whether a difficulty counts as negative where the old prediction is wrong
-    most : candidates of a stratum; None for all examples
-    extra_classes : classes that an answer may have although no column of the pool does
+    ``signed``: whether a difficulty counts as negative where the old prediction is wrong. ``most``:
+    candidates of a stratum; None for all examples. ``extra_classes``: classes that an answer may
+    have although no column of the pool does.
     """
     if source.rows == 0:
         raise InputError("the pool has no examples; give --data with labelled examples")

@@ -74,12 +74,9 @@ class MethodQuality(NamedTuple):
 class BudgetPlan(NamedTuple):
     """The expected results of a budget.
 
-    Attributes
-    ----------
-    method, churn, budget : the plan; a churn of None is a whole new API
-    cost : of the calls; None without a price
-    q95_frobenius : error below which 95 % of the runs are
-    accuracy_width, cell_width : mean widths of the intervals
+    ``method``, ``churn``, ``budget``: the plan; a churn of None is a whole new API. ``cost``: of
+    the calls; None without a price. ``q95_frobenius``: error below which 95 % of the runs are.
+    ``accuracy_width``, ``cell_width``: mean widths of the intervals.
     """
 
     method: Method

@@ -78,9 +78,7 @@ def show_slices(
     Metrics that have no findings, slices that were given, and documents of earlier versions have the
     table in any case.
 
-    Parameters
-    ----------
-    places : where the lines say that more is
+    ``places``: where the lines say that more is.
     """
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []

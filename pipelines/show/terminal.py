@@ -32,11 +32,9 @@ _POLL_SECONDS = 0.2
 class Terminal:
     """Shows a run: a bar where stderr is a terminal, plain lines otherwise.
 
-    Parameters
-    ----------
-    as_json : print the summary as JSON on stdout instead of the table
-    events : log for a scheduler, which gets everything in place of the terminal
-    report : ``findings``, or ``all`` for the table of the worst slices
+    ``as_json``: print the summary as JSON on stdout instead of the table. ``events``: log for a
+    scheduler, which gets everything in place of the terminal. ``report``: ``findings``, or ``all``
+    for the table of the worst slices.
     """
 
     def __init__(

@@ -74,18 +74,8 @@ class Exported:
 def export_changelist(changelist: str, folder: str, judge: Judge) -> Exported:
     """Write a ChangeList as an output folder of TFMA.
 
-    Parameters
-    ----------
-    changelist : path of a document, or of its folder for the last revision
-    folder : where; made if it is not there
-    judge : returns whether a document passes, and why not
-
-    Raises
-    ------
-    InputError
-        TFMA is not installed, there is no such document, or the folder holds somebody else's results.
-    EngineError
-        Storage failed.
+    ``changelist``: path of a document, or of its folder for the last revision. ``folder``: where;
+    made if it is not there. ``judge``: returns whether a document passes, and why not.
     """
     uri = base_of(changelist, "OUTPUT")
     document = read_search(uri, "OUTPUT")

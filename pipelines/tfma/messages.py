@@ -23,12 +23,9 @@ _SCHEMA = pa.schema([("kind", pa.string()), ("slice_id", pa.string()), ("content
 class TfmaMessage(NamedTuple):
     """A message of TFMA's output, serialized.
 
-    Attributes
-    ----------
-    kind : ``metrics`` (a MetricsForSlice), ``plots`` (a PlotsForSlice) or ``validation`` (a
-        ValidationResult)
-    slice_id : None for all examples and for a validation
-    content : the message, whose models are ``candidate`` and ``baseline``, or nameless
+    ``kind``: ``metrics`` (a MetricsForSlice), ``plots`` (a PlotsForSlice) or ``validation`` (a
+    ValidationResult). ``slice_id``: None for all examples and for a validation. ``content``: the
+    message, whose models are ``candidate`` and ``baseline``, or nameless.
     """
 
     kind: str
@@ -43,13 +40,7 @@ def write_messages(stream: Any, messages: Sequence[TfmaMessage]) -> None:
 
 
 def read_messages(uri: str, document: SearchChangeList) -> list[TfmaMessage]:
-    """Return the messages of the file that a document names; none where it names none.
-
-    Raises
-    ------
-    FileError
-        The file is not beside the document, or is another run's.
-    """
+    """Return the messages of the file that a document names; none where it names none."""
     named = (document.files or {}).get(TFMA_TABLE.partition(".")[0])
     if named is None:
         return []
