@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import ndtr
@@ -20,6 +20,7 @@ from slicebeam.metrics.intervals.intervals import agresti_coull, bisect, mover
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
+Measure = Literal["prediction_rate", "true_positive_rate", "false_positive_rate", "accuracy"]
 # Fewer examples than this, of those that a share is of, say too little of a group.
 LEAST_EXAMPLES = 30
 _DRAWS = 9_999
@@ -46,10 +47,10 @@ class LargestGap:
 
 def shares(
     cells: IntArray, positive: BoolArray, predicted: BoolArray
-) -> dict[str, tuple[IntArray, IntArray]]:
+) -> dict[Measure, tuple[IntArray, IntArray]]:
     """Return for each measure how many examples [groups] are marked, of how many, from counts [groups, cells]."""
     everywhere = np.ones(positive.shape, bool)
-    marked = {
+    marked: dict[Measure, tuple[BoolArray, BoolArray]] = {
         "prediction_rate": (predicted, everywhere),
         "true_positive_rate": (predicted & positive, positive),
         "false_positive_rate": (predicted & ~positive, ~positive),

@@ -13,8 +13,7 @@ from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
 from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 from slicebeam.pipelines.changelist.gate import Gate
-from slicebeam.pipelines.changelist.parity import ParityGap
-from slicebeam.pipelines.changelist.parts import Part, SliceCoverage
+from slicebeam.pipelines.changelist.parts import ParityGap, Part, SliceCoverage
 from slicebeam.pipelines.changelist.provenance import Provenance, PublishedFile
 from slicebeam.pipelines.changelist.shifted import Shift
 from slicebeam.pipelines.changelist.since import Since

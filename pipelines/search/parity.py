@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from slicebeam.metrics.testing.parity import LEAST_EXAMPLES, largest_gap, shares
-from slicebeam.pipelines.changelist.parity import ParityGap, ParityGroup
+from slicebeam.pipelines.changelist.parts import ParityGap, ParityGroup
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate
 from slicebeam.pipelines.search.slice_counter import parts_of
 
@@ -24,11 +24,9 @@ def parity_gaps(
     config: RunConfig, prepared: EncodedDataset, searched: SearchResult
 ) -> tuple[ParityGap, ...]:
     """Return the largest gaps of each column of ``--parity``, in each measure and of each model."""
-    columns: tuple[str, ...] = getattr(config, "parity", ())
-    if not columns:
-        return ()
     counts = _counts_of_singletons(prepared, searched)
     least = max(LEAST_EXAMPLES, config.used_min_slice_size)
+    columns: tuple[str, ...] = getattr(config, "parity", ())
     return tuple(gap for name in columns for gap in _gaps_of(name, prepared, counts, least))
 
 
@@ -60,21 +58,24 @@ def _gaps_of(
         measured = shares(cells, positive, space.holds("predicted", old=old))
         for measure, (marked, sizes) in measured.items():
             compared = np.flatnonzero(sizes >= least)
-            about: dict[str, Any] = {
-                "column": name,
-                "kind": "bins" if domain.kind == "numeric" else "values",
-                "measure": measure,
-                "model": "before" if old else "after",
-                "groups": compared.size,
-                "left_out": [text for text, n in zip(texts, sizes, strict=True) if n < least],
-                "least": least,
-            }
+            gap = ParityGap(
+                column=name,
+                kind="bins" if domain.kind == "numeric" else "values",
+                measure=measure,
+                model="before" if old else "after",
+                groups=compared.size,
+                left_out=tuple(text for text, n in zip(texts, sizes, strict=True) if n < least),
+                least=least,
+            )
             if compared.size > 1:
                 found = largest_gap(marked[compared], sizes[compared], CONFIDENCE)
-                ends = [
-                    ParityGroup(name=texts[at], n=sizes[at], value=marked[at] / sizes[at])
-                    for at in compared[[found.lowest, found.highest]].tolist()
-                ]
-                about |= {"lowest": ends[0], "highest": ends[1], "p_value": found.p}
-                about["gap"] = estimate(found.gap, found.low, found.high)
-            yield ParityGap(**about)
+                ends = {
+                    end: ParityGroup(name=texts[at], n=sizes[at], value=marked[at] / sizes[at])
+                    for end, at in (
+                        ("lowest", compared[found.lowest]),
+                        ("highest", compared[found.highest]),
+                    )
+                }
+                interval = estimate(found.gap, found.low, found.high)
+                gap = gap.model_copy(update={**ends, "gap": interval, "p_value": found.p})
+            yield gap

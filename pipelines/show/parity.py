@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.parity import ParityGap, ParityGroup
+    from slicebeam.pipelines.changelist.parts import ParityGap, ParityGroup
 
 _MOST_NAMES = 5
 _TEXT = Numbers([]).text

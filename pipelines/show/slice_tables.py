@@ -23,7 +23,7 @@ from slicebeam.pipelines.show.finding_tables import (
     table,
 )
 from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
-from slicebeam.pipelines.show.terminal_text import FILES, guarded
+from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
     number_text,
@@ -173,19 +173,13 @@ def _print_whole(console: Console, table: Any) -> None:
 
 
 def _table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     baseline = document.comparison.kind == "baseline"
     headers = ["n", shown.metric, *(["was"] if baseline else []), "delta"]
     if wide:
         headers += ["95% interval", "q"]
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in headers:
-        rows.add_column(header, justify="right", no_wrap=True)
-    # Last, so that it has all the width that the numbers leave.
-    rows.add_column("slice", overflow="fold")
+    rows = table_of(*headers, last="slice")
     for one, change in shown.rows:
         cells = [f"{one.size.n:,}", number_text(change.after.value)]
         cells += [number_text(reference_of(change))] if baseline else []
