@@ -111,15 +111,7 @@ class EvalPlan:
 
 
 def eval_plan(uri: str) -> EvalPlan:
-    """Return what the EvalConfig in a file wants.
-
-    Raises
-    ------
-    FileError
-        There is no such file.
-    OptionError
-        It is not an EvalConfig, or asks for what cannot be done.
-    """
+    """Return what the EvalConfig in a file wants."""
     try:
         return _plan(storage_path(uri, "--eval-config").read_text("utf-8"))
     except FileNotFoundError as error:

@@ -75,13 +75,7 @@ def prediction_column(side: Side) -> str:
 
 
 def record_batches(chunk: Chunk, examples: EvaluatedExamples) -> Iterator[pa.RecordBatch]:
-    """Yield examples as TFMA reads them: a list of values for each feature.
-
-    Raises
-    ------
-    ColumnError
-        Labels, predictions or weights are missing, or are not numbers.
-    """
+    """Yield examples as TFMA reads them: a list of values for each feature."""
     table = chunk.table
     columns = {name: _feature(table.column(name)) for name in examples.features}
     for name in examples.numbers:
@@ -148,13 +142,10 @@ def _numbers(column: Any, positive: Any, what: str) -> pa.Array:
 class EvaluateSlices(beam.PTransform):
     """Evaluate an EvalConfig and write the messages of TFMA's output: pipeline -> a path.
 
-    Attributes
-    ----------
-    examples : what is read
-    config : a serialized EvalConfig, with defaults
-    seed : of the Poisson bootstrap
-    path : of a Parquet file, ``kind`` (``metrics``, ``plots``, ``validation``) and ``content``, a
-        serialized MetricsForSlice, PlotsForSlice or ValidationResult
+    ``examples``: what is read. ``config``: a serialized EvalConfig, with defaults. ``seed``: of the
+    Poisson bootstrap. ``path``: of a Parquet file, ``kind`` (``metrics``, ``plots``,
+    ``validation``) and ``content``, a serialized MetricsForSlice, PlotsForSlice or
+    ValidationResult.
     """
 
     examples: EvaluatedExamples

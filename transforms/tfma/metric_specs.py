@@ -67,14 +67,7 @@ def is_own(module: str) -> bool:
 def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
     """Return the metric that a user, or a document, named.
 
-    Parameters
-    ----------
-    modules : those of ``--tfma-module``: no other module of a user's own is imported
-
-    Raises
-    ------
-    OptionError
-        It can't be read, an argument is not a JSON value, or its module is not in ``modules``.
+    ``modules``: those of ``--tfma-module``: no other module of a user's own is imported.
     """
     try:
         path, arguments = _called(text.removeprefix(PREFIX).strip())
