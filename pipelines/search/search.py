@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Generic, TypedDict
 
 from slicebeam.metrics.errors import OptionError
@@ -109,13 +108,10 @@ def run_steps(
     engine: Engine,
     observer: SearchObserver,
     earlier: BaselineRun | None = None,
-    *,
-    resume: bool = False,
-    explained_slice: str | None = None,
-    fail_on: str | None = None,
-    tolerance: Mapping[str, float] = MappingProxyType({}),
+    **how: Unpack[HowToRun],
 ) -> Published:
     """Run a command's steps within the common ones, and publish the result."""
+    explained_slice, fail_on = how.get("explained_slice"), how.get("fail_on")
     if explained_slice is not None:
         from slicebeam.pipelines.search.slice_lookup import check_slice_text
 
@@ -127,21 +123,14 @@ def run_steps(
 
         evaluation = evaluation_of(config)
     explanation: tuple[str, ...] = ()
+    resume = how.get("resume", False)
     with open_run(
         config, engine, observer, SearchChangeList, resume=resume, shares_output=True
     ) as run:
         changelist = run.published
         if changelist is None:
             changelist, explanation = _find_and_publish(
-                run,
-                config,
-                steps,
-                observer,
-                earlier,
-                explained_slice,
-                fail_on,
-                evaluation,
-                tolerance,
+                run, config, steps, observer, earlier, evaluation, how
             )
         elif explained_slice is not None:
             raise OptionError(
@@ -152,7 +141,7 @@ def run_steps(
             if fail_on is not None:
                 from slicebeam.pipelines.search.tolerance import check_published
 
-                check_published(changelist, tolerance)
+                check_published(changelist, how.get("tolerance", {}))
             gate = steps.judge(changelist, fail_on)
             changelist = judged_anew(changelist, run.document, gate)
     return Published(changelist, run.document, run.table, explanation)
@@ -164,13 +153,11 @@ def _find_and_publish(
     steps: Steps[Config],
     observer: SearchObserver,
     earlier: BaselineRun | None,
-    explained_slice: str | None,
-    fail_on: str | None,
     evaluation: Evaluation | None,
-    tolerance: Mapping[str, float],
+    how: HowToRun,
 ) -> tuple[SearchChangeList, tuple[str, ...]]:
     """Do all steps that the work folder does not hold; return document and explanation."""
-    work, engine = run.work, run.engine
+    work, engine, explained_slice = run.work, run.engine, how.get("explained_slice")
     prepared = steps.prepare(config, run.files, work, engine, observer.stage)
     observer.prepared(prepared)
     names = slice_names(prepared)
@@ -210,7 +197,7 @@ def _find_and_publish(
             f"sha256:{files.sha256(TABLE)}",
         ).model_copy(update={"coverage": coverage})
         changelist = _with_comparisons(
-            changelist, config, prepared, searched, results, names, earlier, tolerance
+            changelist, config, prepared, searched, results, names, earlier, how.get("tolerance")
         )
         if evaluation is not None:
             from slicebeam.pipelines.tfma.evaluate import with_tfma
@@ -223,7 +210,7 @@ def _find_and_publish(
         if steps.further is not None:
             others = [files.streams[name] for name in further]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
-        changelist = with_gate(changelist, steps.judge(changelist, fail_on))
+        changelist = with_gate(changelist, steps.judge(changelist, how.get("fail_on")))
         changelist = run.publish(changelist, files)
     if explained_slice is None:
         return changelist, ()
@@ -241,7 +228,7 @@ def _with_comparisons(
     results: Results,
     names: SliceNames,
     earlier: BaselineRun | None,
-    tolerance: Mapping[str, float],
+    tolerance: Mapping[str, float] | None,
 ) -> SearchChangeList:
     """Return the document with what the user asks to compare besides: groups, an earlier run, tolerances."""
     more: dict[str, object] = {}

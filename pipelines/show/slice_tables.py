@@ -143,7 +143,8 @@ def _print_findings(
     console: Console, document: SearchChangeList, shown: list[FindingTables], places: ResultPlaces
 ) -> None:
     most = max(LEAST_LINES, MOST_LINES // max(len(shown), 1))
-    width = _width_of(console)
+    # A line may be as long as it is where nobody set a width.
+    width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
     hidden = [] if width is None else hidden_columns(document, shown, width, most)
     for one in shown:
         console.print()
@@ -156,11 +157,6 @@ def _print_findings(
     console.print()
     for line in filter(None, (legend(document, shown, hidden), hidden_line(hidden, places))):
         console.print(line, markup=False, style="dim")
-
-
-def _width_of(console: Console) -> int | None:
-    """Return the width of a terminal; None if a line may be as long as it is."""
-    return console.width if console.is_terminal or "COLUMNS" in os.environ else None
 
 
 def _print_whole(console: Console, table: Any) -> None:
