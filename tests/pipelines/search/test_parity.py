@@ -12,7 +12,7 @@ from slicebeam.pipelines.cli import run
 from tests.refusals import refuses
 
 SIZES = {"student": 300, "retired": 400, "clerk": 1000, "rare": 25}
-COMMON = {"label": "y", "features": ["job", "age"], "max_cross_size": 1}
+COMMON = {"label": "y", "features": ["age", "job"], "max_cross_size": 1}
 
 
 @pytest.fixture(scope="module")
