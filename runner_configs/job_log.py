@@ -36,10 +36,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def importing_beam() -> Iterator[None]:
-    """Drop Beam's warning of clients of BigQuery, and leave the root logger as it was.
-
-    Beam logs it while it is imported, before a program has set up its log.
-    """
+    """Drop Beam's warning of clients of BigQuery at its import, and leave the root logger as it was."""
     root = logging.getLogger()
     handlers = root.handlers[:]
 

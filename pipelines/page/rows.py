@@ -88,13 +88,10 @@ def _whole(table: pa.Table, columns: Sequence[str]) -> pa.Table:
 class Kept:
     """What the page keeps of a table.
 
-    Attributes
-    ----------
-    tables : of each metric the rows of the same slices, in the same order; see `SCHEMA`
-    slices : how many slices the table has
-    significant : of each metric, how many of them are significant
-    sides : of each metric, how many of them have a delta below 0, and above
-    densities : of each metric what `Density.content` returns
+    ``tables``: of each metric the rows of the same slices, in the same order; see `SCHEMA`.
+    ``slices``: how many slices the table has. ``significant``: of each metric, how many of them are
+    significant. ``sides``: of each metric, how many of them have a delta below 0, and above.
+    ``densities``: of each metric what `Density.content` returns.
     """
 
     tables: dict[str, pa.Table]

@@ -43,13 +43,10 @@ THREADS = 2
 class IndexedCondition:
     """A singleton predicate.
 
-    Attributes
-    ----------
-    code : its number in the table
-    text : as a reader would say it, with all characters of its values
-    key : what filters name it by: its text with long values cut, or `json` where others have the same
-    json : as the table has it in the predicates of its slices
-    part : field, op and value
+    ``code``: its number in the table. ``text``: as a reader would say it, with all characters of
+    its values. ``key``: what filters name it by: its text with long values cut, or `json` where
+    others have the same. ``json``: as the table has it in the predicates of its slices. ``part``:
+    field, op and value.
     """
 
     code: int

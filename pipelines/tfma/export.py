@@ -55,13 +55,9 @@ _READ = ("metrics", "plots", "attributions", "validations")
 class Exported:
     """What was written.
 
-    Attributes
-    ----------
-    folder : where
-    slices : how many slices, besides all examples
-    derived : columns that the data does not have, by which some slices are named
-    is_ok : what `tfma.load_validation_result` says
-    notes : what the user should know
+    ``folder``: where. ``slices``: how many slices, besides all examples. ``derived``: columns that
+    the data does not have, by which some slices are named. ``is_ok``: what
+    `tfma.load_validation_result` says. ``notes``: what the user should know.
     """
 
     folder: str

@@ -36,15 +36,11 @@ _BATCH = 1000
 class EvaluatedExamples:
     """Which columns TFMA reads.
 
-    Attributes
-    ----------
-    source : the examples
-    slices : predicates, whose numbers are the feature `SLICES`; None for slices of TFMA's own
-    numbers : columns that are numbers to TFMA: labels, predictions, weights
-    features : further columns
-    positive_class : the class that is 1, where labels are classes
-    models : file or ``module:function`` of the models that predict, by side
-    model_columns : what they read, by side
+    ``source``: the examples. ``slices``: predicates, whose numbers are the feature `SLICES`; None
+    for slices of TFMA's own. ``numbers``: columns that are numbers to TFMA: labels, predictions,
+    weights. ``features``: further columns. ``positive_class``: the class that is 1, where labels
+    are classes. ``models``: file or ``module:function`` of the models that predict, by side.
+    ``model_columns``: what they read, by side.
     """
 
     source: Source
@@ -238,15 +234,11 @@ def _write(item: tuple[None, Iterable[tuple[str, bytes]]], path: StoragePath) ->
 class TfmaNumber(NamedTuple):
     """A number of TFMA on a slice, with the interval and the error of its bootstrap if it has them.
 
-    Attributes
-    ----------
-    name : of the metric, with the class, rank or average that it is of, and its place in a list
-    output : of a model of several; empty for the only one
-    model : name of its ModelSpec
-    is_difference : whether it is the new model's value minus the old one's
-    is_weighted : whether examples have their weights
-    value, low, high : NaN where there is none
-    error, freedom : standard error, and degrees of freedom of its t distribution
+    ``name``: of the metric, with the class, rank or average that it is of, and its place in a list.
+    ``output``: of a model of several; empty for the only one. ``model``: name of its ModelSpec.
+    ``is_difference``: whether it is the new model's value minus the old one's. ``is_weighted``:
+    whether examples have their weights. ``value``, ``low``, ``high``: NaN where there is none.
+    ``error``, ``freedom``: standard error, and degrees of freedom of its t distribution.
     """
 
     name: str

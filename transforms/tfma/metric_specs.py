@@ -25,13 +25,9 @@ _EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
 class MetricSpec(NamedTuple):
     """A metric of TFMA or Keras, or of a user's own module.
 
-    Attributes
-    ----------
-    text : as the user wrote it
-    class_name : of the metric
-    module : of a user's own metric; empty for those of TFMA and Keras
-    arguments : of the metric
-    scope : what its MetricsSpec has besides, such as ``query_key``, the column of the queries
+    ``text``: as the user wrote it. ``class_name``: of the metric. ``module``: of a user's own
+    metric; empty for those of TFMA and Keras. ``arguments``: of the metric. ``scope``: what its
+    MetricsSpec has besides, such as ``query_key``, the column of the queries.
 
     Examples
     --------
