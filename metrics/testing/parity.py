@@ -67,7 +67,7 @@ def largest_gap(marked: IntArray, sizes: IntArray, confidence: float) -> Largest
 
     The interval is Zou and Donner's (see `mover`) of Agresti and Coull's intervals, at the critical value of
     Tukey's studentised range: those of all pairs hold together (Agresti, Bini, Bertaccini and Ryu 2008,
-    Biometrics 64:1270). It covers the chosen pair's gap in .945 of data sets or more, and Newcombe's, of
+    Biometrics 64:1270). It covers the chosen pair's gap in .94 of data sets or more, and Newcombe's, of
     Wilson's intervals, in .91 (``benchmarks/parity.py``).
 
     The test is exact given how many examples are marked in all: their distribution over groups that do not
