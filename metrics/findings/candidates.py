@@ -57,6 +57,7 @@ class ChosenSlice(NamedTuple):
     gain: float  # log-likelihood ratio less the log of the level's number of tests
     p_value: float  # conditional
     selected_above: float  # the normal quantile that its p had to exceed
+    null_error: float  # of its mean target, if the findings before it explained everything
     covariance: Covariance  # of value and expected
     cumulative_size: float  # examples, or weights, of all findings so far
     cumulative_total: float  # the sum of their targets

@@ -94,7 +94,9 @@ class FindingTerms:
     ) -> document.CorrectedDifference:
         """Return the difference without what the selection adds, within the metric's range."""
         z, c = -float(ndtri(one.p_value)), one.selected_above
-        found = corrected.difference(difference, ends, z, c)
+        # In the unit of the metric.
+        unit = abs(difference / (one.value - one.expected))
+        found = corrected.difference(difference, ends, z, c, unit * one.null_error)
         low, high = self._own.range
         if self.space.comparison == "baseline":
             low, high = low - high, high - low
