@@ -24,7 +24,8 @@ class DiscoverConfig(SearchConfig):
     command: ClassVar[Command] = "discover"
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module", "keep_outputs"}
+        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module"}
+        | {"keep_outputs", "confirm"}
     )
 
     embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None

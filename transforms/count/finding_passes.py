@@ -112,12 +112,16 @@ def deviations(
 
 @dataclass(frozen=True)
 class SumByGroup:
-    """Sums statistics by group and pattern: of all examples, and of those of a few candidates."""
+    """Sums statistics by group and pattern: of all examples, and of those of a few candidates.
+
+    Where examples are not grouped, all are in group 0.
+    """
 
     lattice: Lattice
     scaling: Scaling
     findings: Keys
     candidates: Keys
+    is_grouped: bool = True
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``id``, ``mask`` and ``candidate`` (−1 for all examples) [sums], and ``sums``."""
@@ -143,7 +147,8 @@ class SumByGroup:
         masks: NDArray[np.int64],
         candidate: NDArray[np.int64],
     ) -> Found:
-        keys = [block.ids[rows], masks[rows], candidate]
+        groups = block.ids[rows] if self.is_grouped else np.zeros(rows.size, np.uint64)
+        keys = [groups, masks[rows], candidate]
         order = np.lexsort(keys)
         some = [key[order] for key in keys]
         new = np.any([np.diff(key) != 0 for key in some], axis=0)

@@ -61,6 +61,10 @@ class SliceMembership:
                 numbers[-1].append(number)
         return distinct, numbers
 
+    def holds(self, chunk: Chunk) -> BoolArray:
+        """Return which examples [rows] of a chunk are in at least one of the slices."""
+        return np.diff(self.codes(chunk.table).offsets) > 0
+
     def codes(self, table: pa.Table) -> Ragged:
         """Return the slices of each example of a table with these columns, ascending."""
         rows = table.num_rows

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.conditions import SliceMembership
+    from slicebeam.transforms.encode.reserved_rows import ReservedRows
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
@@ -96,7 +97,7 @@ class Split:
     """Consecutive row groups of one file: the unit of reading.
 
     `origin_row` and `start_row` are the positions of its first example in the user's file and among all,
-    `left_out` the rows in none of the slices that a source is read within.
+    `left_out` the rows that a source is read without, `left_out_before` those of the splits before it.
     """
 
     index: int
@@ -106,6 +107,7 @@ class Split:
     start_row: int
     rows: int
     left_out: int = 0
+    left_out_before: int = 0
 
     @property
     def origin(self) -> str:
@@ -142,15 +144,15 @@ class Chunk:
 class Source:
     """All the examples of a run.
 
-    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: slices of
-    which examples are in at least one, others being left out; None for all.
+    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: what
+    examples are in, such as at least one of some slices, others being left out; None for all.
     """
 
     splits: tuple[Split, ...]
     schema_bytes: bytes
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
-    within: SliceMembership | None = None
+    within: SliceMembership | ReservedRows | None = None
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
@@ -322,14 +324,19 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
 
 
 def _read_within(
-    source: Source, within: SliceMembership, split: Split, columns: Sequence[str]
+    source: Source,
+    within: SliceMembership | ReservedRows,
+    split: Split,
+    columns: Sequence[str],
 ) -> Iterator[Chunk]:
-    """Yield the chunks of the examples that are in one of the slices."""
+    """Yield the chunks of the examples that a source is read within."""
     everything = replace(source, within=None)
-    read = list(dict.fromkeys([*columns, *within.columns]))
+    read = list(dict.fromkeys([*columns, *within.columns])) or source.schema.names[:1]
     done = batch = 0
-    for chunk in read_split(everything, replace(split, rows=split.rows + split.left_out), read):
-        places = np.flatnonzero(np.diff(within.codes(chunk.table).offsets))
+    position = split.start_row + split.left_out_before
+    whole = replace(split, start_row=position, rows=split.rows + split.left_out)
+    for chunk in read_split(everything, whole, read):
+        places = np.flatnonzero(within.holds(chunk))
         if not places.size:
             continue
         table = chunk.table.take(pa.array(places)).select(columns or read)
@@ -338,7 +345,7 @@ def _read_within(
         done, batch = done + places.size, batch + 1
     if done != split.rows:
         raise InputError(
-            f"{split.origin}: {done:,} rows are in the slices, and {split.rows:,} were when the run "
+            f"{split.origin}: {done:,} rows are chosen, and {split.rows:,} were when the run "
             "began; run again without --resume when nothing writes to the file"
         )
 
