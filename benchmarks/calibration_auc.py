@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import ndtri
 
 from benchmarks.calibration_designs import Each, N, Result, in_turn
-from slicebeam.metrics.intervals import auc_intervals
 from slicebeam.metrics.significance import auc
 
 # How far the scores of two models differ (standard deviation) over all examples, and within the slice.
@@ -79,7 +78,7 @@ def _two_models(job: tuple[tuple[float, float], tuple[float, int]], slices: int)
     reference = tuple(
         np.array([gain_everywhere[everywhere[0] == label].var()]) for label in (True, False)
     )
-    low, high = auc_intervals.gain_interval(delta, own, reference, n1, n - n1, 0.95)
+    low, high = auc.gain_interval(delta, own, reference, n1, n - n1, 0.95)
     return float(((low <= new - old) & (new - old <= high)).mean())
 
 
@@ -92,7 +91,7 @@ def _one_model(job: tuple[float, float, tuple[int, int]], slices: int) -> float:
     labels = np.broadcast_to(np.arange(n0 + n1) >= n0, scores.shape)
     ordered = _areas(labels, scores)[1]
     own = auc.placements(np.stack([~ordered, ordered], axis=1))
-    low, high = auc_intervals.value_interval(own, n1, n0, 0.95)
+    low, high = auc.value_interval(own, n1, n0, 0.95)
     return float(((low <= area) & (area <= high)).mean())
 
 

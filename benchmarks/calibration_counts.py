@@ -10,6 +10,7 @@ from scipy import stats
 
 from benchmarks.calibration_designs import Each, Result, in_turn
 from slicebeam.metrics.measures.mean import subset_p
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.subset_law import Population
 from tests.metrics.significance.test_delta_method import LAWS, METRICS, paired_rates
@@ -46,7 +47,7 @@ def far_out(_: Each = in_turn, n: int = 60) -> Result:
     counts, chance = tables(n, TOTALS)
     rates = []
     for name, tail in product(NAMES, ("lower", "upper")):
-        tested = metric(name).untestable(counts, TOTALS, SPACE) == 0
+        tested = metric(name).untestable(Slices(counts, SPACE, TOTALS)) == 0
         p = p_of(name, counts[tested], TOTALS, tail)
         rates.append(float((chance[tested] * (p <= 1e-4)).sum() / 1e-4))
     return Result(f"{min(rates):.2f} to {max(rates):.2f}", max(rates) <= 1.3)

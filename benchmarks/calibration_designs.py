@@ -19,8 +19,10 @@ from scipy import stats
 from scipy.special import ndtri
 
 from slicebeam.metrics.counting.statistic_space import Range, fixed_point
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance import auc, count_tests, paper
+from slicebeam.metrics.significance import auc, count_tests
+from slicebeam.metrics.testing.slice_test import t_p_value
 from tests.deviations import with_deviations
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
@@ -79,7 +81,7 @@ def accuracy_p(n: np.ndarray, x: np.ndarray, size: int, K: int, alternative: str
     """The default test of accuracy, of slices with x of n wrong."""
     space = statistic_space(["accuracy"], "overall")
     sums = np.stack([n - x, x], axis=1)
-    return metric("accuracy").test(sums, np.array([size - K, K]), space, alternative).p
+    return metric("accuracy").test(Slices(sums, space, np.array([size - K, K])), alternative).p
 
 
 def wald_p(n: np.ndarray, x: np.ndarray, size: int, K: int, alternative: str) -> np.ndarray:
@@ -210,7 +212,7 @@ def paper_mode(
         share = wrong / (wrong + right)
         everything = wrong + right + outside_wrong + outside_right
         deltas = share - (wrong + outside_wrong) / everything
-        rates.append(float((paper.t_p_value(x / n - K / N, deltas, "both").p <= 0.01).mean()))
+        rates.append(float((t_p_value(x / n - K / N, deltas, "both")[0] <= 0.01).mean()))
     return Result(
         "/".join(f"{rate:.4f}" for rate in rates),
         all(0.009 - slack <= rate <= 0.014 + slack for rate in rates),
@@ -275,7 +277,8 @@ def _loss_rates(job: tuple[str, int], draws: int, *, corrected: bool) -> list[fl
         some = rng.choice(losses.size, n, replace=False, shuffle=False)
         sums[draw] = columns[some, : space.columns].sum(axis=0)
     return [
-        float((metric("log_loss").test(sums, totals, space, side).p <= 0.01 * part).mean()) / part
+        float((metric("log_loss").test(Slices(sums, space, totals), side).p <= 0.01 * part).mean())
+        / part
         for side, part in SIDES
     ]
 

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from benchmarks.calibration_designs import SIDES, Each, N, Result, in_turn
 from slicebeam.metrics.counting.statistic_space import Range, fixed_point
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance.hall import Moments, against_rest
+from slicebeam.metrics.significance.hall import against_rest
 from tests.deviations import with_deviations
 
 SIZES = (20, 25, 30, 50, 60, 150)
@@ -94,13 +95,11 @@ def _random_slices(
 
 
 def _p(sums: np.ndarray, totals: np.ndarray, space: Any, side: Any, *, by_hall: bool) -> np.ndarray:
-    own = metric("loss")
+    own, slices = metric("loss"), Slices(sums, space, totals)
     if not by_hall:
-        return own.test(sums, totals, space, side).p
-    skewness = own.of_all(totals, space).skewness  # type: ignore[attr-defined]
-    whole = totals[None, : space.columns]
-    inside, rest = (own.moments(some, space) for some in (sums, whole - sums))  # type: ignore[attr-defined]
-    return against_rest(inside, Moments(*rest[:3], skewness)).p_value(own.tail(side))[0]
+        return own.test(slices, side).p
+    inside, rest, _ = own.against_rest(slices)  # type: ignore[attr-defined]
+    return against_rest(inside, rest).p_value(own.tail(side))[0]
 
 
 def random_slices(

@@ -23,6 +23,7 @@ from slicebeam.metrics.findings.candidates import Candidates
 from slicebeam.metrics.findings.choice import Choice
 from slicebeam.metrics.findings.parts import HeldExamples
 from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import count_tests
 from slicebeam.transforms.discovery.one_thread import one_thread
@@ -120,7 +121,7 @@ def main() -> int:
             upward=True,
             tests_per_level=tests,
             alpha=ALPHA,
-            moments=lambda sums: metric("error_rate").target_sums(sums, SPACE),
+            moments=lambda sums: metric("error_rate").target_sums(Slices(sums, SPACE)),
         ).run()
     whole = time.process_time() - begin
     holding = sum(one.seconds for one in held)

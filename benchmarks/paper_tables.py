@@ -38,7 +38,7 @@ from whole_runs import ADULT, OLD, Run, apart, machine, make_data, measure
 
 from slicebeam.metrics.counting.lattice import Lattice, contains
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.significance import paper
+from slicebeam.metrics.testing import slice_test
 from slicebeam.pipelines.cli import run as run_command
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from slicebeam.transforms.encode.predicates import Singleton
@@ -235,12 +235,12 @@ def batch(name: str, folder: Path, seed: int = 0, *, keeps_undefined: bool = Fal
     output = folder / f"out-{name}-seed{seed}{'-undefined' * keeps_undefined}"
     arguments = ["search", *of_paper(name), "--data", str(folder / f"{name}.parquet"), "--seed"]
     arguments += [str(seed), "--output", str(output), *OF_STRATEGY["batch"]]
-    before = paper.UNDEFINED_SHARE
-    paper.UNDEFINED_SHARE = 1.0 if keeps_undefined else before
+    before = slice_test.UNDEFINED_SHARE
+    slice_test.UNDEFINED_SHARE = 1.0 if keeps_undefined else before
     try:
         code = run_command([*arguments, "--save-slices", "tested"])
     finally:
-        paper.UNDEFINED_SHARE = before
+        slice_test.UNDEFINED_SHARE = before
     if code:
         raise SystemExit(f"{name}, seed {seed}: the command failed")
     return read_results(output)

@@ -2,14 +2,18 @@
 
 from math import inf
 
-from slicebeam.metrics.measures import class_metrics
-from slicebeam.metrics.measures.base import Metric
-from slicebeam.metrics.measures.class_metrics import ClassMetric, MeanRecall
-from slicebeam.metrics.measures.confusion import BalancedAccuracy, MacroAverage, Matthews
-from slicebeam.metrics.measures.mean import Mean
-from slicebeam.metrics.measures.number_losses import RootMean
+from slicebeam.metrics.measures import count_metrics
+from slicebeam.metrics.measures.count_metrics import (
+    BalancedAccuracy,
+    ClassMetric,
+    FOne,
+    MacroAverage,
+    Matthews,
+    Share,
+)
+from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
-from slicebeam.metrics.measures.share import FOne, Share
+from slicebeam.metrics.metric import Metric
 
 METRICS: tuple[Metric, ...] = (
     Share("accuracy", "Accuracy", "~wrong", "", higher_is_better=True),
@@ -32,11 +36,11 @@ METRICS: tuple[Metric, ...] = (
     Share("f1_micro", "F1, micro average", "~wrong", "", higher_is_better=True),
     BalancedAccuracy(),
     Matthews(),
-    MeanRecall("balanced_accuracy_multiclass", "Balanced accuracy of all classes", class_metrics.mean_recall,
-                class_metrics.examples, 0.0, "there is no example"),
-    ClassMetric("mcc_multiclass", "Matthews correlation of all classes", class_metrics.correlation,
-                class_metrics.outside_largest_class, -1.0, Matthews.undefined),
-    ClassMetric("kappa", "Cohen's kappa", class_metrics.kappa, class_metrics.outside_common_class,
+    ClassMetric("balanced_accuracy_multiclass", "Balanced accuracy of all classes", count_metrics.mean_recall,
+                count_metrics.examples, 0.0, "there is no example"),
+    ClassMetric("mcc_multiclass", "Matthews correlation of all classes", count_metrics.correlation,
+                count_metrics.outside_largest_class, -1.0, Matthews.undefined),
+    ClassMetric("kappa", "Cohen's kappa", count_metrics.kappa, count_metrics.outside_common_class,
                 -1.0, "all labels and predictions are one class"),
     MacroAverage("precision", "Precision"),
     MacroAverage("recall", "Recall"),

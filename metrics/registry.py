@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
-from slicebeam.metrics.measures.base import Metric, Needs
-from slicebeam.metrics.measures.confusion import FBeta
+from slicebeam.metrics.measures.count_metrics import FBeta, Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
-from slicebeam.metrics.measures.share import Share
+from slicebeam.metrics.metric import Metric, Needs
 from slicebeam.metrics.registered import METRICS
 from slicebeam.metrics.user_metrics import load, loaded
 
@@ -86,17 +85,18 @@ def metric(name: str) -> Metric:
     Accuracy is computed from two counts for each slice: right and wrong predictions.
 
     >>> import numpy as np
+    >>> from slicebeam.metrics.metric import Slices
     >>> accuracy, space = metric("accuracy"), statistic_space(["accuracy"], "overall")
-    >>> slices = np.array([[60, 40], [45, 5]])  # int64 [slices, columns]
-    >>> everything = np.array([850, 150])
-    >>> accuracy.value(slices, space)
+    >>> sums, totals = np.array([[60, 40], [45, 5]]), np.array([850, 150])  # int64 [slices, columns]
+    >>> slices = Slices(sums, space, totals)
+    >>> accuracy.value(slices)
     array([0.6, 0.9])
-    >>> accuracy.delta(slices, everything, space).round(3)  # minus the accuracy on all examples
+    >>> accuracy.delta(slices).round(3)  # minus the accuracy on all examples
     array([-0.25,  0.05])
-    >>> low, high = accuracy.value_interval(slices, everything, space, 0.95)
+    >>> low, high = accuracy.value_interval(slices, 0.95)
     >>> low.round(2), high.round(2)
     (array([0.5 , 0.78]), array([0.69, 0.96]))
-    >>> accuracy.test(slices, everything, space, "worse").p.round(4)
+    >>> accuracy.test(slices, "worse").p.round(4)
     array([0.    , 0.8407])
     """
     return loaded(name) or _built_in(name)

@@ -13,7 +13,7 @@ import numpy as np
 
 from slicebeam.metrics.errors import OptionError, SlicebeamError, unknown_name
 from slicebeam.metrics.imported import imported, one_line
-from slicebeam.metrics.measures.base import Metric, Needs
+from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance.outcome_codes import Tested
 
 if TYPE_CHECKING:
@@ -131,22 +131,25 @@ def _checked(where: str, own: Metric, name: MetricName) -> Metric:
 
 
 def _held(
-    where: str, method: str, function: Callable[..., Any], check: Callable[[Any, Any], str | None]
+    where: str,
+    method: str,
+    function: Callable[..., Any],
+    check: Callable[[Any, Slices], str | None],
 ) -> Callable[..., Any]:
     """Return a method whose failures, and results that are not valid, are errors for the user."""
 
     @wraps(function)
-    def call(self: Metric, sums: Any, *rest: Any, **options: Any) -> Any:
+    def call(self: Metric, slices: Slices, *rest: Any, **options: Any) -> Any:
         try:
             with np.errstate(all="ignore"):
-                result = function(self, sums, *rest, **options)
+                result = function(self, slices, *rest, **options)
         except SlicebeamError:
             raise
         except Exception as error:
             raise OptionError(
-                f"{where}: {method} failed on {len(sums)} slices: {one_line(error)}"
+                f"{where}: {method} failed on {len(slices)} slices: {one_line(error)}"
             ) from error
-        if wrong := check(result, sums):
+        if wrong := check(result, slices):
             raise OptionError(f"{where}: {method} {wrong}")
         return result
 
@@ -162,53 +165,50 @@ def _shape(result: Any, shape: tuple[int, ...], axes: str) -> str | None:
     return None
 
 
-def _numbers(result: Any, sums: Any) -> str | None:
-    wrong = _shape(result, (len(sums),), "[slices]")
-    return wrong or _refused(
-        result, sums, np.isinf(result), "a finite number, or NaN without a denominator"
-    )
+def _numbers(result: Any, slices: Slices) -> str | None:
+    expected = "a finite number, or NaN without a denominator"
+    wrong = _shape(result, (len(slices),), "[slices]")
+    return wrong or _refused(result, slices, np.isinf(result), expected)
 
 
-def _gradient(result: Any, cells: Any) -> str | None:
-    wrong = _shape(result, cells.shape, "[slices, cells]")
-    return wrong or _refused(
-        result, cells, ~np.isfinite(result), "finite numbers, and 0 where the metric is undefined"
-    )
+def _gradient(result: Any, slices: Slices) -> str | None:
+    expected = "finite numbers, and 0 where the metric is undefined"
+    wrong = _shape(result, slices.counts.shape, "[slices, cells]")
+    return wrong or _refused(result, slices, ~np.isfinite(result), expected)
 
 
-def _interval(result: Any, sums: Any) -> str | None:
+def _interval(result: Any, slices: Slices) -> str | None:
     if not isinstance(result, tuple) or len(result) != 2:
         return (
             f"returned a {type(result).__name__}; return low and high, arrays of float64 [slices]"
         )
-    return _numbers(result[0], sums) or _numbers(result[1], sums)
+    return _numbers(result[0], slices) or _numbers(result[1], slices)
 
 
-def _probabilities(result: Any, sums: Any) -> str | None:
-    wrong = _shape(result, (len(sums),), "[slices]")
-    return wrong or _refused(result, sums, (result < 0) | (result > 1), "probabilities")
+def _probabilities(result: Any, slices: Slices) -> str | None:
+    wrong = _shape(result, (len(slices),), "[slices]")
+    return wrong or _refused(result, slices, (result < 0) | (result > 1), "probabilities")
 
 
-def _tested(result: Any, sums: Any) -> str | None:
+def _tested(result: Any, slices: Slices) -> str | None:
     if not isinstance(result, Tested):
         return f"returned a {type(result).__name__}; return Tested, as Tested.by makes it"
-    wrong = _probabilities(result.p, sums)
-    return wrong or _refused(result.p, sums, np.isnan(result.p), "1 where a slice is not tested")
+    wrong = _probabilities(result.p, slices)
+    return wrong or _refused(result.p, slices, np.isnan(result.p), "1 where a slice is not tested")
 
 
-def _refused(result: Any, sums: Any, refused: Any, expected: str) -> str | None:
+def _refused(result: Any, slices: Slices, refused: Any, expected: str) -> str | None:
     """Return what is wrong with the first result that is refused, and the sums that it is of."""
     if not refused.any():
         return None
     row = int(np.argwhere(refused)[0, 0])
     value = np.atleast_1d(result[row])[np.atleast_1d(refused[row])][0]
-    counts = ", ".join(f"{one:g}" for one in sums[row][:16])
+    counts = ", ".join(f"{count:g}" for count in slices.sums[row][:16])
     return f"returned {value:g} for a slice with the counts {counts}; return {expected}"
 
 
-_CHECKS: dict[str, Callable[[Any, Any], str | None]] = {
+_CHECKS: dict[str, Callable[[Any, Slices], str | None]] = {
     "value": _numbers,
-    "of_cells": _numbers,
     "gradient": _gradient,
     "test": _tested,
     "value_interval": _interval,

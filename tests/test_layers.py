@@ -17,8 +17,8 @@ PACKAGE = "slicebeam"
 # Ground first. A folder stands for the modules that lie directly in it, except those named here.
 WITHIN = {
     "metrics": """
-        arrays.py errors.py imported.py kinds.py randomness.py significance counting intervals
-        findings measures user_metrics.py registered.py registry.py testing discovery shift
+        arrays.py errors.py imported.py kinds.py randomness.py intervals significance counting
+        findings metric.py measures user_metrics.py registered.py registry.py testing discovery shift
         attribution adaptive
     """,
     "transforms": "secrets http storage formats encode count encoders discovery tfma",

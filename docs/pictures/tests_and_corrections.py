@@ -18,8 +18,7 @@ from scipy import stats
 from slicebeam.metrics.intervals.intervals import wilson
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.significance import count_tests, hall
-from slicebeam.metrics.significance.pearson_iii import pearson_iii_p_value
-from slicebeam.metrics.significance.permutation import linear_statistic_moments
+from slicebeam.metrics.significance.permutation import linear_statistic_moments, pearson_iii_p_value
 from slicebeam.metrics.significance.random_subset import (
     bin_edges,
     bin_sums,

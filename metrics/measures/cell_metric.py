@@ -8,15 +8,14 @@ Wretman 1992, "Model assisted survey sampling", section 5.5), c_k being Σw² wh
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.intervals import cell_intervals
-from slicebeam.metrics.measures import base
-from slicebeam.metrics.significance import count_tests, hall, pearson_iii, permutation
+from slicebeam.metrics.intervals import intervals
+from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
+from slicebeam.metrics.significance import count_tests, hall, permutation
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Tail
-
-    Sums = IntArray
-
+    from slicebeam.metrics.kinds import Tail
+    from slicebeam.metrics.metric import Ends
 
 # A variance of less is what rounding leaves of none, for any number of examples.
 _ROUNDING = 1e-25
@@ -39,50 +36,7 @@ _STEP = 1e-100
 _PERMUTATIONS = 2500
 
 
-@dataclass(frozen=True)
-class SummedCells:
-    """Sums [slices, columns] of sets of examples, seen by cell [slices, cells]."""
-
-    sums: Sums
-    space: StatisticSpace
-
-    def __sub__(self, part: SummedCells) -> SummedCells:
-        return SummedCells(self.sums - part.sums, self.space)
-
-    @property
-    def counts(self) -> Sums:
-        """Examples."""
-        return self.space.counts(self.sums)
-
-    @cached_property
-    def weights(self) -> FloatArray:
-        """Σw; without weights examples."""
-        return self.space.weights(self.sums)
-
-    @cached_property
-    def squares(self) -> FloatArray:
-        """Σw²."""
-        return self.space.weights(self.sums, 2) if self.space.weighted else self.weights
-
-    @property
-    def unequal(self) -> FloatArray:
-        """By which factor the mean square of the weights exceeds their squared mean."""
-        # Squares of weights may be rounded to 0.
-        unequal = ratio(self.counts * self.squares, self.weights**2, otherwise=1.0)
-        return np.asarray(np.maximum(unequal, 1.0))
-
-    @property
-    def cubes(self) -> FloatArray:
-        """Σw³, which is not summed: as that of a gamma law."""
-        return ratio(self.squares**2, self.weights, otherwise=0.0) * (2.0 - 1.0 / self.unequal)
-
-    def kish(self, within: BoolArray) -> FloatArray:
-        """Return Kish's effective number of examples [slices] in some cells, (Σw)²/Σw²."""
-        first = self.weights[:, within].sum(axis=1)
-        return ratio(first**2, self.squares[:, within].sum(axis=1), otherwise=0.0)
-
-
-class CellMetric(base.Metric):
+class CellMetric(Metric):
     """A metric of counts: a `formula` of the numbers of examples in some sets; `Metric` has an example.
 
     The test against all examples is the law of the metric on random subsets; that of two models is Hall's t
@@ -104,19 +58,17 @@ class CellMetric(base.Metric):
         if "counts" in cls.__dict__ and "needs" not in cls.__dict__:
             cls.needs = needs_of(*cls.counts)
 
-    def parts(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
+    def parts(self, slices: Slices) -> list[BoolArray]:
         """Return the sets of cells [cells] whose counts the formula takes, in its order."""
-        return [where(condition, space, old=old) for condition in self.counts]
+        return [slices.where(condition) for condition in self.counts]
 
-    def strata(self, space: StatisticSpace, *, old: bool = False) -> list[BoolArray]:
+    def strata(self, slices: Slices) -> list[BoolArray]:
         """Return the denominators of the metric, each as the cells [cells] that are in it."""
-        return [where(condition, space, old=old) for condition in self.denominators]
+        return [slices.where(condition) for condition in self.denominators]
 
-    def part_counts(
-        self, cells: NDArray[Any], space: StatisticSpace, *, old: bool = False
-    ) -> list[NDArray[Any]]:
+    def part_counts(self, cells: NDArray[Any], slices: Slices) -> list[NDArray[Any]]:
         """Return the counts of `parts`, each [slices], of (weighted) counts by cell [slices, cells]."""
-        return [cells[:, part].sum(axis=1) for part in self.parts(space, old=old)]
+        return [cells[:, part].sum(axis=1) for part in self.parts(slices)]
 
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         """Return the metric [slices] of the counts of `parts`, each [slices]; NaN where undefined.
@@ -125,20 +77,16 @@ class CellMetric(base.Metric):
         """
         raise NotImplementedError
 
-    def of_cells(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
-        """Return the metric [slices] of (weighted) counts by cell [slices, cells]."""
-        return self.formula(*self.part_counts(cells, space, old=old))
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`."""
+        return self.formula(*self.part_counts(slices.weights, slices))
 
-    def gradient(
-        self, cells: FloatArray, space: StatisticSpace, *, old: bool = False
-    ) -> FloatArray:
+    def gradient(self, slices: Slices) -> FloatArray:
         """Return ∂metric/∂count [slices, cells]; 0 where the metric is undefined.
 
         f(x + ih) = f(x) + ih·f'(x) to the last digit at h = 1e-100: Squire and Trapp (1998).
         """
-        parts = self.parts(space, old=old)
+        parts, cells = self.parts(slices), slices.weights
         counts = [cells[:, part].sum(axis=1) for part in parts]
         defined = ~np.isnan(self.formula(*counts))
         gradient = np.zeros(cells.shape)
@@ -149,19 +97,14 @@ class CellMetric(base.Metric):
             gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
         return gradient
 
-    def denominator(self, counts: Sums, space: StatisticSpace, *, old: bool = False) -> Sums:
-        """Return the examples [slices] in the smallest denominator, of counts [slices, cells]."""
-        within = [counts[:, cells].sum(axis=1) for cells in self.strata(space, old=old)]
+    def denominator(self, slices: Slices) -> IntArray:
+        """Return the examples [slices] in the smallest denominator."""
+        within = [slices.count(cells) for cells in self.strata(slices)]
         return np.asarray(np.minimum.reduce(within))
 
-    def own_cells(
-        self, sums: Sums, totals: Sums, space: StatisticSpace
-    ) -> tuple[SummedCells, SummedCells]:
-        """Return slices and all examples over the cells that this metric distinguishes.
-
-        Other metrics may need finer cells; this metric's results must not depend on them. Weights that are
-        all equal are left out.
-        """
+    def seen(self, slices: Slices) -> Slices:
+        """See `Metric.seen`: over the metric's own cells, and without weights that are all equal."""
+        space = slices.space
         own = replace(
             space,
             indicators=tuple(name for name in space.indicators if name in self.needs.indicators),
@@ -174,80 +117,71 @@ class CellMetric(base.Metric):
         for axis, old in own.axes:
             cell += space.code(axis, old=old) * own.stride(axis, old=old)
         merge = (cell[:, None] == np.arange(own.cells)).astype(np.int64)
-        first, second = (space.weights(totals, power).sum() for power in (1, 2))
-        if space.weighted and space.sizes(totals) * second - first**2 <= _EQUAL_WEIGHTS * first**2:
+        first, second = (space.weights(slices.totals, power).sum() for power in (1, 2))
+        n = space.sizes(slices.totals)
+        if space.weighted and n * second - first**2 <= _EQUAL_WEIGHTS * first**2:
             own = replace(own, weighted=False)
 
-        def merged(some: Sums) -> SummedCells:
+        def merged(some: IntArray) -> IntArray:
             parts = some[..., : own.cell_columns // own.cells * space.cells]
             by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
-            return SummedCells(np.asarray(by_cell.reshape(*some.shape[:-1], -1)), own)
+            return np.asarray(by_cell.reshape(*some.shape[:-1], -1))
 
-        return merged(sums), merged(totals[None, :])
+        return Slices(merged(slices.sums), own, merged(slices.totals))
 
-    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
-        """See `Metric.value`."""
-        return self.of_cells(space.weights(sums), space, old=old)
-
-    def test(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
-    ) -> Tested:
-        """Test by the law of random subsets; by what each example contributes for two models."""
-        slices, population = self.own_cells(sums, totals, space)
-        reasons = self.untestable(slices.sums, population.sums[0], slices.space)
-        if space.comparison == "baseline":
-            test = self._test_paired
-        else:
-            test = self._test_weighted if slices.space.weighted else self._test_overall
-        return test(slices, population, self.tail(alternative), reasons)
-
-    def untestable(self, sums: Sums, totals: Sums, space: StatisticSpace) -> NDArray[np.int8]:
+    def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test that hold for any test; 0 for none."""
-        counts, of_all = space.counts(sums), space.counts(totals)
-        n = counts.sum(axis=1)
-        denominator = self.denominator(counts, space)
-        least = LEAST_DENOMINATOR
-        if space.comparison == "baseline":
-            denominator = np.minimum(denominator, self.denominator(counts, space, old=True))
+        n, denominator = slices.counts.sum(axis=1), self.denominator(slices)
+        if slices.is_paired:
+            denominator = np.minimum(denominator, self.denominator(slices.old))
         # Where all examples are the denominator the smallest slice size says what is too small.
-        small = (denominator < least) & (denominator < n)
+        small = (denominator < LEAST_DENOMINATOR) & (denominator < n)
         reasons = np.where(small, Reason.SMALL_DENOMINATOR, 0)
         reasons[denominator == 0] = Reason.UNDEFINED
-        if space.comparison == "overall":
-            outside = [(of_all - counts)[:, cells].sum(axis=1) for cells in self.strata(space)]
+        if not slices.is_paired:
+            outside = [slices.rest.count(cells) for cells in self.strata(slices)]
             # Nothing is left to compare with.
             reasons[(np.maximum.reduce(outside) == 0) & (reasons == 0)] = Reason.WHOLE
-            reasons[n == of_all.sum()] = Reason.WHOLE
+            reasons[n == slices.total.counts.sum()] = Reason.WHOLE
         return reasons.astype(np.int8)
 
-    def _test_overall(
-        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
-    ) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Test by the law of random subsets, of counts with weights by that of their contributions."""
+        if not slices.space.weighted:
+            return self.test_counts(slices, tail, reasons)
+        reasons[(reasons == 0) & np.isnan(self.value(slices))] = Reason.UNDEFINED
+        rest = slices.rest
+        reasons[(reasons == 0) & ~(rest.weights.sum(axis=1) > 0)] = Reason.WHOLE
+        # A few heavy examples are most of the slice, or of what is outside.
+        few = np.minimum(*(self.effective_n(some) for some in (slices, rest)))
+        reasons[(reasons == 0) & (few < LEAST_DENOMINATOR)] = Reason.TOO_SKEWED
+        p, varies = self._weighted_subset_p(slices, slices.total, tail)
+        reasons[(reasons == 0) & ~varies] = Reason.CONSTANT
+        return Tested.by(Method.WEIGHTED_SUBSET, p, reasons)
+
+    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Test counts without weights by the simulated law of the metric on random subsets."""
-        if np.count_nonzero(population.counts) < 2:
+        if np.count_nonzero(slices.total.counts) < 2:
             reasons[reasons == 0] = Reason.CONSTANT
-        p = np.ones(reasons.shape)
-        some = np.flatnonzero(reasons == 0)
+        p, some = np.ones(reasons.shape), np.flatnonzero(reasons == 0)
         p[some], reasons[some], _ = permutation.permutation_p_value(
-            lambda cells: self.of_cells(cells.astype(np.float64), slices.space),
+            lambda cells: self.value(replace(slices, sums=cells)),
             slices.counts[some],
-            population.counts[0],
-            self.of_cells(slices.weights[some], slices.space),
+            slices.total.counts[0],
+            self.value(slices.rows(some)),
             tail,
             _PERMUTATIONS,
         )
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
-    def _test_paired(
-        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
-    ) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
 
         Where they vary among all only, no p is below that of signs: exchanging the models on the d examples
         that tell them apart gives 2ᵈ outcomes.
         """
-        t, varies = self.change(slices, population)
-        different = slices.kish(tells_models_apart(slices.space))
+        t, varies = self.change(slices)
+        different = slices.kish(discordant_cells(slices))
         reasons[(reasons == 0) & np.isnan(t.difference)] = Reason.UNDEFINED
         reasons[(reasons == 0) & (different == 0)] = Reason.UNCHANGED
         p, too_skewed = t.p_value(tail)
@@ -261,22 +195,21 @@ class CellMetric(base.Metric):
         method = np.where(constant, Method.SIGN_FLIP, Method.HALL_PAIRED)
         return Tested.by(method.astype(np.int8), p, reasons)
 
-    def change(
-        self, slices: SummedCells, population: SummedCells
-    ) -> tuple[hall.TStatistic, BoolArray]:
+    def change(self, slices: Slices) -> tuple[hall.TStatistic, BoolArray]:
         """Return Hall's t of the change between two models, and whether contributions vary on the slice.
 
         An example contributes the difference d of the two gradients. The variance Σc·d² is drawn towards that
         of as many examples of each denominator of all, where it is smaller, as if κ of these were added: their
         kurtosis. Degrees of freedom are twice the smallest denominator, at most n, less 1; the skewness is that of all.
         """
+        population = slices.total
         own, of_all = self._contributions(slices), self._contributions(population)
-        space, every = slices.space, np.ones(slices.space.cells, bool)
+        every = np.ones(slices.space.cells, bool)
         n, N = slices.kish(every), population.kish(every)
         variance = (slices.squares * own**2).sum(axis=1)
         spread = population.squares * of_all**2
         pooled = np.zeros(n.shape)
-        for new, old in zip(self.strata(space), self.strata(space, old=True), strict=True):
+        for new, old in zip(self.strata(slices), self.strata(slices.old), strict=True):
             within = new | old
             times = population.kish(within) / np.maximum(slices.kish(within), 1.0)
             pooled += spread[:, within].sum(axis=1) * times
@@ -288,43 +221,24 @@ class CellMetric(base.Metric):
         added = ratio(kurtosis, kurtosis + n, otherwise=0.0)
         varies = variance > 0
         variance += added * np.maximum(pooled - variance, 0.0)
-        fewest = np.minimum(
-            *(self.denominator(slices.counts, space, old=old) for old in (False, True))
-        )
+        fewest = np.minimum(self.denominator(slices), self.denominator(slices.old))
         fewest = ratio(fewest * n, slices.counts.sum(axis=1), otherwise=0.0)
         df = np.maximum(np.minimum(2.0 * fewest, n) - 1.0, 1.0)
         G = ratio(third, np.sqrt(n), otherwise=0.0)
-        delta = self.of_cells(slices.weights, space) - self.of_cells(
-            slices.weights, space, old=True
-        )
+        delta = self.value(slices) - self.value(slices.old)
         return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
 
-    def _contributions(self, slices: SummedCells) -> FloatArray:
-        """Return the difference of the gradients of two models, without what rounding leaves of none."""
-        cells, space = slices.weights, slices.space
-        change = self.gradient(cells, space) - self.gradient(cells, space, old=True)
+    def _contributions(self, slices: Slices) -> FloatArray:
+        """Return what an example of each cell adds to value or change, without what rounding leaves of none."""
+        if not slices.is_paired:
+            return self.gradient(slices)
+        change = self.gradient(slices) - self.gradient(slices.old)
         # A gradient is of the order of 1/n.
-        return np.where(
-            np.abs(change) * cells.sum(axis=1)[:, None] > _ROUNDED_GRADIENT, change, 0.0
-        )
+        size = np.abs(change) * slices.weights.sum(axis=1)[:, None]
+        return np.where(size > _ROUNDED_GRADIENT, change, 0.0)
 
-    def _test_weighted(
-        self, slices: SummedCells, population: SummedCells, tail: Tail, reasons: NDArray[np.int8]
-    ) -> Tested:
-        """Test weighted counts by the law of the contributions of random subsets."""
-        value = self.of_cells(slices.weights, slices.space)
-        reasons[(reasons == 0) & np.isnan(value)] = Reason.UNDEFINED
-        rest = population - slices
-        reasons[(reasons == 0) & ~(rest.weights.sum(axis=1) > 0)] = Reason.WHOLE
-        # A few heavy examples are most of the slice, or of what is outside.
-        few = np.minimum(*(self.effective_n(some) for some in (slices, rest)))
-        reasons[(reasons == 0) & (few < LEAST_DENOMINATOR)] = Reason.TOO_SKEWED
-        p, varies = self._random_subset_p(slices, population, tail)
-        reasons[(reasons == 0) & ~varies] = Reason.CONSTANT
-        return Tested.by(Method.WEIGHTED_SUBSET, p, reasons)
-
-    def _random_subset_p(
-        self, slices: SummedCells, population: SummedCells, tail: Tail
+    def _weighted_subset_p(
+        self, slices: Slices, population: Slices, tail: Tail
     ) -> tuple[FloatArray, BoolArray]:
         """Return p [slices] if each were a random subset of a population, and where that varies.
 
@@ -332,11 +246,11 @@ class CellMetric(base.Metric):
         type III law with the moments of as many of the population's examples, cell by cell as unequal as
         the slice's own.
         """
-        cells, whole, space = slices.weights, population.weights, slices.space
-        slopes = self.gradient(whole, space)
+        cells, whole = slices.weights, population.weights
+        slopes = self.gradient(population)
         alike = slices.counts * ratio(population.squares, population.counts, otherwise=0.0)
         score, variance, third = np.zeros((3, len(cells)))
-        for within in self.strata(space):
+        for within in self.strata(slices):
 
             def total(values: NDArray[Any], within: BoolArray = within) -> FloatArray:
                 return np.asarray(values[:, within].sum(axis=1))
@@ -350,7 +264,7 @@ class CellMetric(base.Metric):
             third += fewer**2 * total(population.cubes * slopes**3)
         if not self.is_ratio:
             # Neither the slope nor the difference alone holds for any composition of the slice.
-            delta = self.of_cells(cells, space) - self.of_cells(whole, space)
+            delta = self.value(slices) - self.value(population)
             nearer = np.minimum(np.abs(score), np.abs(delta))
             score = np.where(score * delta > 0, np.copysign(nearer, delta), 0.0)
         part = np.clip(cells.sum(axis=1) / whole.sum(axis=1), 0.0, 1.0)
@@ -359,150 +273,92 @@ class CellMetric(base.Metric):
         deviation = np.sqrt(np.where(varies, variance, 1.0))
         skewness = third * (1.0 - part) * (1.0 - 2.0 * part) / deviation**3
         deviation = np.where(varies, deviation, 0.0)
-        return pearson_iii.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
+        return permutation.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
 
-    def _pooled_variance(
-        self, slices: SummedCells, population: SummedCells, *, old: bool = False
-    ) -> FloatArray:
+    def _pooled_variance(self, slices: Slices) -> FloatArray:
         """Return the value's variance if each effective example varied as those of all do."""
-        slopes = self.gradient(population.weights, slices.space, old=old)
-        spread = slopes**2 * population.squares
-        pooled = np.zeros(len(slices.sums))
-        for within in self.strata(slices.space, old=old):
+        population = slices.total
+        spread = self.gradient(population) ** 2 * population.squares
+        pooled = np.zeros(len(slices))
+        for within in self.strata(slices):
             own = spread[:, within].sum(axis=1) * population.kish(within)
             pooled += own / np.maximum(slices.kish(within), 1.0)
         return pooled
 
-    def effective_n(self, slices: SummedCells, *, old: bool = False) -> FloatArray:
+    def effective_n(self, slices: Slices) -> FloatArray:
         """Return the effective number of examples [slices] in the smallest denominator."""
-        return np.asarray(
-            np.minimum.reduce([slices.kish(cells) for cells in self.strata(slices.space, old=old)])
-        )
+        return np.asarray(np.minimum.reduce([slices.kish(one) for one in self.strata(slices)]))
 
-    def value_variance(self, slices: SummedCells, *, old: bool = False) -> FloatArray:
+    def value_variance(self, slices: Slices) -> FloatArray:
         """Return the delta method's variance of the value [slices]."""
-        gradient = self.gradient(slices.weights, slices.space, old=old)
-        return np.asarray((gradient**2 * slices.squares).sum(axis=1))
+        return np.asarray((self.gradient(slices) ** 2 * slices.squares).sum(axis=1))
 
-    def value_interval(
-        self,
-        sums: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        confidence: float,
-        *,
-        old: bool = False,
-    ) -> tuple[FloatArray, FloatArray]:
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
         """Delta method, with t at the effective number of examples.
 
         With weights the variance is at least that of as many effective examples of all the data.
         """
-        slices, population = (
-            SummedCells(sums, space),
-            SummedCells(totals[None, : space.columns], space),
-        )
-        variance = self.value_variance(slices, old=old)
-        if space.weighted:
-            pooled = self._pooled_variance(slices, population, old=old)
-            variance = np.maximum(variance, pooled)
-        return cell_intervals.by_delta_method(
-            self.value(sums, space, old=old),
-            variance,
-            *self.range,
-            self.effective_n(slices, old=old),
-            confidence,
-        )
+        variance = self.value_variance(slices)
+        if slices.space.weighted:
+            variance = np.maximum(variance, self._pooled_variance(slices))
+        n = self.effective_n(slices)
+        return intervals.by_delta_method(self.value(slices), variance, *self.range, n, confidence)
 
-    def delta_interval(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
-    ) -> tuple[FloatArray, FloatArray]:
+    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
         """Arms of the value's interval, scaled to the delta's deviation; the error of `change` for two models."""
-        slices, population = self.own_cells(sums, totals, space)
+        own = self.seen(slices)
         width = self.range[1] - self.range[0]
-        if space.comparison == "baseline":
-            (t, _), n = self.change(slices, population), self.effective_n(slices)
-            return cell_intervals.by_delta_method(
-                t.difference, t.error**2, -width, width, n, confidence
-            )
-        low, high = self.value_interval(sums, totals, space, confidence)
-        return cell_intervals.difference_from_overall(
-            self.value(sums, space),
-            low,
-            high,
-            self.value_variance(slices),
-            self._ahead_variance(slices, population),
-            self.reference(sums, totals, space),
+        if slices.is_paired:
+            (t, _), n = self.change(own), self.effective_n(own)
+            return intervals.by_delta_method(t.difference, t.error**2, -width, width, n, confidence)
+        return intervals.shrunk_to_delta(
+            self.value(slices),
+            *self.value_interval(slices, confidence),
+            self.value_variance(own),
+            self._ahead_variance(own, own.total),
+            self.reference(slices),
             width,
             confidence,
         )
 
-    def _ahead_variance(self, slices: SummedCells, population: SummedCells) -> FloatArray:
+    def _ahead_variance(self, slices: Slices, population: Slices) -> FloatArray:
         """Return the variance [slices] of a value, or change, less that of the population it is part of."""
-        own, above = (self.gradient(some.weights, some.space) for some in (slices, population))
-        if slices.space.comparison == "baseline":
-            own, above = self._contributions(slices), self._contributions(population)
+        own, above = self._contributions(slices), self._contributions(population)
         return hall.ahead_variance(own, above, slices.squares, population.squares)
 
-    def p_refine(
-        self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
-    ) -> FloatArray:
-        """Wald test of child against parent by the delta method; the child is part of the parent."""
-        child, parent = SummedCells(sums, space), SummedCells(parents, space)
-        ahead = self.delta(sums, totals, space) - self.delta(parents, totals, space)
-        freedom = np.maximum(self.effective_n(child) - 1.0, 1.0)
-        tail = self.tail("worse" if worse else "better")
-        return hall.wald_p_value(ahead, self._ahead_variance(child, parent), freedom, tail)
+    def ahead(self, slices: Slices, parents: Slices) -> Ends:
+        """See `Metric.ahead`: by the delta method."""
+        freedom = np.maximum(self.effective_n(slices) - 1.0, 1.0)
+        return self._ahead_variance(slices, parents), freedom
 
-    def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
+    def inputs(self, slices: Slices) -> dict[str, float]:
         """Return the counts by cell, named by what holds in each, of the slice and of all examples."""
         named: dict[str, float] = {}
-        slices, population = self.own_cells(sums[None, :], totals, space)
+        slices = self.seen(slices)
         space = slices.space
-        for prefix, some in (("slice", slices.sums[0]), ("all", population.sums[0])):
-            columns = {"count": space.counts(some).astype(np.float64)}
+        for prefix, some in (("slice", slices), ("all", slices.total)):
+            columns = {"count": some.counts[0].astype(np.float64)}
             for power, kind in ((1, "weight"), (2, "weight squared")) if space.weighted else ():
                 # Squares of weights of 1e200 are no numbers, though nothing is computed from them.
                 with np.errstate(over="ignore"):
                     exponent = power * space.weight_exponent
-                    columns[kind] = np.ldexp(space.weights(some, power), exponent)
+                    columns[kind] = np.ldexp(space.weights(some.sums[0], power), exponent)
             for kind, column in columns.items():
                 for cell, count in enumerate(column.tolist()):
                     named[f"{prefix} {kind}: {cell_name(space, cell)}"] = count
             if space.weighted:
-                named[f"{prefix} examples"] = float(space.sizes(some))
+                named[f"{prefix} examples"] = float(some.sizes[0])
         return named
 
 
-def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan) -> NDArray[Any]:
-    """Return above/below [slices], NaN or another number where the denominator is 0."""
-    shape = np.broadcast_shapes(np.shape(above), np.shape(below))
-    undefined = np.full(shape, otherwise, np.result_type(above, below, np.float64))
-    return np.asarray(np.divide(above, below, out=undefined, where=np.real(below) > 0))
-
-
-def needs_of(*conditions: str) -> base.Needs:
+def needs_of(*conditions: str) -> Needs:
     """Return the indicators that conditions name."""
-    return base.Needs(indicators=tuple(sorted(set(re.findall(r"[^\s&|~]+", " ".join(conditions))))))
+    return Needs(indicators=tuple(sorted(set(re.findall(r"[^\s&|~]+", " ".join(conditions))))))
 
 
-def where(condition: str, space: StatisticSpace, *, old: bool = False) -> BoolArray:
-    """Return the cells [cells] in which a condition holds, all for an empty one.
-
-    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    >>> where("positive & ~predicted", StatisticSpace(("positive", "predicted"), "overall"))
-    array([False,  True, False, False])
-    """
-    holds = np.zeros(space.cells, bool)
-    for alternative in condition.split("|"):
-        part = np.ones(space.cells, bool)
-        for literal in filter(None, map(str.strip, alternative.split("&"))):
-            part &= space.holds(literal.lstrip("~"), old=old) ^ literal.startswith("~")
-        holds |= part
-    return holds
-
-
-def tells_models_apart(space: StatisticSpace) -> BoolArray:
+def discordant_cells(slices: Slices) -> BoolArray:
     """Return the cells [cells] of examples on which the two models differ."""
+    space = slices.space
     both = [axis for axis, old in space.axes if old and (axis, False) in space.axes]
     differ = [space.code(axis) != space.code(axis, old=True) for axis in both]
     return np.any(differ, axis=0) if differ else np.zeros(space.cells, bool)

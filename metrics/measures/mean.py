@@ -1,38 +1,41 @@
-"""Metrics that are the mean of a value of each example: losses, errors, any column."""
+"""Metrics that are the mean of a value of each example: losses, errors, any column; and the root of a mean."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, xlogy
 
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.measures import base
+from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target, ratio
 from slicebeam.metrics.significance import count_tests, hall, random_subset
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Comparison, Tail
+    from slicebeam.metrics.kinds import Comparison, Tail
+    from slicebeam.metrics.metric import Ends
     from slicebeam.metrics.significance.subset_law import Population
 
-    Sums = IntArray
-
+PINBALL = "pinball:"
 # On a lattice a tail begins this part of its span, from a value's middle, nearer to the mean.
 _OF_SPAN = 0.3
 # The mid-p has half of the chance of the value itself, the tail .8 of it: it is at most 1.6 times as large.
 _OF_MID_P = 1.6
 
 
-class Mean(base.Metric):
+class Mean(Metric):
     """The mean of a value over the slice's examples, a Hájek mean where they are weighted.
 
     Hájek (1971): Σwx/Σw. Its linearised variance is Σw²(x − mean)²/(Σw)², and it counts as the mean
@@ -50,7 +53,7 @@ class Mean(base.Metric):
     ) -> None:
         self.name, self.title, self.range = name, title, limits
         self.higher_is_better = higher_is_better
-        self.needs = base.Needs(values=(name,))
+        self.needs = Needs(values=(name,))
         self.compares_models = compares_models
 
     @staticmethod
@@ -76,140 +79,120 @@ class Mean(base.Metric):
         return tuple(Term(value, source, power, 3) for source in used for power in range(4))
 
     def _total(
-        self, sums: Sums, space: StatisticSpace, source: Source, power: int, weight_power: int = 1
+        self, slices: Slices, source: Source, power: int, weight_power: int = 1
     ) -> FloatArray:
         if source == "change" and power == 1:
-            new, old = (
-                self._total(sums, space, "new", 1, weight_power),
-                self._total(sums, space, "old", 1, weight_power),
-            )
+            new, old = (self._total(slices, one, 1, weight_power) for one in _NEW_AND_OLD)
             return np.asarray(new - old)
-        term = Term(self.name, source, power, weight_power if space.weighted else 0)
-        return space.term(sums, term)
+        term = Term(self.name, source, power, weight_power if slices.space.weighted else 0)
+        return slices.space.term(slices.sums, term)
 
     def _shift(self, space: StatisticSpace, source: Source) -> float:
         return 0.0 if source == "change" else space.shift(self.name)
 
-    def _mean(self, sums: Sums, space: StatisticSpace, source: Source) -> FloatArray:
+    def _mean(self, slices: Slices, source: Source) -> FloatArray:
         """Return the mean [slices] about the shift; NaN without weight."""
-        weight = space.weights(sums).sum(axis=-1)
-        total = self._total(sums, space, source, 1)
-        mean = np.divide(total, weight, out=np.full(weight.shape, np.nan), where=weight > 0)
-        return np.asarray(mean)
+        return ratio(self._total(slices, source, 1), slices.weight)
 
-    def value(self, sums: Sums, space: StatisticSpace, *, old: bool = False) -> FloatArray:
+    def value(self, slices: Slices) -> FloatArray:
         """See `Metric.value`."""
-        source: Source = "old" if old else "new"
-        return self._mean(sums, space, source) + self._shift(space, source)
+        source = _NEW_AND_OLD[slices.is_old]
+        return self._mean(slices, source) + self._shift(slices.space, source)
 
-    def delta(self, sums: Sums, totals: Sums, space: StatisticSpace) -> FloatArray:
+    def delta(self, slices: Slices) -> FloatArray:
         """See `Metric.delta`; without the shift, beside which a difference may have no digits."""
-        if space.comparison == "baseline":
-            return self._mean(sums, space, "change")
-        whole = self._mean(totals[None, : space.columns], space, "new")
-        return self._mean(sums, space, "new") - whole
+        if slices.is_paired:
+            return self._mean(slices, "change")
+        return self._mean(slices, "new") - self._mean(slices.total, "new")
 
-    def moments(
-        self, sums: Sums, space: StatisticSpace, source: Source = "new", skewness: float = 0.0
-    ) -> Moments:
+    def moments(self, slices: Slices, source: Source = "new", skewness: float = 0.0) -> Moments:
         """Return number, mean, variance and skewness [slices]; a constant has variance 0.
 
         The mean is that about the shift: with it, the digits of a difference would be lost.
         """
-        weight = space.weights(sums).sum(axis=-1)
+        weight, space = slices.weight, slices.space
         some = weight > 0
         safe = np.where(some, weight, 1.0)
-        centre = self._total(sums, space, source, 1) / safe
+        centre = self._total(slices, source, 1) / safe
         if space.weighted:
-            squares = space.weights(sums, 2).sum(axis=-1)
+            squares = slices.squares.sum(axis=-1)
             n = np.where(some, weight**2 / np.where(some, squares, 1.0), 0.0)
-            first = self._total(sums, space, source, 1, 2)
-            second = self._total(sums, space, source, 2, 2)
+            first = self._total(slices, source, 1, 2)
+            second = self._total(slices, source, 2, 2)
             # Of single values: n times the linearised variance of the mean.
             raw = (second - 2 * centre * first + centre**2 * squares) / safe**2 * n
             size = second / safe**2 * n
         else:
             n = weight
-            size = self._total(sums, space, source, 2) / safe
+            size = self._total(slices, source, 2) / safe
             raw = size - centre**2
-        varies = some & (n > 1) & (raw > base.ROUNDING * size)
+        varies = some & (n > 1) & (raw > ROUNDING * size)
         variance = np.where(varies, raw * n / np.where(n > 1, n - 1, 1.0), 0.0)
         return Moments(n, np.where(some, centre, 0.0), variance, np.asarray(skewness, np.float64))
 
-    def of_all(self, totals: Sums, space: StatisticSpace, source: Source = "new") -> Moments:
+    def of_all(self, slices: Slices, source: Source = "new") -> Moments:
         """Return the moments of all examples, the skewness among them; 0 for a constant.
 
         With weights it is the skewness of w·(x − mean), scaled to the effective number of examples.
         """
-        own = totals[: space.columns]
-        moments = self.moments(own, space, source)
+        whole, space = slices.total, slices.space
+        moments = Moments(*(part.reshape(()) for part in self.moments(whole, source)))
         centre = float(moments.mean)
         if not moments.variance > 0:
             return moments
         weight_power = 3 if space.weighted else 0
         powers = range(4) if space.weighted else (3,)
         m3 = {
-            power: space.total_term(totals, Term(self.name, source, power, weight_power))
+            power: space.total_term(slices.totals, Term(self.name, source, power, weight_power))
             for power in powers
         }
         n = float(moments.n)
         if not space.weighted:
-            m1, m2 = (float(self._total(own, space, source, power)) / n for power in (1, 2))
+            m1, m2 = (float(self._total(whole, source, power)[0]) / n for power in (1, 2))
             third = m3[3] / n - 3 * m1 * m2 + 2 * m1**3
             return moments._replace(skewness=np.asarray(third / (m2 - m1**2) ** 1.5))
         # Of the weighted deviations, of which the mean is a sum: its own skewness is 1/√n of this.
         third = m3[3] - 3 * centre * m3[2] + 3 * centre**2 * m3[1] - centre**3 * m3[0]
-        spread = float(moments.variance) * (n - 1) / n**2 * float(space.weights(own).sum()) ** 2
+        spread = float(moments.variance) * (n - 1) / n**2 * float(whole.weight[0]) ** 2
         return moments._replace(skewness=np.asarray(third / spread**1.5 * np.sqrt(n)))
 
-    def against_rest(
-        self, sums: Sums, totals: Sums, space: StatisticSpace
-    ) -> tuple[Moments, Moments, FloatArray]:
+    def against_rest(self, slices: Slices) -> tuple[Moments, Moments, FloatArray]:
         """Return slice, complement, and the slice's share of all weight."""
-        skewness = float(self.of_all(totals, space).skewness)
-        whole = totals[None, : space.columns]
-        share = space.weights(sums).sum(axis=1) / space.weights(whole).sum()
-        own = self.moments(sums, space, skewness=skewness)
-        return own, self.moments(whole - sums, space, skewness=skewness), share
+        skewness = float(self.of_all(slices).skewness)
+        own, rest = (self.moments(some, "new", skewness) for some in (slices, slices.rest))
+        return own, rest, slices.weight / slices.total.weight
 
-    def test(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, alternative: Alternative
-    ) -> Tested:
-        """Test by the law of random subsets; by Hall's paired t, or sign flips, for two models.
+    def change(self, slices: Slices) -> hall.TStatistic:
+        """Return Hall's t of the mean change between two models."""
+        return hall.against_zero(self.moments(slices, "change"), self.of_all(slices, "change"))
+
+    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Test by the law of random subsets.
 
         Power at .01 is above that of Hall's Welch t on either side (n = 20 to 1,000). A slice of the same mean but
         1.3 times the deviation is called in .02 to .06.
         """
-        tail = self.tail(alternative)
-        reasons = self.untestable(sums, totals, space)
-        ready = reasons == 0
-        if space.comparison == "baseline":
-            return self._of_two_models(sums, totals, space, tail, reasons)
-        p = np.ones(len(sums))
+        p, ready = np.ones(len(slices)), reasons == 0
         if ready.any():
-            deviations = self._deviations(space)
-            excess = self._deviation(sums[ready], space, deviations.centre)
-            p[ready] = subset_p(space.sizes(sums[ready]), excess, deviations.population, tail)
+            some, deviations = slices.rows(ready), self._deviations(slices.space)
+            excess = self._deviation(some, deviations.centre)
+            p[ready] = subset_p(some.sizes, excess, deviations.population, tail)
         return Tested.by(Method.RANDOM_SUBSET, p, reasons)
 
-    def _of_two_models(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, tail: Tail, reasons: NDArray[np.int8]
-    ) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Test by Hall's paired t, and by sign flips where all changes of a slice are the same.
 
         Where large changes the other way are rare, the slice may lack them by chance: there p is at least Hall's,
         whose variance is raised by that of all examples, and Hall's refusal stands.
         """
         ready = reasons == 0
-        changes = self.moments(sums, space, "change")
-        everything = self.of_all(totals, space, "change")
+        changes, t = self.moments(slices, "change"), self.change(slices)
         constant = ready & ~(changes.variance > 0)
-        t = hall.against_zero(changes, everything)
         p, too_skewed = t.p_value(tail)
         refused = ready & too_skewed
-        method = np.full(len(sums), Method.HALL_PAIRED, np.int8)
+        method = np.full(len(slices), Method.HALL_PAIRED, np.int8)
         if constant.any():
-            one_way = changes.mean * everything.skewness >= 0
+            one_way = changes.mean * self.of_all(slices, "change").skewness >= 0
             flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
             least = np.where(one_way | ~(t.error > 0), 0.0, p)
             p = np.where(constant, np.maximum(flipped, least), p)
@@ -219,174 +202,159 @@ class Mean(base.Metric):
         return Tested.by(method, p, reasons)
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
-        found = space.deviations_of(self.name)
-        if found is None:
+        deviations = space.deviations_of(self.name)
+        if deviations is None:
             raise ValueError(f"all examples' deviations of {self.name} are not in the space")
-        return found
+        return deviations
 
-    def _deviation(self, sums: Sums, space: StatisticSpace, centre: float) -> FloatArray:
+    def _deviation(self, slices: Slices, centre: float) -> FloatArray:
         """Return the summed weighted deviation [slices] from the mean of all examples."""
-        weight = space.weights(sums).sum(axis=-1)
-        return np.asarray(self._total(sums, space, "new", 1) - centre * weight)
+        return np.asarray(self._total(slices, "new", 1) - centre * slices.weight)
 
-    def untestable(self, sums: Sums, totals: Sums, space: StatisticSpace) -> NDArray[np.int8]:
+    def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """See `Metric.untestable`."""
-        if space.comparison == "baseline":
-            changes = self.moments(sums, space, "change")
-            coarse = ~self._is_surely_constant(changes, sums, space)
+        if slices.is_paired:
+            changes = self.moments(slices, "change")
+            coarse = ~self._is_surely_constant(changes, slices)
             constant = np.where(coarse, Reason.UNVARYING, 0)
             constant[changes.mean == 0] = Reason.UNCHANGED
             return np.where(changes.variance > 0, 0, constant).astype(np.int8)
-        whole = totals[None, : space.columns]
-        varies = bool(self.moments(whole, space).variance[0] > 0)
-        reasons = np.full(len(sums), 0 if varies else Reason.CONSTANT)
-        reasons[space.weights(sums).sum(axis=-1) == 0] = Reason.UNDEFINED
-        reasons[space.sizes(sums) == space.sizes(whole)] = Reason.WHOLE
+        whole = slices.total
+        varies = bool(self.moments(whole).variance[0] > 0)
+        reasons = np.full(len(slices), 0 if varies else Reason.CONSTANT)
+        reasons[slices.weight == 0] = Reason.UNDEFINED
+        reasons[slices.sizes == whole.sizes] = Reason.WHOLE
         return reasons.astype(np.int8)
 
-    def _is_surely_constant(self, changes: Moments, sums: Sums, space: StatisticSpace) -> BoolArray:
+    def _is_surely_constant(self, changes: Moments, slices: Slices) -> BoolArray:
         """Return whether fixed point is fine enough to show changes [slices] of the other sign.
 
         One of them adds at least mean²/n to the variance; rounding of neither sum must hide that.
         """
-        powers = (1, 2) if space.weighted else (0, 0)
-        sizes, mean = space.sizes(sums), np.abs(changes.mean)
-        weight, squares = (space.weights(sums, max(power, 1)).sum(axis=-1) for power in powers)
+        space, powers = slices.space, (1, 2) if slices.space.weighted else (0, 0)
+        sizes, mean = slices.sizes, np.abs(changes.mean)
         of_first = space.scale(Term(self.name, "new", 1, powers[0])) * sizes
         of_second = space.scale(Term(self.name, "change", 2, powers[1])) * sizes
         return np.asarray(
-            (mean * weight > 4 * changes.n * of_first)
-            & (mean**2 * squares > 4 * changes.n * of_second)
+            (mean * slices.weight > 4 * changes.n * of_first)
+            & (mean**2 * slices.squares.sum(axis=-1) > 4 * changes.n * of_second)
         )
 
-    def delta_interval(
-        self, sums: Sums, totals: Sums, space: StatisticSpace, confidence: float
-    ) -> tuple[FloatArray, FloatArray]:
+    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
         """Hall-corrected intervals of the difference from all examples, or of the mean change."""
-        if space.comparison == "baseline":
-            changes = self.moments(sums, space, "change")
-            everything = self.of_all(totals, space, "change")
-            return hall.against_zero(changes, everything).interval(confidence)
-        own, rest, share = self.against_rest(sums, totals, space)
+        if slices.is_paired:
+            return self.change(slices).interval(confidence)
+        own, rest, share = self.against_rest(slices)
         low, high = hall.difference_from_overall(own, rest, share, confidence)
         # Two constants, of which nothing says how far they would vary.
-        apart = (self.untestable(sums, totals, space) == 0) & (own.variance + rest.variance == 0)
+        apart = (self.untestable(slices) == 0) & (own.variance + rest.variance == 0)
         return np.where(apart, -np.inf, low), np.where(apart, np.inf, high)
 
-    def value_interval(
-        self,
-        sums: Sums,
-        totals: Sums,
-        space: StatisticSpace,
-        confidence: float,
-        *,
-        old: bool = False,
-    ) -> tuple[FloatArray, FloatArray]:
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
         """Hall-corrected interval of the mean, with the skewness of all examples."""
-        source: Source = "old" if old else "new"
-        own = self.moments(sums, space, source)
-        everything = self.of_all(totals, space, source)
-        low, high = hall.against_zero(own, everything).interval(confidence)
-        shift = self._shift(space, source)
-        return np.maximum(low + shift, self.range[0]), np.minimum(high + shift, self.range[1])
+        source = _NEW_AND_OLD[slices.is_old]
+        t = hall.against_zero(self.moments(slices, source), self.of_all(slices, source))
+        low, high = (end + self._shift(slices.space, source) for end in t.interval(confidence))
+        return np.maximum(low, self.range[0]), np.minimum(high, self.range[1])
 
-    def p_refine(
-        self, sums: Sums, parents: Sums, totals: Sums, space: StatisticSpace, *, worse: bool
-    ) -> FloatArray:
-        """Hall-Welch test of the child against the rest of its parent.
+    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+        """Hall-corrected Welch test of child against the rest of its parent.
 
-        Two different constants have no t: of all subsets of the parent the child is the most extreme.
+        Two constants of n and m examples are the most extreme of C(n + m, n) subsets.
         """
         tail = self.tail("worse" if worse else "better")
-        source: Source = "change" if space.comparison == "baseline" else "new"
-        skewness = float(self.of_all(totals, space, source).skewness)
-        own = self.moments(sums, space, source, skewness)
-        rest = self.moments(parents - sums, space, source, skewness)
+        source = self._source(slices.space)
+        skewness = float(self.of_all(slices, source).skewness)
+        own, rest = (self.moments(some, source, skewness) for some in (slices, parents - slices))
         p, _ = hall.against_rest(own, rest).p_value(tail)
         apart = (own.n > 0) & (rest.n > 0) & (own.variance + rest.variance == 0)
         # The parent varies only where its two constants differ by more than rounding.
-        apart &= self.moments(parents, space, source).variance > 0
+        apart &= self.moments(parents, source).variance > 0
         extreme = own.mean > rest.mean if tail == "upper" else own.mean < rest.mean
         subsets = gammaln(own.n + rest.n + 1) - gammaln(own.n + 1) - gammaln(rest.n + 1)
         return np.where(apart & extreme, np.exp(-subsets), p)
 
-    def target(self, space: StatisticSpace) -> base.Target:
+    @staticmethod
+    def _source(space: StatisticSpace) -> Source:
+        return "change" if space.comparison == "baseline" else "new"
+
+    def target(self, space: StatisticSpace) -> Target | None:
         """Return the value itself about its shift, or its change between two models."""
-        scales = space.weight_scales if space.weighted else (1.0, 1.0)
-        return base.Target(
-            TargetSums("mean", space.weighted, scales),
+        is_positive = self.range[0] >= 0.0 or self.name in space.nonnegative
+        return Target(
+            TargetSums(
+                "mean", space.weighted, space.weight_scales if space.weighted else (1.0, 1.0)
+            ),
             np.ones(space.cells, bool),
             upward=not self.higher_is_better,
-            is_share=space.comparison == "overall"
-            and (self.range[0] >= 0.0 or self.name in space.nonnegative),
+            is_share=space.comparison == "overall" and is_positive,
         )
 
-    def target_sums(self, sums: Sums, space: StatisticSpace) -> FloatArray:
+    def target_sums(self, slices: Slices) -> FloatArray:
         """See `Metric.target_sums`."""
-        source: Source = "change" if space.comparison == "baseline" else "new"
+        space = slices.space
         columns = [
-            self._total(sums, space, source, power, max(weight, 1))
+            self._total(slices, self._source(space), power, max(weight, 1))
             if power
-            else space.weights(sums, max(weight, 1)).sum(axis=1)
-            for weight, power in self.target(space).layout.powers
+            else space.weights(slices.sums, max(weight, 1)).sum(axis=1)
+            for weight, power in TargetSums("mean", space.weighted, (1.0, 1.0)).powers
         ]
         return np.stack(columns, axis=1)
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
         """See `Metric.weighted_targets`."""
-        weight_power = 1 if space.weighted else 0
-        units = block.terms[space.terms.index(Term(self.name, "new", 1, weight_power))]
+        new, old = (Term(self.name, one, 1, 1 if space.weighted else 0) for one in _NEW_AND_OLD)
+        units = block.terms[space.terms.index(new)]
         if space.comparison == "baseline":
-            units = units - block.terms[space.terms.index(Term(self.name, "old", 1, weight_power))]
-        return np.asarray(units * space.scale(Term(self.name, "new", 1, weight_power)))
+            units = units - block.terms[space.terms.index(old)]
+        return np.asarray(units * space.scale(new))
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         """See `Metric.of_target`."""
-        source: Source = "change" if space.comparison == "baseline" else "new"
-        return mean + self._shift(space, source)
+        return mean + self._shift(space, self._source(space))
 
-    def movement(self, sums: Sums, space: StatisticSpace) -> base.Movement | None:
+    def movement(self, slices: Slices) -> Movement | None:
         """See `Metric.movement`."""
-        if space.comparison != "baseline" or not self.compares_models:
+        if not slices.is_paired or not self.compares_models:
             return None
-        first, second = (self._total(sums, space, "change", power) for power in (1, 2))
-        return base.Movement.of_sums(space.weights(sums).sum(axis=-1), first, second)
+        first, second = (self._total(slices, "change", power) for power in (1, 2))
+        return Movement.of_sums(slices.weight, first, second)
 
-    def change_variance(self, sums: Sums, space: StatisticSpace) -> FloatArray | None:
+    def change_variance(self, slices: Slices) -> FloatArray | None:
         """See `Metric.change_variance`."""
-        if space.weighted:
+        if slices.space.weighted:
             return None
-        of_each = self.moments(sums, space, "change" if space.comparison == "baseline" else "new")
+        n, _, variance, _ = self.moments(slices, self._source(slices.space))
         # Moments are those of a sample.
-        return np.asarray(
-            of_each.variance * np.maximum(of_each.n - 1, 0) / np.maximum(of_each.n, 1)
-        )
+        return np.asarray(variance * np.maximum(n - 1, 0) / np.maximum(n, 1))
 
-    def inputs(self, sums: Sums, totals: Sums, space: StatisticSpace) -> dict[str, float]:
+    def inputs(self, slices: Slices) -> dict[str, float]:
         """Return the moments that the test and the interval take, and the slice's sum of deviations S."""
-        own = sums[None, :]
         named: dict[str, float] = {}
-        if space.comparison == "baseline":
+        space, shift = slices.space, 0.0
+        if slices.is_paired:
             parts = {
-                "change on the slice": self.moments(own, space, "change"),
-                "change on all": self.of_all(totals, space, "change"),
+                "change on the slice": self.moments(slices, "change"),
+                "change on all": self.of_all(slices, "change"),
             }
         else:
-            slice_, rest, _ = self.against_rest(own, totals, space)
-            parts = {"slice": slice_, "complement": rest}
-            named["n"] = float(space.sizes(own)[0])
-            named["N"] = float(space.sizes(totals[: space.columns]))
-            named["mean of all"] = float(Mean.value(self, totals[None, : space.columns], space)[0])
+            shift = space.shift(self.name)
+            own, rest, _ = self.against_rest(slices)
+            parts = {"slice": own, "complement": rest}
+            named["n"], named["N"] = float(slices.sizes[0]), float(slices.total.sizes[0])
+            named["mean of all"] = float(Mean.value(self, slices.total)[0])
             deviations = space.deviations_of(self.name)
             if deviations is not None:
-                excess = float(self._deviation(own, space, deviations.centre)[0])
+                excess = float(self._deviation(slices, deviations.centre)[0])
                 named["S"] = float(np.ldexp(excess, space.weight_exponent))
         for name, about_shift in parts.items():
-            shift = 0.0 if space.comparison == "baseline" else space.shift(self.name)
             moments = about_shift._replace(mean=about_shift.mean + shift)
             for field, column in zip(Moments._fields, moments, strict=True):
                 named[f"{name} {field}"] = float(np.broadcast_to(column, (1,))[0])
         return named
+
+
+_NEW_AND_OLD: tuple[Source, Source] = ("new", "old")
 
 
 def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> FloatArray:
@@ -405,3 +373,106 @@ def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> Floa
     if tail != "both":
         return one_sided(tail, -1.0 if tail == "upper" else 1.0)
     return select_tail(one_sided("upper", -1.0), one_sided("lower", 1.0), tail)
+
+
+class RootMean(Mean):
+    """The root of a mean. Its test is that of the mean; its intervals are the roots of that of the mean."""
+
+    def __init__(self, name: str, title: str) -> None:
+        super().__init__(name, title, (0.0, inf))
+
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`."""
+        return _root(super().value(slices))
+
+    def delta(self, slices: Slices) -> FloatArray:
+        """See `Metric.delta`."""
+        return Metric.delta(self, slices)
+
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+        """See `Metric.value_interval`."""
+        low, high = super().value_interval(slices, confidence)
+        return _root(low), _root(high)
+
+    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Return the roots of the mean's interval; for two models its arms, to the roots' linearised deviation."""
+        low, high = super().delta_interval(slices, confidence)
+        before = self.reference(slices)
+        if not slices.is_paired:
+            return _root(before**2 + low) - before, _root(before**2 + high) - before
+        after, delta, ones = self.value(slices), self.delta(slices), np.ones(len(slices))
+        sources: tuple[Source, ...] = (*_NEW_AND_OLD, "change")
+        new, old, change = (self.moments(slices, source).variance for source in sources)
+        slopes = [ratio(ones, 2.0 * root, otherwise=0.0) for root in (after, before)]
+        covariance = 0.5 * (new + old - change)
+        variance = (np.square(slopes) * [new, old]).sum(axis=0) - 2.0 * covariance * np.prod(
+            slopes, axis=0
+        )
+        # Of the mean's arms; where no change varies, the slope between the two roots.
+        scale = np.sqrt(ratio(np.maximum(variance, 0.0), change, otherwise=0.0))
+        scale = np.where(scale > 0, scale, ratio(ones, after + before, otherwise=1.0))
+        middle = np.nan_to_num(after**2 - before**2)
+        ends = (np.nan_to_num(delta) + scale * (end - middle) for end in (low, high))
+        return next(ends), next(ends)
+
+    def target(self, space: StatisticSpace) -> Target | None:
+        """See `Metric.target`; None for two models, whose difference of roots is not a mean."""
+        return super().target(space) if space.comparison == "overall" else None
+
+    def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
+        """See `Metric.of_target`."""
+        return _root(super().of_target(mean, space))
+
+    def change_variance(self, slices: Slices) -> None:
+        """See `Metric.change_variance`."""
+
+    def movement(self, slices: Slices) -> None:
+        """See `Metric.movement`: an example has no root of its own."""
+
+
+def _root(mean: FloatArray) -> FloatArray:
+    return np.sqrt(np.maximum(mean, 0.0))
+
+
+class NumberLoss(NamedTuple):
+    """A loss [rows] of labels and predictions, which of them it is not defined for, and why (of ``{}``)."""
+
+    of: Callable[[FloatArray, FloatArray], FloatArray]
+    wrong_labels: Callable[[FloatArray], BoolArray] | None = None
+    wrong_predictions: Callable[[FloatArray], BoolArray] | None = None
+    why: str = ""
+
+
+def number_loss(name: str) -> NumberLoss | None:
+    """Return the loss of predicted numbers that a value is, None for another value."""
+    if not name.startswith(PINBALL):
+        return _LOSSES.get(name)
+    share = float(name.removeprefix(PINBALL))
+    return NumberLoss(lambda y, p: np.where(y >= p, share * (y - p), (1.0 - share) * (p - y)))
+
+
+def _square(y: FloatArray, p: FloatArray) -> FloatArray:
+    return (p - y) ** 2
+
+
+_LOSSES = {
+    "bias": NumberLoss(lambda y, p: p - y),
+    "mae": NumberLoss(lambda y, p: np.abs(p - y)),
+    "mse": NumberLoss(_square),
+    "rmse": NumberLoss(_square),
+    "mape": NumberLoss(
+        lambda y, p: np.abs(p - y) / np.abs(y),
+        wrong_labels=lambda y: y == 0,
+        why="by which {} divides; drop such examples, or use smape",
+    ),
+    # 0 where both are 0.
+    "smape": NumberLoss(
+        lambda y, p: ratio(2.0 * np.abs(p - y), np.abs(p) + np.abs(y), otherwise=0.0)
+    ),
+    "poisson_deviance": NumberLoss(
+        lambda y, p: 2.0 * (xlogy(y, y / p) - y + p),
+        wrong_labels=lambda y: y < 0,
+        wrong_predictions=lambda p: p <= 0,
+        why="but {} takes labels of at least 0 and predictions above 0; drop such examples",
+    ),
+}

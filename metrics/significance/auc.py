@@ -9,16 +9,19 @@ negatives, independently, of all negatives. The numbers of both stay as they are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import betainc, betaincc
+from scipy.special import betainc, betaincc, stdtrit
 
 from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
@@ -32,6 +35,15 @@ _ROUNDING = 1e-13
 _END_AS_AUC = 0.45
 # The gamma law's end is at least as far as the AUC's, divided by this: skewness is cut to fit.
 _REACH = 0.97
+# The placements come from a histogram of the slice's own: each of its cells has at most one part in
+# so many of the slice's positives, and of its negatives, unless they have the same score.
+PARTS = 256
+# A stable sort of numbers of this type is a radix sort.
+_RADIX = np.uint16
+# Examples' worth of the expected spread: chosen by coverage in slices of 20 to 1000 examples.
+_PRIOR_EXAMPLES = 20.0
+# How two models differ on one or two examples says nothing of how far their AUCs may differ.
+_LEAST_OF_CLASS = 3.0
 
 
 class Placements(NamedTuple):
@@ -226,3 +238,321 @@ def _beta_tails(
     place = np.clip((end + np.where(right, z, -z)) / width, 0.0, 1.0)
     above, below = betaincc(first, second, place), betainc(first, second, place)
     return np.where(right, above, below), np.where(right, below, above)
+
+
+def value_interval(
+    own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the interval of slices' AUC; (0, 1) where a class is empty.
+
+    All θ with abs(auc − θ) ≤ t·√V(θ), as method 5 of Newcombe (2006), Stat. Med. 25:559, V the variance of
+    Hanley and McNeil (1982), Radiology 143:29, eq. 1, with the larger of Q1 − θ² and Q2 − θ² for both
+    classes. Unlike Newcombe's, the spread of either class is scaled by how much the slice's placements vary,
+    compared with the model at θ = auc, which weighs as twenty examples; t at Welch's degrees of freedom.
+    """
+    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+    # The model expects such a spread of placements among that few examples of the other class.
+    scales = (spread1 / _expected(value, zeros), spread0 / _expected(value, ones))
+    z = _quantile(spread1 / ones, spread0 / zeros, ones, zeros, confidence)
+    high = _score_end(value, ones, zeros, scales, z)
+    low = 1.0 - _score_end(1.0 - value, ones, zeros, scales, z)
+    # Rounding must not move an end past the AUC.
+    low, high = np.minimum(low, value), np.maximum(high, value)
+    return np.where(known, np.maximum(low, 0.0), 0.0), np.where(known, high, 1.0)
+
+
+def delta_interval(
+    own: Placements,
+    n1: ArrayLike,
+    n0: ArrayLike,
+    reference: Placements,
+    N1: ArrayLike,
+    N0: ArrayLike,
+    confidence: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty.
+
+    An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and
+    Clarke-Pearson 1988), so that of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f =
+    n/N. The slice's part takes the arms of `value_interval`; that outside is added by squares (MOVER, Zou and
+    Donner 2008, Stat. Med. 27:1693). Assumes that placements are alike within the slice and overall.
+    """
+    low, high = value_interval(own, n1, n0, confidence)
+    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+    whole1, whole0 = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (N1, N0))
+    total, left, added = np.zeros(value.shape), np.zeros(value.shape), np.zeros(value.shape)
+    for spread, overall, size, whole in (
+        (spread1, reference.spread1, ones, whole1),
+        (spread0, reference.spread0, zeros, whole0),
+    ):
+        share = np.minimum(size / whole, 1.0)
+        outside = np.where(np.isnan(overall), 0.0, overall)
+        total += spread / size
+        left += (1.0 - share) ** 2 * spread / size
+        added += (1.0 - share) * share * outside / size
+    z = normal_quantile(confidence)
+
+    def arm(of_value: FloatArray) -> FloatArray:
+        return np.sqrt(np.square(of_value) * left / total + z * z * added)
+
+    delta = value - np.where(np.isnan(reference.auc), 0.5, reference.auc)
+    whole_slice = (ones == whole1) & (zeros == whole0)
+    low = np.where(whole_slice, 0.0, np.maximum(delta - arm(value - low), -1.0))
+    high = np.where(whole_slice, 0.0, np.minimum(delta + arm(high - value), 1.0))
+    return np.where(known, low, -1.0), np.where(known, high, 1.0)
+
+
+def gain_interval(
+    delta: FloatArray,
+    own: tuple[FloatArray, FloatArray],
+    reference: tuple[FloatArray, FloatArray],
+    n1: ArrayLike,
+    n0: ArrayLike,
+    confidence: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class.
+
+    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement of either class (DeLong,
+    DeLong and Clarke-Pearson 1988), at least what twenty examples like all would make them. c is what a pair
+    varies beyond its two gains, which no sum tells: two models order a share E abs(d) of the pairs differently,
+    d of variance s1 + s0, and that is √(2/π·(s1 + s0)) for a normal d. It is most of the variance where the
+    models are nearly equal and the slice small.
+    """
+    ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
+    spread1, spread0 = (
+        _raised(spread, size, overall)
+        for spread, overall, size in zip(own, reference, (ones, zeros), strict=True)
+    )
+    part1, part0, both = spread1 / ones, spread0 / zeros, spread1 + spread0
+    together = np.maximum(np.sqrt(2.0 / np.pi * both) - both, 0.0)
+    varies = both > 0
+    t = _quantile(np.where(varies, part1, 1.0), part0, ones, zeros, confidence)
+    reach = np.where(varies, t, 0.0) * np.sqrt(part1 + part0 + together / (ones * zeros))
+    known = np.minimum(n1, n0) >= _LEAST_OF_CLASS
+    low, high = np.maximum(delta - reach, -1.0), np.minimum(delta + reach, 1.0)
+    return np.where(known, low, np.nan), np.where(known, high, np.nan)
+
+
+def _quantile(
+    part1: FloatArray, part0: FloatArray, n1: FloatArray, n0: FloatArray, confidence: float
+) -> FloatArray:
+    """Return Student's quantile for a variance of two estimated parts (Welch and Satterthwaite)."""
+    share = part1 / (part1 + part0)
+    # One degree more than usual for what the model adds.
+    freedom = 1.0 / (share**2 / n1 + (1.0 - share) ** 2 / n0)
+    return np.asarray(-stdtrit(freedom, 0.5 * (1.0 - confidence)), dtype=np.float64)
+
+
+def _model_spread(auc: FloatArray) -> FloatArray:
+    """Return the larger of Q1 − θ² and Q2 − θ² of Hanley and McNeil."""
+    larger = np.maximum(auc, 1.0 - auc)
+    spread: FloatArray = larger * larger * (1.0 - larger) / (1.0 + larger)
+    return spread
+
+
+def _expected(auc: FloatArray, others: FloatArray) -> FloatArray:
+    """Return the model's variance of placements among a few examples of the other class."""
+    spread = _model_spread(auc)
+    other = 1.0 - auc
+    both = auc * other * (other / (1.0 + other) + auc / (1.0 + auc))
+    noise = (auc * other - both) / others
+    return np.maximum(spread + noise, 1e-12)
+
+
+def _slices(own: Placements, n1: ArrayLike, n0: ArrayLike) -> tuple[Any, ...]:
+    """Return whether both classes occur, AUC, sizes of the classes, and variances raised towards the model's."""
+    auc, ones, zeros = floats(own.auc, n1, n0)
+    known = (ones > 0) & (zeros > 0)
+    value, ones, zeros = (
+        np.where(known, part, none) for part, none in ((auc, 0.5), (ones, 1.0), (zeros, 1.0))
+    )
+    spread1, spread0 = (
+        _raised(np.where(np.isnan(spread), 0.0, spread), size, _expected(value, others))
+        for spread, size, others in ((own.spread1, ones, zeros), (own.spread0, zeros, ones))
+    )
+    return known, value, ones, zeros, spread1, spread0
+
+
+def _raised(spread: FloatArray, size: FloatArray, expected: FloatArray) -> FloatArray:
+    """Return variances (divisor n − 1), raised where more examples as expected would raise them.
+
+    Never lowered: where a slice varies more than all examples do, few of its examples are enough to tell.
+    """
+    variance = spread * size / np.maximum(size - 1.0, 1.0)
+    weight = _PRIOR_EXAMPLES / (size - 1.0 + _PRIOR_EXAMPLES)
+    return variance + weight * np.maximum(expected - variance, 0.0)
+
+
+def _score_end(
+    auc: FloatArray,
+    n1: FloatArray,
+    n0: FloatArray,
+    scales: tuple[FloatArray, FloatArray],
+    z: FloatArray,
+) -> FloatArray:
+    """Return the largest θ with θ − auc ≤ z·√V(θ)."""
+    weight = (n0 - 1.0) * scales[0] + (n1 - 1.0) * scales[1]
+
+    def keeps(theta: FloatArray) -> BoolArray:
+        variance = (theta * (1.0 - theta) + weight * _model_spread(theta)) / (n1 * n0)
+        return np.asarray(np.square(theta - auc) <= z * z * variance)
+
+    return bisect(keeps, auc, np.ones(auc.shape))
+
+
+class ScoredRows(NamedTuple):
+    """Rows of a group in ascending order of score: rank of the score, label, weights in fixed point or None."""
+
+    rank: IntArray
+    positive: BoolArray
+    weights: IntArray | None
+
+
+class _Runs(NamedTuple):
+    """Neighbours in a slice with one score: begin, slice, rank, and run at which the slice begins [runs]."""
+
+    at: IntArray
+    slices: IntArray
+    rank: IntArray
+    first: IntArray
+
+
+class Areas:
+    """Exact AUC of slices and of their replicates, from groups of ascending scores: `begin`, then `add`.
+
+    The result does not depend on where groups are cut, nor on the order of equal scores. `sizes` [slices, 2]
+    and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
+    """
+
+    def __init__(
+        self, sizes: IntArray, of_all: IntArray, layers: int, *, is_weighted: bool
+    ) -> None:
+        self.sizes, self.of_all = sizes, of_all
+        kind = np.float64 if is_weighted else np.int64
+        slices = len(sizes)
+        self._kind = kind
+        # Negatives and positives of each slice so far.
+        self._below = np.zeros((layers, slices, 2), np.int64)
+        # Twice the pairs that a positive wins, ties by half.
+        self._wins = np.zeros((layers, slices), kind)
+        # Twice the pairs won of all positives against the slice's negatives, and the reverse.
+        self._crossed = np.zeros((2, slices), kind)
+        self._cells = np.zeros((slices, 2, 2 * PARTS), np.int64)
+        self._below_all = np.zeros(2, np.int64)
+        self._wins_all = np.zeros(1, kind)
+
+    def begin(self, rows: ScoredRows) -> None:
+        """Take all rows of the next group."""
+        self._rows = rows
+        ranks = int(rows.rank[-1]) + 1 if rows.rank.size else 0
+        begins = np.searchsorted(rows.rank, np.arange(ranks))
+        counts = _by_class(rows.positive, rows.weights, begins)
+        before = np.cumsum(counts, axis=1) - counts + self._below_all[:, None]
+        above = self.of_all[1] - before[1] - counts[1]
+        # What an example of this score wins against all of the other class, ties by half, twice.
+        self._against_negatives = (2 * before[0] + counts[0]).astype(self._kind)
+        self._against_positives = (2 * above + counts[1]).astype(self._kind)
+        won = counts[1].astype(self._kind) * self._against_negatives
+        np.add.at(self._wins_all, np.zeros(won.size, np.int64), won)
+        self._below_all = self._below_all + counts.sum(axis=1)
+
+    def add(
+        self, slices: IntArray, rows: IntArray, drawn: Sequence[NDArray[np.uint8]] | None = None
+    ) -> None:
+        """Add members of the group: their slices and rows [members], rows ascending within each slice.
+
+        `drawn` says for each replicate how often a row of the group counts, uint8 [rows of the group].
+        """
+        if slices.size == 0:
+            return
+        few = len(self.sizes) <= np.iinfo(_RADIX).max
+        order = np.argsort(slices.astype(_RADIX) if few else slices, kind="stable")
+        slices, rows = slices[order], rows[order]
+        rank = self._rows.rank[rows]
+        opens = np.ones(slices.size, bool)
+        opens[1:] = (slices[1:] != slices[:-1]) | (rank[1:] != rank[:-1])
+        at = np.flatnonzero(opens)
+        run_slices = slices[at]
+        begins = np.ones(at.size, bool)
+        begins[1:] = run_slices[1:] != run_slices[:-1]
+        first = np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        runs = _Runs(at, run_slices, rank[at], first)
+        positive = self._rows.positive[rows]
+        own = None if self._rows.weights is None else self._rows.weights[rows]
+        for layer, times in enumerate([None, *(drawn or ())]):
+            weights = own
+            if times is not None:
+                often = times[rows].astype(np.int64)
+                weights = often if own is None else own * often
+            counts = _by_class(positive, weights, at)
+            below = self._add_layer(layer, runs, counts)
+            if layer == 0:
+                self._add_own(runs, counts, below)
+
+    def _add_layer(self, layer: int, runs: _Runs, counts: IntArray) -> IntArray:
+        """Count pairs, and return the counts below each run in its slice [2, runs]."""
+        # Sums over slices may wrap around; their differences within a slice do not.
+        running = np.cumsum(counts, axis=1) - counts
+        carried = self._below[layer, runs.slices].T
+        below: IntArray = running - running[:, runs.first] + carried
+        negatives, positives = counts
+        won = positives.astype(self._kind) * (
+            2 * below[0].astype(self._kind) + negatives.astype(self._kind)
+        )
+        # One after another, so that a sum of floats is the same wherever the groups are cut.
+        np.add.at(self._wins[layer], runs.slices, won)
+        last = np.append(np.flatnonzero(np.diff(runs.first)), runs.first.size - 1)
+        self._below[layer, runs.slices[last]] = (below + counts).T[last]
+        return below
+
+    def _add_own(self, runs: _Runs, counts: IntArray, below: IntArray) -> None:
+        negatives, positives = counts
+        for crossed, mine, against in (
+            (self._crossed[0], positives, self._against_negatives),
+            (self._crossed[1], negatives, self._against_positives),
+        ):
+            np.add.at(crossed, runs.slices, mine.astype(self._kind) * against[runs.rank])
+        # A run's place is its middle, so that one with many examples shares a cell with few others.
+        whole = np.maximum(self.sizes[runs.slices].T, 1)
+        share = (below + 0.5 * counts) / whole
+        cells = np.minimum((PARTS * share).astype(np.int64), PARTS - 1).sum(axis=0)
+        for label in (0, 1):
+            place = (runs.slices * 2 + label) * (2 * PARTS) + cells
+            np.add.at(self._cells.reshape(-1), place, counts[label])
+
+    def values(self) -> FloatArray:
+        """Return the AUC [slices, layers]; NaN where a class is empty."""
+        negatives, positives = np.moveaxis(self._below, -1, 0)
+        return _share(self._wins, negatives, positives).T
+
+    def placements(self) -> Placements:
+        """Return the exact AUC, and moments of the placements from the slice's own histogram."""
+        return placements(self._cells)._replace(auc=self.values()[:, 0])
+
+    def complements(self) -> FloatArray:
+        """Return the AUC [slices] of the examples outside each slice; NaN where a class is empty."""
+        # Of all pairs, those with a positive in the slice, with a negative in it, and with both.
+        wins = self._wins_all - self._crossed[0] - self._crossed[1] + self._wins[0]
+        others = self.of_all - self.sizes
+        return _share(wins, others[:, 0], others[:, 1])
+
+
+def _by_class(positive: BoolArray, weights: IntArray | None, at: IntArray) -> IntArray:
+    """Return the negatives and positives [2, runs] of runs that begin there."""
+    if at.size == 0:
+        return np.zeros((2, 0), np.int64)
+    if weights is None:
+        ones = np.add.reduceat(positive, at, dtype=np.int64)
+        every = np.diff(at, append=positive.size)
+    else:
+        ones = np.add.reduceat(np.where(positive, weights, 0), at)
+        every = np.add.reduceat(weights, at)
+    return np.stack([every - ones, ones])
+
+
+def _share(wins: NDArray[np.generic], negatives: IntArray, positives: IntArray) -> FloatArray:
+    pairs = 2.0 * negatives.astype(np.float64) * positives.astype(np.float64)
+    known = pairs > 0
+    share = np.asarray(wins, np.float64) / np.where(known, pairs, 1.0)
+    # Sums of float weights may leave the range by their rounding.
+    return np.where(known, np.clip(share, 0.0, 1.0), np.nan)

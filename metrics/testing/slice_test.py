@@ -1,4 +1,9 @@
-"""Tests slices by any of the tests, whatever the metric: its own, a bootstrap, the published one."""
+"""Tests slices by any of the tests, whatever the metric: its own, a bootstrap, the published one, a margin.
+
+AutoSlicer's own test is t over Poisson-bootstrap replicates (Liu, Rosen and Paul Suganthan 2022, "AutoSlicer:
+Scalable automated data slicing for ML model analysis", section 3). It is a Wald test in the limit: for small
+slices its false-positive rate is many times the nominal one.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +11,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import stdtr
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.measures.cell_metric import CellMetric, discordant_cells
+from slicebeam.metrics.measures.count_metrics import Share
+from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.metric import Metric, Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import paper
+from slicebeam.metrics.significance import hall, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
+from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Comparison, Test
+    from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
@@ -27,6 +37,12 @@ SMALLEST_P = float(np.nextafter(0.0, 1.0))
 _SLICES_AT_A_TIME = 1 << 16
 # Numbers of all replicates of the slices that are tested at a time.
 _NUMBERS_AT_A_TIME = 1 << 22
+# Of more undefined replicates nothing is concluded.
+UNDEFINED_SHARE = 0.05
+# Replicates that differ by less, relative to the observed delta, are equal except for rounding.
+_EQUAL = 1e-9
+# Examples, or their effective number, on which two models differ; by simulation t is too liberal for fewer.
+_LEAST_DISCORDANT = 10.0
 
 
 def check_comparison(name: str, comparison: Comparison) -> None:
@@ -151,59 +167,133 @@ class SliceTest:
         return Outcomes(Tested(np.maximum(p, SMALLEST_P), reasons, methods), errors)
 
     def _run_own(self, sums: IntArray, totals: IntArray) -> Outcomes:
-        tested = metric(self.metric).test(sums, totals, self.space, self.alternative)
+        slices = Slices(sums, self.space, totals)
+        tested = metric(self.metric).test(slices, self.alternative)
         return Outcomes(tested, np.full(len(sums), np.nan))
 
     def _run_rows(
         self, sums: IntArray, totals: IntArray, reduced: IntArray, of_all: IntArray
     ) -> Outcomes:
         own, space = metric(self.metric), self.space
-        raw = sums.reshape(-1, sums.shape[2])
-        values = own.value_of_raw(raw, space).reshape(sums.shape[:2])
-        if space.comparison == "baseline":
-            references = own.value_of_raw(raw, space, old=True).reshape(values.shape)
+        raw = Slices(sums.reshape(-1, sums.shape[2]), space)
+        values = own.value_of_raw(raw).reshape(sums.shape[:2])
+        if raw.is_paired:
+            references = own.value_of_raw(raw.old).reshape(values.shape)
         else:
-            references = own.value_of_raw(totals[:, : space.raw_columns], space)[None, :]
+            whole = Slices(totals[:, : space.raw_columns], space)
+            references = own.value_of_raw(whole)[None, :]
         deltas = values - references
         return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:])
 
     def _t(
         self, sums: IntArray, totals: IntArray, delta: FloatArray, deltas: FloatArray
     ) -> Outcomes:
-        own = metric(self.metric)
-        p, reasons, errors = paper.t_p_value(delta, deltas, own.tail(self.alternative))
+        own, slices = metric(self.metric), Slices(sums, self.space, totals)
+        p, reasons, errors = t_p_value(delta, deltas, own.tail(self.alternative))
         if self.test == "paper":
-            if self.space.comparison == "overall":
-                whole = self.space.sizes(sums) == self.space.sizes(totals)
+            if not slices.is_paired:
+                whole = slices.sizes == slices.total.sizes
                 reasons = np.where(whole, Reason.WHOLE, reasons).astype(np.int8)
             return Outcomes(Tested.by(Method.PAPER, p, reasons), errors)
-        against = own.untestable(sums, totals, self.space)
+        against = own.untestable(slices)
         reasons = np.where(against != 0, against, reasons).astype(np.int8)
-        methods = np.full(len(sums), Method.BOOTSTRAP_ROWS, np.int8)
-        if self.space.comparison == "baseline":
-            self._judge_constant_changes(sums, totals, delta, p, reasons, methods, errors)
+        methods = np.full(len(slices), Method.BOOTSTRAP_ROWS, np.int8)
+        at = np.flatnonzero((reasons == Reason.NO_VARIANCE) & (delta != 0))
+        if slices.is_paired and at.size:
+            # The metric's own test of a change is in the place of replicates that do not vary.
+            judged = own.test(slices.rows(at), self.alternative)
+            # That of two AUCs is only quick, and Hall's t has no variance either.
+            holds = isinstance(own, CellMetric) | (judged.methods == Method.SIGN_FLIP)
+            holds &= judged.reasons == 0
+            p[at] = np.where(holds, judged.p, 1.0)
+            methods[at] = np.where(holds, judged.methods, 0)
+            reasons[at] = np.where(holds, 0, Reason.UNVARYING)
+            errors[at] = np.nan
         return Outcomes(Tested.by(methods, p, reasons), errors)
 
-    def _judge_constant_changes(
-        self,
-        sums: IntArray,
-        totals: IntArray,
-        delta: FloatArray,
-        p: FloatArray,
-        reasons: NDArray[np.int8],
-        methods: NDArray[np.int8],
-        errors: FloatArray,
-    ) -> None:
-        """Put the metric's own test of a change in the place of replicates that do not vary."""
-        at = np.flatnonzero((reasons == Reason.NO_VARIANCE) & (delta != 0))
-        if not at.size:
-            return
-        own = metric(self.metric)
-        judged = own.test(sums[at], totals, self.space, self.alternative)
-        # That of two AUCs is only quick, and Hall's t has no variance either.
-        holds = isinstance(own, CellMetric) | (judged.methods == Method.SIGN_FLIP)
-        holds &= judged.reasons == 0
-        p[at] = np.where(holds, judged.p, 1.0)
-        methods[at] = np.where(holds, judged.methods, 0)
-        reasons[at] = np.where(holds, 0, Reason.UNVARYING)
-        errors[at] = np.nan
+
+def t_p_value(
+    delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail
+) -> tuple[FloatArray, NDArray[np.int8], FloatArray]:
+    """Return p of t = delta / sd(replicate deltas [slices, B]) on B − 1 degrees of freedom; reasons; and the sd.
+
+    The deviation over replicates already is the standard error: it is not divided by √B. Not tested are
+    slices of which the delta or more than 5 % of the replicates are NaN, or all are equal but for rounding.
+    """
+    observed = np.asarray(delta, dtype=np.float64)
+    replicates = np.asarray(replicate_deltas, dtype=np.float64)
+    defined = ~np.isnan(replicates)
+    count = defined.sum(axis=1)
+    too_few = (replicates.shape[1] - count > UNDEFINED_SHARE * replicates.shape[1]) | (count < 2)
+    divisor = np.maximum(count, 1)
+    mean = np.where(defined, replicates, 0.0).sum(axis=1) / divisor
+    deviations = np.where(defined, replicates - mean[:, None], 0.0)
+    sd = np.sqrt(np.square(deviations).sum(axis=1) / np.maximum(count - 1, 1))
+    # Rounding can leave equal replicates a tiny deviation: they are compared instead.
+    highest = np.where(defined, replicates, -np.inf).max(axis=1, initial=-np.inf)
+    lowest = np.where(defined, replicates, np.inf).min(axis=1, initial=np.inf)
+    undefined = too_few | np.isnan(observed)
+    constant = (highest - lowest <= _EQUAL * np.abs(observed)) | (sd == 0.0)
+    reasons = np.where(
+        undefined, Reason.UNDEFINED_REPLICATES, np.where(constant, Reason.NO_VARIANCE, 0)
+    ).astype(np.int8)
+    tested = reasons == 0
+    t = np.where(tested, observed, 0.0) / np.where(tested, sd, 1.0)
+    freedom = np.maximum(count - 1, 1).astype(np.float64)
+    p = select_tail(stdtr(freedom, -t), stdtr(freedom, t), tail)
+    error = np.where(undefined, np.nan, np.where(constant, 0.0, sd))
+    return np.where(tested, p, 1.0), reasons, error
+
+
+def has_margin_test(name: str, comparison: Comparison, *, weighted: bool) -> bool:
+    """Return whether a metric can be tested against a margin."""
+    own = metric(name)
+    if comparison == "baseline":
+        return isinstance(own, Mean | CellMetric)
+    # F1 is another function of its share.
+    return isinstance(own, Mean) or (type(own) is Share and not weighted)
+
+
+def worse_by_more_p(
+    name: str, slices: Slices, tolerance: float, alternative: Alternative
+) -> FloatArray:
+    """Return the p-value [slices] of "not worse by more than the tolerance", in the metric's unit.
+
+    Counts have exact laws where they can, all else Hall's t of the difference less the margin. Against all examples,
+    of which the slice is a share f, a difference d is one of d/(1 − f) from the others.
+    """
+    own = metric(name)
+    margin = np.full(len(slices), -tolerance if own.higher_is_better else tolerance)
+    p = (_paired_p if slices.is_paired else _unpaired_p)(own, slices, margin, own.tail("worse"))
+    return np.minimum(2.0 * p, 1.0) if alternative == "both" else p
+
+
+def _paired_p(own: Metric, slices: Slices, margin: FloatArray, tail: Tail) -> FloatArray:
+    if isinstance(own, Share) and own.has_exact_law(slices):
+        _, n = own.numbers(slices)
+        return margins.paired_p_value(*own.discordant(slices), n, margin, tail)
+    enough = np.ones(len(slices), bool)
+    if isinstance(own, CellMetric):
+        slices = own.seen(slices)
+        t, _ = own.change(slices)
+        enough = slices.kish(discordant_cells(slices)) >= _LEAST_DISCORDANT
+    elif isinstance(own, Mean):
+        t = own.change(slices)
+    else:
+        raise TypeError(f"{own.name} has no test against a margin")
+    p, _ = t._replace(difference=t.difference - margin).p_value(tail)
+    return np.where(enough & ~np.isnan(p), p, 1.0)
+
+
+def _unpaired_p(own: Metric, slices: Slices, margin: FloatArray, tail: Tail) -> FloatArray:
+    if isinstance(own, Mean):
+        inside, rest, share = own.against_rest(slices)
+        t, outside = hall.against_rest(inside, rest), 1.0 - share
+        apart = t.difference - margin / np.where(outside > 0, outside, 1.0)
+        return t._replace(difference=apart).p_value(tail)[0]
+    if not isinstance(own, Share):
+        raise TypeError(f"{own.name} has no test against a margin")
+    x, n = own.numbers(slices)
+    K, N = (int(number[0]) for number in own.numbers(slices.total))
+    margin = margin * N / np.maximum(N - n, 1)
+    return margins.unpaired_p_value(x, n, K - x, N - n, margin, tail)

@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.discovery.change import z_score
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.discovery.description import with_discovery
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
@@ -75,7 +76,7 @@ def discovery_order(results: Results) -> Reported:
 def _most_changed_first(results: Results, measured: MetricResult) -> IntArray:
     chosen = said_by(results, measured)
     n = results.sizes[chosen]
-    variance = metric(measured.name).change_variance(results.sums[chosen], results.space)
+    variance = metric(measured.name).change_variance(Slices(results.sums[chosen], results.space))
     if variance is None:
         # Of an interval of 95 %.
         variance = np.square((measured.high[chosen] - measured.low[chosen]) / 3.92) * n

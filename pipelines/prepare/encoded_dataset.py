@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.metrics.metric import Slices
+
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Lattice
@@ -71,3 +73,10 @@ class EncodedDataset:
     def space(self) -> StatisticSpace:
         """The statistics."""
         return self.scaling.space
+
+    def slices(self, sums: IntArray | None = None) -> Slices:
+        """Return sums [slices, columns] as parts of all examples; all of these as one slice without any."""
+        of_all = self.of_all
+        return Slices(
+            of_all[None, : self.space.columns] if sums is None else sums, self.space, of_all
+        )

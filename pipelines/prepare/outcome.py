@@ -12,7 +12,7 @@ from slicebeam.metrics.registry import averaged_column, needs_of
 from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, class_type
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.measures.base import Needs
+    from slicebeam.metrics.metric import Needs
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.transforms.encode.sources import Source
 

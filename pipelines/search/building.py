@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.metrics.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.finding_terms import FindingList
@@ -248,18 +248,17 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
 
     Without intervals where examples go together: only slices are resampled by their groups.
     """
-    own, space, of_all = metric(name), prepared.space, prepared.of_all
-    sums = of_all[None, : space.columns]
+    own, slices = metric(name), prepared.slices()
     stretch = np.array([math.nan if grouped else 1.0])
-    (after,) = _values(own, sums, prepared, stretch)
-    undefined = own.undefined_reason(of_all, space)
-    if space.comparison == "overall":
+    (after,) = _values(own, slices, stretch)
+    undefined = own.undefined_reason(slices)
+    if not slices.is_paired:
         return Change(metric=name, n=prepared.rows, after=after, reason=undefined, direction="none")
-    (before,) = _values(own, sums, prepared, stretch, old=True)
-    delta = float(own.delta(sums, of_all, space)[0])
-    delta_low, delta_high = own.delta_interval(sums, of_all, space, CONFIDENCE)
+    (before,) = _values(own, slices.old, stretch)
+    delta = float(own.delta(slices)[0])
+    delta_low, delta_high = own.delta_interval(slices, CONFIDENCE)
     direction = _direction(delta, higher_is_better=own.higher_is_better)
-    (moved,) = movements(own, sums, space, stretch)
+    (moved,) = movements(own, slices, stretch)
     if grouped:
         return Change(
             metric=name,
@@ -271,7 +270,7 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
             direction=direction,
             **moved,
         )
-    tested = own.test(sums, of_all, space, "both")
+    tested = own.test(slices, "both")
     p = float(tested.p[0])
     return Change(
         metric=name,
@@ -287,19 +286,10 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     )
 
 
-def _values(
-    own: Metric,
-    sums: NDArray[np.int64],
-    prepared: EncodedDataset,
-    stretch: NDArray[np.float64],
-    *,
-    old: bool = False,
-) -> list[Estimate]:
-    """Return a model's metric on each slice (sums [slices, columns])."""
-    space = prepared.space
-    value = own.value(sums, space, old=old)
-    low, high = stretched_interval(own, sums, prepared.of_all, space, stretch, old=old)
-    return [estimate(*one) for one in np.stack([value, low, high], axis=1).tolist()]
+def _values(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[Estimate]:
+    """Return a model's metric on each slice."""
+    ends = stretched_interval(own, slices, stretch)
+    return [estimate(*one) for one in np.stack([own.value(slices), *ends], axis=1).tolist()]
 
 
 def _direction(delta: float, *, higher_is_better: bool) -> Any:
@@ -410,25 +400,24 @@ def _changes(
     reported: NDArray[np.int64],
 ) -> list[Change]:
     """Return a metric's change on each slice of the report."""
-    own, space = metric(measured.name), prepared.space
+    own = metric(measured.name)
     place_of = np.zeros(results.keys.size, np.int64)
     place_of[reported] = np.arange(1, reported.size + 1)
-    sums, stretch = results.sums[order], measured.stretch[order]
-    after = _values(own, sums, prepared, stretch)
-    baseline = space.comparison == "baseline"
-    before = _values(own, sums, prepared, stretch, old=True) if baseline else None
-    moved = movements(own, sums, space, stretch)
+    slices, stretch = prepared.slices(results.sums[order]), measured.stretch[order]
+    after = _values(own, slices, stretch)
+    before = _values(own, slices.old, stretch) if slices.is_paired else None
+    moved = movements(own, slices, stretch)
     changes = []
     for place, at in enumerate(order.tolist()):
         delta = float(measured.delta[at])
-        inputs = own.inputs(sums[place], prepared.of_all, space)
+        inputs = own.inputs(slices.rows(slice(place, place + 1)))
         changes.append(
             Change(
                 metric=measured.name,
                 n=int(results.sizes[at]),
                 after=after[place],
                 before=before[place] if before else None,
-                reference=None if baseline else finite(measured.reference[at]),
+                reference=None if slices.is_paired else finite(measured.reference[at]),
                 complement=finite(measured.complement[at]),
                 delta=estimate(delta, measured.low[at], measured.high[at]),
                 p_value=finite(measured.p[at]),

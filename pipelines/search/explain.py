@@ -85,7 +85,7 @@ def _metric_lines(
             f"    p = {measured.p[at]:.6g} (--alternative {config.alternative}: {tail} tail"
             f"{'s' if tail == 'both' else ''}), q = {measured.q[at]:.6g}"
         )
-    inputs = own.inputs(results.sums[at], prepared.of_all, prepared.space)
+    inputs = own.inputs(prepared.slices(results.sums[[at]]))
     lines += [f"    {name} = {_number(number)}" for name, number in inputs.items()]
     if config.resamples_examples and measured.name == config.metric[0]:
         lines.append(f"    B = {config.used_replicates} replicates, seed {config.seed}")

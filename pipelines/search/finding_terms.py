@@ -14,6 +14,7 @@ from slicebeam.metrics.findings import corrected
 from slicebeam.metrics.findings.candidates import MOST_FINDINGS, largest_intersections
 from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.search.results import CONFIDENCE, finite
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.candidates import ChosenSlice
     from slicebeam.metrics.findings.confirmed import ConfirmedSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.measures.base import Metric, Target
+    from slicebeam.metrics.metric import Metric, Target
     from slicebeam.pipelines.search.results import MetricResult
 
 # Numbers of examples, their targets, and the targets' squares.
@@ -209,7 +210,7 @@ class FindingTerms:
         if not self._target.is_share:
             return None
         layout = self._target.layout
-        of_all = self._own.target_sums(self.everything[None], self.space)[0]
+        of_all = self._own.target_sums(Slices(self.everything[None], self.space))[0]
         if layout.kind == "rate":
             return finite(total / layout.moment(of_all, 1, 1).item())
         # Means are summed about a shift.

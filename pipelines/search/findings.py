@@ -16,6 +16,7 @@ from slicebeam.metrics.findings.confirmed import ReservedSums
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import InsideCounter
 from slicebeam.metrics.findings.parts import PAIR_BYTES, HeldExamples
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
 from slicebeam.metrics.significance.subset_law import Population
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.findings.candidates import ChosenSlices
     from slicebeam.metrics.findings.inside import InsideCounts
-    from slicebeam.metrics.measures.base import Metric, Target
+    from slicebeam.metrics.metric import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
@@ -93,7 +94,7 @@ def finding_lists(
             if target is None:
                 lists.append(_impossible(own, direction, _why_not_an_average(own)))
                 continue
-            undefined = own.undefined_reason(prepared.of_all, prepared.space)
+            undefined = own.undefined_reason(prepared.slices())
             if undefined is not None:
                 lists.append(_impossible(own, direction, undefined))
                 continue
@@ -173,7 +174,7 @@ class _Choice:
     def findings(self, tests_per_level: Sequence[int]) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
         upward = self.target.upward == (self.direction == "worse")
-        of_all = self.own.target_sums(self.everything[None], self.space)
+        of_all = self._target_sums(self.everything[None])
         layout = self.target.layout
         mean = float(layout.moment(of_all, 1, 1)[0] / layout.moment(of_all, 1, 0)[0])
         delta = self.measured.delta[self.some]
@@ -183,7 +184,7 @@ class _Choice:
             law = self._law(mean, of_all)
             if law is None:
                 return None
-        sums = self.own.target_sums(self.sums, self.space)
+        sums = self._target_sums(self.sums)
         is_change = self.space.comparison == "baseline"
         no_change = self._no_change() if is_change else 0.0
         with one_thread():
@@ -207,10 +208,13 @@ class _Choice:
                 law=law,
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
-                moments=lambda sums: self.own.target_sums(sums, self.space),
+                moments=self._target_sums,
                 changes=self._changes(sums, no_change) if is_change else None,
                 no_change=no_change,
             ).run()
+
+    def _target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.own.target_sums(Slices(sums, self.space))
 
     def _no_change(self) -> float:
         """Return the mean target of examples on which two models do not differ."""
@@ -344,7 +348,7 @@ class _Choice:
             self.prepared.lattice, self.scaling, self.keys[found], self.keys[candidates]
         )
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
-        moments = self.own.target_sums(sums["sums"].reshape(-1, self.space.raw_columns), self.space)
+        moments = self._target_sums(sums["sums"].reshape(-1, self.space.raw_columns))
         layout = self.target.layout
         order = np.argsort(masks)
         at = np.minimum(np.searchsorted(masks[order], sums["mask"]), masks.size - 1)

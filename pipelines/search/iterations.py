@@ -135,7 +135,7 @@ class Iterations:
                 batch.column("key").to_numpy(),
                 part_column(batch, "p", 0),
                 part_column(batch, "first", 0),
-                steering.delta(np.stack(columns, axis=1), self.prepared.of_all, space),
+                steering.delta(self.prepared.slices(np.stack(columns, axis=1))),
             )
 
     def _searched(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.parts import SliceCoverage
 from slicebeam.pipelines.prepare.shard_passes import pass_over_shards
@@ -46,7 +47,7 @@ def list_coverage(
     targets = {
         own.name: target
         for own in map(metric, config.metric)
-        if own.undefined_reason(prepared.of_all, prepared.space) is None
+        if own.undefined_reason(prepared.slices()) is None
         and (target := own.target(space)) is not None
     }
     if space.weighted or not targets or not keys.size:
@@ -76,7 +77,9 @@ def list_coverage(
     everything = prepared.totals[None, : space.raw_columns]
     coverages = []
     for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
-        of_slices, (of_all,) = (metric(name).target_sums(one, space) for one in (sums, everything))
+        of_slices, (of_all,) = (
+            metric(name).target_sums(Slices(one, space)) for one in (sums, everything)
+        )
         one = explained_variance(target.layout, both[at], of_slices, of_all)
         coverages.append(
             SliceCoverage(

@@ -14,22 +14,19 @@ from slicebeam.pipelines.search.results import CONFIDENCE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.measures.base import Metric, Movement
+    from slicebeam.metrics.metric import Metric, Movement, Slices
     from slicebeam.pipelines.changelist.changes import Change
 
 
-def movements(
-    own: Metric, sums: NDArray[np.int64], space: StatisticSpace, stretch: NDArray[np.float64]
-) -> list[dict[str, Any]]:
-    """Return the fields of `Change` that say how examples changed on each slice (sums [slices, columns]).
+def movements(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """Return the fields of `Change` that say how examples changed on each slice.
 
     ``stretch``: [slices] as in `MetricResult`; only where it is 1 do examples vary independently,
     so that a share has an interval.
     """
-    found = own.movement(sums, space)
+    found = own.movement(slices)
     if found is None:
-        return [{}] * len(sums)
+        return [{}] * len(slices)
     sigma = [value if np.isfinite(value) else None for value in found.inconsistency.tolist()]
     improved, degraded = (
         _moved(counts, found, stretch == 1.0) for counts in (found.improved, found.degraded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.metrics.metric import Metric, Slices
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations
 
@@ -88,7 +88,7 @@ class ParentSums:
                     at = np.searchsorted(self.keys, parents)
                     rough = np.flatnonzero(has_error(self.sums[at], prepared.space))
                     child, above = sums[mine[rough]], self.sums[at[rough]]
-                    some = label_is_open(own, child, above, prepared.of_all, prepared.space)
+                    some = label_is_open(own, prepared.slices(child), prepared.slices(above))
                     open_ones.append(at[rough][some])
         at = np.unique(np.concatenate(open_ones))
         if at.size == 0:
@@ -119,7 +119,7 @@ def labels(
     immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
     best parent is the one that explains it best: that with the largest p.
     """
-    lattice, space, totals = prepared.lattice, prepared.space, prepared.of_all
+    lattice = prepared.lattice
     levels = lattice.cross_sizes(keys)
     label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
     best = np.zeros(keys.size, np.int64)
@@ -147,9 +147,11 @@ def labels(
                 both = np.concatenate([counted[some], above[some]], axis=1)
                 distinct, position = np.unique(both, axis=0, return_inverse=True)
                 child, its_parent = np.split(distinct, 2, axis=1)
-                tested = own.p_refine(child, its_parent, totals, space, worse=side)
+                tested = own.p_refine(
+                    prepared.slices(child), prepared.slices(its_parent), worse=side
+                )
                 p[some] = tested[position.reshape(-1)]
-            parent_delta = own.delta(above, totals, space)
+            parent_delta = own.delta(prepared.slices(above))
             ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
             better = p > worst_p
             best[mine] = np.where(better, parent, best[mine])
@@ -168,33 +170,27 @@ def labels(
     return label, best, p_refine
 
 
-def label_is_open(
-    own: Metric,
-    sums: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    totals: NDArray[np.int64],
-    space: StatisticSpace,
-) -> NDArray[np.bool_]:
+def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
     """Return of which children [pairs] the error of the parent's AUC leaves open if they refine it.
 
     The test and the margin are monotone in the parent's AUC, whose ends are looked at. Where the
     error is as large as the margin, the moments of its placements are not trusted either.
     """
-    delta = own.delta(sums, totals, space)
+    delta = own.delta(slices)
     upward = delta > 0
     worse = upward != own.higher_is_better
     refines = []
     for side in (-1, 1):
-        moved = move_auc(parents, side, space)
-        p = np.empty(len(sums))
+        moved = replace(parents, sums=move_auc(parents.sums, side, parents.space))
+        p = np.empty(len(slices))
         for harm in (True, False):
             some = np.flatnonzero(worse == harm)
             if some.size:
-                p[some] = own.p_refine(sums[some], moved[some], totals, space, worse=harm)
-        ahead = np.where(upward, 1, -1) * (delta - own.delta(moved, totals, space))
+                p[some] = own.p_refine(slices.rows(some), moved.rows(some), worse=harm)
+        ahead = np.where(upward, 1, -1) * (delta - own.delta(moved))
         refines.append((p < REFINE_P) & (ahead >= REFINE_MARGIN))
-    error = own.value_error(parents, space)
-    if space.comparison == "baseline":
-        error = error + own.value_error(parents, space, old=True)
+    error = own.value_error(parents)
+    if parents.is_paired:
+        error = error + own.value_error(parents.old)
     is_open: NDArray[np.bool_] = (refines[0] != refines[1]) | (error >= REFINE_MARGIN)
     return is_open

@@ -21,11 +21,13 @@ from slicebeam.pipelines.search.slice_counter import parts_of
 from slicebeam.transforms.count.significance import part_column
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.metrics.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
@@ -325,11 +327,9 @@ class SignificanceCalls:
 def _metric_result(number: int, called: SignificanceCalls) -> MetricResult:
     config, prepared, kept = called.config, called.prepared, called.kept
     own = metric(config.metric[number])
-    space, totals = prepared.space, prepared.of_all
-    value = own.value(kept.sums, space)
-    reference = own.reference(kept.sums, totals, space)
-    delta = own.delta(kept.sums, totals, space)
-    low, high = _intervals(own, kept.sums, totals, space)
+    slices = prepared.slices(kept.sums)
+    value, reference, delta = own.value(slices), own.reference(slices), own.delta(slices)
+    low, high = _pieces(slices, lambda some, _: own.delta_interval(some, CONFIDENCE))
     errors = kept.se[:, number]
     drawn = ~np.isnan(errors)
     stretch = np.ones(value.shape)
@@ -348,10 +348,7 @@ def _metric_result(number: int, called: SignificanceCalls) -> MetricResult:
             # Replicates of few examples of a class vary too little; the formula allows for that.
             ends = np.minimum(ends[0], low), np.maximum(ends[1], high)
         low, high = (np.where(drawn, end, old) for end, old in zip(ends, (low, high), strict=True))
-    if space.comparison == "baseline":
-        complement = np.full(value.shape, np.nan)
-    else:
-        complement = own.complement(kept.sums, totals, space)
+    complement = np.full(value.shape, np.nan) if slices.is_paired else own.complement(slices)
     # A formula may give an interval where the metric has no value.
     low, high = (np.where(np.isnan(delta), np.nan, end) for end in (low, high))
     significant = called.significant[:, number]
@@ -366,7 +363,7 @@ def _metric_result(number: int, called: SignificanceCalls) -> MetricResult:
         delta,
         low,
         high,
-        *stretched_interval(own, kept.sums, totals, space, stretch),
+        *stretched_interval(own, slices, stretch),
         stretch,
         kept.p[:, number],
         called.q[:, number],
@@ -376,46 +373,42 @@ def _metric_result(number: int, called: SignificanceCalls) -> MetricResult:
         label,
         parent,
         p_refine,
-        *_errors(own, kept.sums, space),
+        *_errors(own, slices),
     )
 
 
-def _errors(
-    own: Metric, sums: NDArray[np.int64], space: StatisticSpace
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _errors(own: Metric, slices: Slices) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return how far value and reference, and the complement, may be off [slices]."""
-    error = own.value_error(sums, space)
-    if space.comparison == "baseline":
-        error = np.maximum(error, own.value_error(sums, space, old=True))
+    error = own.value_error(slices)
+    if slices.is_paired:
+        error = np.maximum(error, own.value_error(slices.old))
         return error, np.full(error.shape, np.nan)
-    return error, own.complement_error(sums, space)
+    return error, own.complement_error(slices)
 
 
-def _intervals(
-    own: Metric, sums: NDArray[np.int64], totals: NDArray[np.int64], space: StatisticSpace
+def _pieces(
+    slices: Slices,
+    interval: Callable[[Slices, slice], tuple[NDArray[np.float64], NDArray[np.float64]]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the intervals (low, high) [slices] of the deltas, some slices at a time."""
-    low, high = np.empty(len(sums)), np.empty(len(sums))
-    for begin in range(0, len(sums), _SLICES_AT_A_TIME):
+    """Return intervals (low, high) [slices], some slices at a time."""
+    low, high = np.empty(len(slices)), np.empty(len(slices))
+    for begin in range(0, len(slices), _SLICES_AT_A_TIME):
         some = slice(begin, begin + _SLICES_AT_A_TIME)
-        low[some], high[some] = own.delta_interval(sums[some], totals, space, CONFIDENCE)
+        low[some], high[some] = interval(slices.rows(some), some)
     return low, high
 
 
 def stretched_interval(
-    own: Metric,
-    sums: NDArray[np.int64],
-    totals: NDArray[np.int64],
-    space: StatisticSpace,
-    stretch: NDArray[np.float64],
-    *,
-    old: bool = False,
+    own: Metric, slices: Slices, stretch: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the intervals (low, high) [slices] of the values, some slices at a time."""
-    low, high = np.empty(len(sums)), np.empty(len(sums))
-    for begin in range(0, len(sums), _SLICES_AT_A_TIME):
-        some = slice(begin, begin + _SLICES_AT_A_TIME)
-        value = own.value(sums[some], space, old=old)
-        ends = own.value_interval(sums[some], totals, space, CONFIDENCE, old=old)
-        low[some], high[some] = (value + stretch[some] * (end - value) for end in ends)
+    """Return the intervals (low, high) [slices] of the values."""
+
+    def stretched(part: Slices, some: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        value = own.value(part)
+        low, high = (
+            value + stretch[some] * (end - value) for end in own.value_interval(part, CONFIDENCE)
+        )
+        return low, high
+
+    low, high = _pieces(slices, stretched)
     return np.maximum(low, own.range[0]), np.minimum(high, own.range[1])

@@ -184,14 +184,14 @@ class SecondTests:
         """Return the slices on which two models differ, though by buckets they seem not to."""
         if not ranked:
             return np.zeros(0, np.int64)
-        space, suspects = self.prepared.space, [np.zeros(0, np.int64)]
+        suspects = [np.zeros(0, np.int64)]
         for batch in parts_of(parts):
             reasons = batch.column(f"reason{ranked[0]}").to_numpy()
             seem = np.isin(reasons, (Reason.UNCHANGED, Reason.UNVARYING))
             suspects.append(batch.column("key").to_numpy()[seem])
         exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
         own = metric(self.config.metric[ranked[0]])
-        delta = own.delta(exact.sums, self.prepared.of_all, space)
+        delta = own.delta(self.prepared.slices(exact.sums))
         return exact.keys[np.nan_to_num(delta) != 0]
 
     def _exact(

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
@@ -194,7 +195,7 @@ def _table(
 
 def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
     """Return how examples changed between two models; null where that is not known."""
-    found = metric(measured.name).movement(results.sums[part], results.space)
+    found = metric(measured.name).movement(Slices(results.sums[part], results.space))
     nulls = pa.nulls(results.keys[part].size)
     if found is None:
         return {"inconsistency": nulls, "improved": nulls, "degraded": nulls}

@@ -10,7 +10,7 @@ from slicebeam.pipelines.search.movements import movement_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.metrics.metric import Metric
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.testing import MetricTests, Testing
     from slicebeam.pipelines.config.slices import RunConfig

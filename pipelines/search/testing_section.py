@@ -136,7 +136,7 @@ def _metric_tests(
         for code in range(1, len(REASONS))
         if reasons[code] and code not in _ANSWERS
     }
-    blind = metric(measured.name).undefined_reason(prepared.of_all, prepared.space)
+    blind = metric(measured.name).undefined_reason(prepared.slices())
     if blind is None:
         blind = _blind(config, searched, measured, reasons, untested)
     return MetricTests(
@@ -248,7 +248,7 @@ def _warnings(
     metrics: tuple[MetricTests, ...],
 ) -> Iterator[str]:
     for tests in metrics:
-        if metric(tests.metric).undefined_reason(prepared.of_all, prepared.space) is not None:
+        if metric(tests.metric).undefined_reason(prepared.slices()) is not None:
             yield f"{tests.metric} could not be tested: {tests.blind}."
         elif tests.blind is not None:
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."

@@ -10,8 +10,8 @@ from scipy.special import stdtr, stdtrit
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.margin_test import has_margin_test, worse_by_more_p
 from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
 from slicebeam.pipelines.changelist.testing import Tolerated
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.since_overall import adjusted_overall
@@ -107,12 +107,10 @@ def with_tolerances(
     A slice that is not significantly worse is not so by more than a tolerance, for no p-value here is below
     that of the plain test, and every correction is monotone in each p-value.
     """
-    of_all, space = prepared.of_all, prepared.space
     overall = [_of_all_examples(change.p_value, change.reason) for change in document.global_]
     for number, change in enumerate(document.global_):
         if not math.isnan(overall[number]) and (margin := tolerance.get(change.metric)):
-            sums = of_all[None, : space.columns]
-            p = worse_by_more_p(change.metric, sums, of_all, space, margin, "both")
+            p = worse_by_more_p(change.metric, prepared.slices(), margin, "both")
             fell = change.direction == "degraded"
             overall[number] = max(overall[number], float(p[0])) if fell else 1.0
     holm = adjusted_overall(config, np.array(overall))
@@ -159,12 +157,6 @@ def _p_values(
         p[at] = stdtr(freedom, (sign * measured.delta[at] + margin) / reach)
         p[at] = np.minimum((2.0 if config.alternative == "both" else 1.0) * p[at], 1.0)
     else:
-        p[at] = worse_by_more_p(
-            measured.name,
-            results.sums[at],
-            prepared.of_all,
-            prepared.space,
-            margin,
-            config.alternative,
-        )
+        slices = prepared.slices(results.sums[at])
+        p[at] = worse_by_more_p(measured.name, slices, margin, config.alternative)
     return np.maximum(p, np.where(p < 1.0, measured.p, 1.0))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.measures.base import Needs
+from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import metric
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.metrics.metric import Metric
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.transforms.encode.extract_predictions import LabelCounts

@@ -11,7 +11,7 @@ import pytest
 from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace, Term
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import COMPARISONS
-from slicebeam.metrics.measures.confusion import FBeta
+from slicebeam.metrics.measures.count_metrics import FBeta
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.randomness import occurrence_ids, poisson_weights, repeats
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space

@@ -10,7 +10,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from slicebeam.metrics.measures.share import Share
+from slicebeam.metrics.measures.count_metrics import Share
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.table import COMMANDS, CommandSpec
@@ -49,8 +50,8 @@ def test_the_metric_works():
     made = eval(row, {"Share": Share})
     space = statistic_space(["precision"], "overall")
     cells = np.arange(1, space.cells + 1)[None]
-    precision = metric("precision").value(cells, space)
-    assert made.value(cells, space) == pytest.approx(1 - precision)
+    precision = metric("precision").value(Slices(cells, space))
+    assert made.value(Slices(cells, space)) == pytest.approx(1 - precision)
 
 
 def test_every_metric_is_named_where_users_look():

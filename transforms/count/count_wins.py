@@ -14,7 +14,7 @@ from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.counting.statistic_space import fixed_point
 from slicebeam.metrics.randomness import poisson_weights
-from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
+from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.transforms.encode.shards import WEIGHT, Shard, score_column
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.measures.base import Metric
+    from slicebeam.metrics.metric import Metric
     from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.shards import Scaling, Shard
 

@@ -12,6 +12,7 @@ from apache_beam.metrics import Metrics
 
 from slicebeam.metrics.counting.counting import SumReader, Tables
 from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.transforms.count.plans import read_block
 from slicebeam.transforms.encode.shards import Shard
@@ -115,7 +116,7 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
             best = tested.p
             if len(totals) == 1 and test.test != "paper":
                 own = metric(test.metric)
-                best = own.least_test_p(own_sums, of_all, space, test.alternative, tested)
+                best = own.least_test_p(Slices(own_sums, space, of_all), test.alternative, tested)
             columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)
         columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
         columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_PROBABILITIES
-from slicebeam.metrics.measures.base import Needs
-from slicebeam.metrics.measures.number_losses import number_loss
+from slicebeam.metrics.measures.mean import number_loss
+from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import averaged_column, metric
 from slicebeam.transforms.encode.column import ChunkColumn, plain_type
 from slicebeam.transforms.encode.list_outcomes import (

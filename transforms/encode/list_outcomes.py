@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.measures.base import Needs
+    from slicebeam.metrics.metric import Needs
     from slicebeam.transforms.encode.column import ChunkColumn
 
 # Rounded probabilities add up to 1 within so much.

@@ -15,6 +15,7 @@ from slicebeam.metrics.counting.statistic_space import (
     fixed_point,
 )
 from slicebeam.metrics.kinds import COMPARISONS
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import placements
@@ -197,17 +198,17 @@ def test_narrow_ranges_keep_their_variance():
         sums[0, 1 + at] = fixed(space, term, values).sum()
     totals = np.append(sums[0], fixed(space, space.total_terms[0], values).sum())
     own = metric("mean:x")
-    moments = own.of_all(totals, space)  # type: ignore[attr-defined]
+    moments = own.of_all(Slices(sums, space, totals))  # type: ignore[attr-defined]
     centred = values - space.shift("mean:x")
     mean = float(moments.mean) + space.shift("mean:x")
     assert mean == pytest.approx(fsum(values) / ROWS, rel=1e-15)
     assert float(moments.variance) == pytest.approx(centred.var(ddof=1), rel=1e-10)
     cube = np.mean((centred - centred.mean()) ** 3) / centred.var() ** 1.5
     assert float(moments.skewness) == pytest.approx(cube, abs=1e-9)
-    assert own.value(sums, space)[0] == pytest.approx(values.mean(), rel=1e-15)
+    assert own.value(Slices(sums, space))[0] == pytest.approx(values.mean(), rel=1e-15)
     # A finding's mean is computed from targets, about the shift.
     assert own.of_target(centred[:1], space)[0] == pytest.approx(values[0], rel=1e-15)
-    low, high = own.value_interval(sums, totals, space, 0.95)
+    low, high = own.value_interval(Slices(sums, space, totals), 0.95)
     assert values.mean() - 1 < low[0] < values.mean() < high[0] < values.mean() + 1
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import gammaln, xlogy
 
-from slicebeam.metrics.intervals import cell_intervals, intervals
+from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.intervals.intervals import wilson
 from slicebeam.metrics.significance import hall
 from tests.conftest import slow
@@ -166,20 +166,18 @@ def test_coverage(n):
         tp, fp, fn, tn = rng.multinomial(n, q, 6_000).T
         found = {
             f"F{beta}": coverage(
-                cell_intervals.fbeta(tp, fp, fn, beta, 0.95),
-                f_beta(*q[:3], beta),
-                tp + fp + fn >= 5,
+                intervals.fbeta(tp, fp, fn, beta, 0.95), f_beta(*q[:3], beta), tp + fp + fn >= 5
             )
             for beta in (0.5, 1.0, 2.0)
         }
         labels = (tp + fn >= 5) & (tn + fp >= 5)
         found["balanced accuracy"] = coverage(
-            cell_intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95),
+            intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95),
             1 - 0.5 * (case[1] + case[2]),
             labels,
         )
         found["MCC"] = coverage(
-            cell_intervals.mcc(tp, fp, fn, tn, 0.95), phi(q), labels & (tp + fp > 0) & (fn + tn > 0)
+            intervals.mcc(tp, fp, fn, tn, 0.95), phi(q), labels & (tp + fp > 0) & (fn + tn > 0)
         )
         for name, share in found.items():
             # Of 20 examples one error is expected in each label: a lattice of few tables.
@@ -192,7 +190,7 @@ def test_coverage(n):
 def test_f1_is_wilson_of_its_share(confidence):
     tp, fp, fn = np.array([[0, 3, 10, 900, 7], [1, 2, 30, 41, 0], [2, 4, 1, 80, 0]])
     low, high = wilson(tp, tp + fp + fn, confidence)
-    ends = cell_intervals.fbeta(tp, fp, fn, 1.0, confidence)
+    ends = intervals.fbeta(tp, fp, fn, 1.0, confidence)
     np.testing.assert_allclose(ends[0], 2 * low / (1 + low), atol=1e-9)
     np.testing.assert_allclose(ends[1], 2 * high / (1 + high), atol=1e-9)
 
@@ -209,11 +207,11 @@ def test_ends_hold_the_estimate_and_stay_in_the_range():
     with np.errstate(all="ignore"):
         for beta in (0.3, 1.0, 3.0):
             value = f_beta(tp, fp, fn, beta)
-            found[f"F{beta}"] = value, cell_intervals.fbeta(tp, fp, fn, beta, 0.95), (0, 1)
+            found[f"F{beta}"] = value, intervals.fbeta(tp, fp, fn, beta, 0.95), (0, 1)
         value = 0.5 * (tp / (tp + fn) + tn / (tn + fp))
-        ends = cell_intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95)
+        ends = intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95)
         found["balanced accuracy"] = value, ends, (0, 1)
-        ends = cell_intervals.mcc(tp, fp, fn, tn, 0.95)
+        ends = intervals.mcc(tp, fp, fn, tn, 0.95)
         found["MCC"] = np.clip(phi(table.astype(float)), -1, 1), ends, (-1, 1)
     for name, (value, (low, high), (least, most)) in found.items():
         undefined = np.isnan(value)
@@ -230,32 +228,30 @@ def test_ends_hold_the_estimate_and_stay_in_the_range():
 def test_no_warnings_on_degenerate_tables():
     tp, fp, fn, tn = all_tables(2)
     with np.errstate(all="raise", under="ignore"):
-        cell_intervals.fbeta(tp, fp, fn, 2.0, 0.95)
-        cell_intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95)
-        cell_intervals.mcc(tp, fp, fn, tn, 0.95)
+        intervals.fbeta(tp, fp, fn, 2.0, 0.95)
+        intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95)
+        intervals.mcc(tp, fp, fn, tn, 0.95)
 
 
 def test_swapping_the_labels_keeps_balanced_accuracy_and_mcc():
     tp, fp, fn, tn = np.array([[30, 4], [5, 0], [7, 3], [60, 9]])
-    ends = cell_intervals.mcc(tp, fp, fn, tn, 0.9)
-    np.testing.assert_allclose(ends, cell_intervals.mcc(tn, fn, fp, tp, 0.9))
-    low, high = cell_intervals.mcc(fn, tn, tp, fp, 0.9)
+    ends = intervals.mcc(tp, fp, fn, tn, 0.9)
+    np.testing.assert_allclose(ends, intervals.mcc(tn, fn, fp, tp, 0.9))
+    low, high = intervals.mcc(fn, tn, tp, fp, 0.9)
     np.testing.assert_allclose(ends, (-high, -low))
-    ends = cell_intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.9)
-    np.testing.assert_allclose(
-        ends, cell_intervals.balanced_accuracy(tn, tn + fp, tp, tp + fn, 0.9)
-    )
+    ends = intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.9)
+    np.testing.assert_allclose(ends, intervals.balanced_accuracy(tn, tn + fp, tp, tp + fn, 0.9))
     # The same as of two classes, and beside a class that is no label.
     classes = [tp, tn, 0 * tp], [tp + fn, tn + fp, 0 * tp]
-    np.testing.assert_allclose(ends, cell_intervals.mean_recall(*classes, 0.9))
-    assert np.transpose(cell_intervals.mean_recall([[0]], [[0]], 0.9)).tolist() == [[0, 1]]
+    np.testing.assert_allclose(ends, intervals.mean_recall(*classes, 0.9))
+    assert np.transpose(intervals.mean_recall([[0]], [[0]], 0.9)).tolist() == [[0, 1]]
 
 
 def test_by_delta_method():
     value = np.array([0.5, 0.02, 1.0, np.nan, 0.5, 0.5])
     variance = np.array([0.01, 1e-4, 0.0, 0.01, np.nan, 0.01])
     size = np.array([1001, 1001, 41, 50, 50, 1])
-    low, high = cell_intervals.by_delta_method(value, variance, 0.0, 1.0, size, 0.95)
+    low, high = intervals.by_delta_method(value, variance, 0.0, 1.0, size, 0.95)
     assert low[0] == pytest.approx(0.5 - 1.9623 * 0.1, abs=1e-4)
     assert high[0] == pytest.approx(0.5 + 1.9623 * 0.1, abs=1e-4)
     assert (low[1], high[1]) == (pytest.approx(0.0004, abs=1e-4), pytest.approx(0.0396, abs=1e-4))
@@ -264,7 +260,7 @@ def test_by_delta_method():
     assert low[2] == pytest.approx(float(wilson(41, 41, 0.95)[0]))
     np.testing.assert_array_equal(low[3:], 0.0)
     np.testing.assert_array_equal(high[3:], 1.0)
-    unbounded = cell_intervals.by_delta_method([2.0, np.nan], 0.0, 0.0, np.inf, 50, 0.95)
+    unbounded = intervals.by_delta_method([2.0, np.nan], 0.0, 0.0, np.inf, 50, 0.95)
     np.testing.assert_array_equal(unbounded, [[2.0, 0.0], [2.0, np.inf]])
 
 
@@ -285,9 +281,9 @@ def test_coverage_of_the_difference_from_overall():
     value, own = gradient(slices)
     overall, whole = gradient(totals)
     tp, fp, fn, _ = slices.T
-    low, high = cell_intervals.difference_from_overall(
+    low, high = intervals.shrunk_to_delta(
         value,
-        *cell_intervals.fbeta(tp, fp, fn, 2.0, 0.95),
+        *intervals.fbeta(tp, fp, fn, 2.0, 0.95),
         hall.ahead_variance(own, np.zeros(4), slices, totals),
         hall.ahead_variance(own, whole, slices, totals),
         overall,
@@ -303,7 +299,7 @@ def test_difference_from_overall_of_special_slices():
     low, high = np.array([0.7, 0.9, 0.9, 0.6, 0.0, 0.0]), np.array([0.9, 1.0, 1.0, 0.8, 1.0, 1.0])
     own = np.array([0.01, 0.0, 0.0, 0.01, 0.01, np.nan])
     both = np.array([0.0025, 0.0, 1e-4, 0.0, 0.01, 0.01])
-    ends = cell_intervals.difference_from_overall(
+    ends = intervals.shrunk_to_delta(
         value, low, high, own, both, [0.6, 1.0, 0.9, 0.7, 0.7, 0.7], 1.0
     )
     np.testing.assert_allclose(ends[0][:2], [0.15, -0.1])

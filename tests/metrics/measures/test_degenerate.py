@@ -11,6 +11,7 @@ import pytest
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, OF_PROBABILITIES, TESTS
 from slicebeam.metrics.measures import cell_metric
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics
 from slicebeam.metrics.significance.outcome_codes import REASONS, Reason
 from slicebeam.metrics.testing.slice_test import SliceTest, check_comparison
@@ -129,7 +130,7 @@ def check_p(test, sums, totals):
     assert (errors[~np.isnan(errors)] >= 0).all()
     own, space = metric(test.metric), test.space
     of_all = space.reduce(totals[:1], totals[:1])[0]
-    delta = own.delta(space.reduce(sums[:, 0], totals[:1]), of_all, space)
+    delta = own.delta(Slices(space.reduce(sums[:, 0], totals[:1]), space, of_all))
     assert (reasons[np.isnan(delta)] != 0).all()
 
 
@@ -157,11 +158,11 @@ def test_slices_of_no_weight(name, comparison):
     space = some.space([name], comparison)
     sums, totals = some.sums(space, (some.weight == 0)[None])
     of_all, reduced = space.reduce(totals, totals)[0], space.reduce(sums[:, 0], totals)
-    assert np.isnan(own.value(reduced, space)).all()
+    assert np.isnan(own.value(Slices(reduced, space))).all()
     for interval in (own.value_interval, own.delta_interval):
         # Two models' AUC has no interval with less than three of a class.
         is_unknown = (name, comparison) == ("auc", "baseline") and interval == own.delta_interval
-        assert (np.isnan(interval(reduced, of_all, space, 0.95)) == is_unknown).all()
+        assert (np.isnan(interval(Slices(reduced, space, of_all), 0.95)) == is_unknown).all()
     tested, _ = SliceTest(name, space, "auto", "worse").run(sums, totals)
     assert tested.p.tolist() == [1.0]
 
@@ -197,26 +198,26 @@ def test_intervals_hold_the_estimate(name, comparison, *, weighted):
         space, sums, totals = case(kind, name, comparison, weighted=weighted)
         of_all = space.reduce(totals[:1], totals[:1])
         reduced = space.reduce(sums[:, 0], totals[:1])
-        pairs = [(own.delta_interval, own.delta(reduced, of_all[0], space), {})]
-        for old in (False, True)[: space.sides]:
-            estimate = own.value(reduced, space, old=old)
-            pairs.append((own.value_interval, estimate, {"old": old}))
-        for interval, estimate, which in pairs:
+        slices = Slices(reduced, space, of_all[0])
+        pairs = [(own.delta_interval, own.delta(slices), slices)]
+        models = (slices, slices.old)[: space.sides]
+        pairs += [(own.value_interval, own.value(model), model) for model in models]
+        for interval, estimate, model in pairs:
             for confidence in (0.5, 0.95):
-                low, high = interval(reduced, of_all[0], space, confidence, **which)
+                low, high = interval(model, confidence)
                 assert low.shape == high.shape == (len(sums),)
                 bounded = ~np.isnan(low)
                 assert (bounded == ~np.isnan(high)).all(), kind
                 # Two models' AUC has no interval with less than three of a class.
-                may_lack = (name, comparison, which) == ("auc", "baseline", {})
+                may_lack = (name, comparison, interval) == ("auc", "baseline", own.delta_interval)
                 assert bounded.any() if may_lack and kind == "mixed" else may_lack or bounded.all()
                 assert (low <= high)[bounded].all(), kind
                 known = bounded & ~np.isnan(estimate)
                 room = 1e-9 * np.maximum(np.abs(estimate[known]), 1)
                 assert (low[known] <= estimate[known] + room).all(), kind
                 assert (high[known] >= estimate[known] - room).all(), kind
-        assert own.reference(reduced, of_all[0], space).shape == (len(sums),)
-        assert own.complement(reduced, of_all[0], space).shape == (len(sums),)
+        assert own.reference(Slices(reduced, space, of_all[0])).shape == (len(sums),)
+        assert own.complement(Slices(reduced, space, of_all[0])).shape == (len(sums),)
 
 
 @pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
@@ -230,13 +231,17 @@ def test_refinement_of_any_parent(name, comparison, *, weighted):
         of_all = space.reduce(totals[:1], totals[:1])
         reduced = space.reduce(sums[:, 0], totals[:1])
         for worse in (False, True):
-            p = own.p_refine(reduced[child], reduced[parent], of_all[0], space, worse=worse)
+            p = own.p_refine(
+                Slices(reduced[child], space, of_all[0]),
+                Slices(reduced[parent], space, of_all[0]),
+                worse=worse,
+            )
             assert p.shape == child.shape
             assert ((p >= 0) & (p <= 1)).all(), kind
         if own.target(space) is not None:
-            assert np.isfinite(own.target_sums(reduced, space)).all()
+            assert np.isfinite(own.target_sums(Slices(reduced, space))).all()
         for one in reduced:
-            inputs = own.inputs(one, of_all[0], space)
+            inputs = own.inputs(Slices(one[None], space, of_all[0]))
             assert all(isinstance(number, int | float) for number in inputs.values())
 
 

@@ -9,9 +9,9 @@ from sklearn import metrics as sk
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Range, StatisticSpace, fixed_point
 from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.measures import cell_metric
-from slicebeam.metrics.measures.base import Metric, Needs
 from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.measures.number_losses import number_loss
+from slicebeam.metrics.measures.mean import number_loss
+from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
 from slicebeam.metrics.significance.outcome_codes import Reason
@@ -194,6 +194,11 @@ class Examples:
         sums, totals = self.sums(space, members)
         return space.reduce(sums[:, 0], totals), space.reduce(totals, totals)[0]
 
+    def slices(self, space, members):
+        """The same as metrics take them."""
+        sums, totals = self.reduced(space, members)
+        return Slices(sums, space, totals)
+
 
 def random_members(seed, slices, rows):
     rng = np.random.default_rng(seed)
@@ -282,9 +287,9 @@ def test_values_are_those_of_scikit_learn(name, *, weighted):
             raw, totals = examples.sums(space, members)
             sums = space.reduce(raw[:, 0], totals)
             for old in sides[: space.sides]:
-                value = metric(name).value(sums, space, old=old)
+                value = metric(name).value(Slices(sums, space, is_old=old))
                 np.testing.assert_allclose(value, expected[old], rtol=1e-12, atol=1e-12)
-                of_raw = metric(name).value_of_raw(raw[:, 0], space, old=old)
+                of_raw = metric(name).value_of_raw(Slices(raw[:, 0], space, is_old=old))
                 np.testing.assert_allclose(of_raw, value, rtol=1e-12, atol=1e-12)
 
 
@@ -299,7 +304,7 @@ def test_auc_of_many_scores_is_near(*, weighted):
     for old in (False, True):
         expected = [by_sklearn("auc", examples.take(some), old=old) for some in members]
         error = discretisation_error(space.histogram(raw[:, 0], old=old))
-        found = metric("auc").value_of_raw(raw[:, 0], space, old=old)
+        found = metric("auc").value_of_raw(Slices(raw[:, 0], space, is_old=old))
         assert (np.abs(found - expected) <= error + 1e-12).all()
         assert error.max() < 0.003
 
@@ -320,17 +325,19 @@ def test_metrics_share_a_space(monkeypatch, comparison, *, weighted):
             few, few_totals = examples.reduced(alone, members)
             for old in (False, True)[: space.sides]:
                 np.testing.assert_allclose(
-                    own.value(sums, space, old=old), own.value(few, alone, old=old), rtol=1e-13
+                    own.value(Slices(sums, space, is_old=old)),
+                    own.value(Slices(few, alone, is_old=old)),
+                    rtol=1e-13,
                 )
             for ends in zip(
-                own.delta_interval(sums, totals, space, 0.9),
-                own.delta_interval(few, few_totals, alone, 0.9),
+                own.delta_interval(Slices(sums, space, totals), 0.9),
+                own.delta_interval(Slices(few, alone, few_totals), 0.9),
                 strict=True,
             ):
                 # The whole has no width, but for the root of what rounding leaves.
                 np.testing.assert_allclose(*ends, rtol=1e-8, atol=1e-8)
-            by_itself = own.test(few, few_totals, alone, "both")
-            together = own.test(sums, totals, space, "both")
+            by_itself = own.test(Slices(few, alone, few_totals), "both")
+            together = own.test(Slices(sums, space, totals), "both")
             np.testing.assert_array_equal(together.methods, by_itself.methods)
             np.testing.assert_allclose(together.p, by_itself.p, rtol=1e-8)
 
@@ -348,15 +355,14 @@ def test_an_integer_weight_is_that_many_examples(name, comparison):
     again, totals_again = repeated.reduced(other, members[:, rows])
     own = metric(name)
     for read in ("value", "reference", "delta", "complement"):
-        given = (sums, one) if read == "value" else (sums, totals, one)
-        expected = (again, other) if read == "value" else (again, totals_again, other)
-        ours, theirs = (getattr(own, read)(*some)[1:] for some in (given, expected))
+        given = Slices(sums, one, totals), Slices(again, other, totals_again)
+        ours, theirs = (getattr(own, read)(some)[1:] for some in given)
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
     first, second = own.target(one), own.target(other)
     if first is not None:
         for power in (0, 1):
-            found = first.layout.moment(own.target_sums(sums, one), 1, power)
-            expected_sums = second.layout.moment(own.target_sums(again, other), 1, power)
+            found = first.layout.moment(own.target_sums(Slices(sums, one)), 1, power)
+            expected_sums = second.layout.moment(own.target_sums(Slices(again, other)), 1, power)
             np.testing.assert_allclose(found, expected_sums, rtol=1e-9, atol=1e-7)
 
 
@@ -369,15 +375,15 @@ def test_gradients_are_finite_differences(name, comparison):
     cells = np.random.default_rng(1).uniform(5, 80, (6, space.cells))
     cells[:2] *= 1000
     for old in (False, True)[: space.sides]:
-        gradient = own.gradient(cells, space, old=old)
+        gradient = own.gradient(Slices(cells, space, is_old=old))
         # Twice the examples, the same value.
         np.testing.assert_allclose((gradient * cells).sum(axis=1), 0, atol=1e-12)
         for cell in range(space.cells):
             step = np.zeros(space.cells)
             step[cell] = 1e-4
             width = 1e-4 * cells[:, cell]
-            up, down = cells * (1 + step), cells * (1 - step)
-            steps = own.of_cells(up, space, old=old) - own.of_cells(down, space, old=old)
+            ends = (Slices(cells * (1 + sign * step), space, is_old=old) for sign in (1, -1))
+            steps = np.subtract(*map(own.value, ends))
             np.testing.assert_allclose(gradient[:, cell] * 2 * width, steps, rtol=1e-6, atol=1e-11)
 
 
@@ -398,11 +404,13 @@ def test_deltas_references_complements_and_inputs(name, *, weighted):
         else:
             reference = np.array([by_sklearn(name, some, old=True) for some in slices])
         close = {"rtol": 1e-12, "atol": 1e-11}
-        np.testing.assert_allclose(own.reference(sums, totals, space), reference, **close)
-        np.testing.assert_allclose(own.complement(sums, totals, space), rest, **close)
-        np.testing.assert_allclose(own.delta(sums, totals, space), value - reference, **close)
+        np.testing.assert_allclose(own.reference(Slices(sums, space, totals)), reference, **close)
+        np.testing.assert_allclose(own.complement(Slices(sums, space, totals)), rest, **close)
+        np.testing.assert_allclose(
+            own.delta(Slices(sums, space, totals)), value - reference, **close
+        )
         for one in sums:
-            inputs = own.inputs(one, totals, space)
+            inputs = own.inputs(Slices(one[None], space, totals))
             assert len(inputs) >= 3
             assert all(inputs)
             assert np.isfinite(list(inputs.values())).all()
@@ -419,14 +427,14 @@ def test_undefined_here_is_0_or_a_warning_in_scikit_learn():
     ):
         space = examples.space([name], "overall")
         sums, _ = examples.reduced(space, np.ones((1, 40), bool))
-        assert np.isnan(metric(name).value(sums, space)[0])
+        assert np.isnan(metric(name).value(Slices(sums, space))[0])
         assert theirs == 0
     # Kappa is 0 where only the labels are one class, and is tested; what is undefined is not.
     for name, value, reason in (("kappa", 0, 0), ("mcc_multiclass", np.nan, Reason.UNDEFINED)):
         space = examples.space([name], "overall")
         sums, totals = examples.reduced(space, np.arange(40)[None] < 30)
-        np.testing.assert_equal(metric(name).value(sums, space), [value])
-        assert metric(name).untestable(sums, totals, space).tolist() == [reason]
+        np.testing.assert_equal(metric(name).value(Slices(sums, space)), [value])
+        assert metric(name).untestable(Slices(sums, space, totals)).tolist() == [reason]
 
 
 class Plain(Metric):
@@ -437,19 +445,23 @@ class Plain(Metric):
     range = (0.0, 1.0)
     needs = Needs(indicators=("wrong",))
 
-    def value(self, sums, space, *, old=False):
-        return metric("error_rate").value(sums, space, old=old)
+    def value(self, slices):
+        return metric("error_rate").value(slices)
 
-    test = delta_interval = value_interval = p_refine = None
+    test_subset = test_change = delta_interval = value_interval = None
 
 
 def test_a_metric_says_by_default_which_slices_are_not_tested():
     sums = np.array([[6, 4], [0, 0], [50, 10]])
     own, space = Plain(), StatisticSpace(("wrong",), "overall")
-    assert own.untestable(sums, sums[2], space).tolist() == [0, Reason.UNDEFINED, Reason.WHOLE]
+    assert own.untestable(Slices(sums, space, sums[2])).tolist() == [
+        0,
+        Reason.UNDEFINED,
+        Reason.WHOLE,
+    ]
     expected = {"n": 10.0, "N": 60.0, "value": 0.4, "reference": 1 / 6}
-    assert own.inputs(sums[0], sums[2], space) == expected
+    assert own.inputs(Slices(sums[0][None], space, sums[2])) == expected
     # All examples may be the slice where two models are compared on it.
     paired = StatisticSpace(("wrong",), "baseline")
     cells = np.array([[6, 4, 1, 2], [0, 0, 0, 0]])
-    assert own.untestable(cells, cells[0], paired).tolist() == [0, Reason.UNDEFINED]
+    assert own.untestable(Slices(cells, paired, cells[0])).tolist() == [0, Reason.UNDEFINED]

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.kinds import ALTERNATIVES
-from slicebeam.metrics.measures.cell_metric import SummedCells
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
@@ -28,9 +28,9 @@ def inputs_and_p(name, comparison, *, weighted=False):
     members = random_members(22, 12, examples.rows)[1:]
     space = examples.space([name], comparison)
     sums, totals = examples.reduced(space, members)
-    tested = metric(name).test(sums, totals, space, "both")
+    tested = metric(name).test(Slices(sums, space, totals), "both")
     assert not tested.reasons.any()
-    inputs = [metric(name).inputs(one, totals, space) for one in sums]
+    inputs = [metric(name).inputs(Slices(one[None], space, totals)) for one in sums]
     return list(zip(inputs, tested.p.tolist(), strict=True))
 
 
@@ -75,11 +75,16 @@ def test_shares_are_tested_by_the_mid_p_within_the_denominator(name, alternative
     members[2, few] = True
     space = examples.space([name], "overall")
     sums, totals = examples.reduced(space, members)
-    tested = metric(name).test(sums, totals, space, alternative)
+    tested = metric(name).test(Slices(sums, space, totals), alternative)
     N, K = int(within.sum()), int((within & marked).sum())
     for held, p, reason, one in zip(members, tested.p, tested.reasons, sums, strict=True):
         n, x = int((held & within).sum()), int((held & marked).sum())
-        assert metric(name).inputs(one, totals, space) == {"n": n, "x": x, "N": N, "K": K}
+        assert metric(name).inputs(Slices(one[None], space, totals)) == {
+            "n": n,
+            "x": x,
+            "N": N,
+            "K": K,
+        }
         is_small = n == 0 or (n < 10 and n < held.sum())
         assert (reason != 0) == (is_small or n == N)
         expected = 1 if reason else mid_p(stats.hypergeom(N, K, n), x, name, alternative)
@@ -97,12 +102,12 @@ def test_shares_of_two_models_are_tested_by_mcnemars_mid_p(name, alternative):
     (new, within), (old, _) = (marks(name, examples, old=side) for side in (False, True))
     space = examples.space([name], "baseline")
     sums, totals = examples.reduced(space, members)
-    tested = metric(name).test(sums, totals, space, alternative)
+    tested = metric(name).test(Slices(sums, space, totals), alternative)
     assert not tested.reasons.any()
     for held, p, one in zip(members, tested.p, sums, strict=True):
         b, c = int((held & new & ~old).sum()), int((held & old & ~new).sum())
         counts = {"n": int((held & within).sum()), "b (only new marked)": b, "c (only old)": c}
-        assert metric(name).inputs(one, totals, space) == counts
+        assert metric(name).inputs(Slices(one[None], space, totals)) == counts
         expected = mid_p(stats.binom(b + c, 0.5), b, name, alternative)
         assert p == pytest.approx(expected, rel=1e-7, abs=1e-12)
 
@@ -136,7 +141,7 @@ def test_weighted_counts_are_tested_by_what_an_example_moves(name, alternative):
         influence += cell * w / w[cell].sum() * (heavier - lighter) / (2 * step)
     strata = {"recall": [y], "f1": [y | p], "fbeta:2": [y | p], "balanced_accuracy": [y, ~y]}
     space = examples.space([name], "overall")
-    tested = metric(name).test(*examples.reduced(space, members), space, alternative)
+    tested = metric(name).test(examples.slices(space, members), alternative)
     for held, found, reason in zip(members, tested.p, tested.reasons, strict=True):
         delta = by_sklearn(name, examples.take(held)) - whole if name == "mcc" else None
         tails = subset_tails(influence, w, cells, held, strata=strata.get(name), delta=delta)
@@ -156,8 +161,13 @@ def test_equal_weights_are_none(name, weight, comparison):
         examples = replace(Examples.random(21, 900), weight=weights)
         space = examples.space([name], comparison)
         sums, totals = examples.reduced(space, random_members(22, 12, 900))
-        tested = metric(name).test(sums, totals, space, "both")
-        found.append((*map(np.ndarray.tolist, tested), metric(name).inputs(sums[1], totals, space)))
+        tested = metric(name).test(Slices(sums, space, totals), "both")
+        found.append(
+            (
+                *map(np.ndarray.tolist, tested),
+                metric(name).inputs(Slices(sums[1][None], space, totals)),
+            )
+        )
     assert found[0] == found[1]
 
 
@@ -218,7 +228,7 @@ def test_two_models_by_halls_t_of_contributions(name, *, weighted):
     T = t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6
     law = stats.t(min(2 * fewest, n) - 1)
     for alternative, expected in (("worse", law.cdf(T)), ("better", law.sf(T))):
-        tested = own.test(sums, totals, space, alternative)
+        tested = own.test(Slices(sums, space, totals), alternative)
         assert tested.methods.tolist() == [Method.HALL_PAIRED]
         assert tested.p[0] == pytest.approx(expected, rel=1e-4)
 
@@ -238,17 +248,19 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted):
         ("better", [1, 0.8 * one, 1]),
         ("both", [1.6 * one, 1.6 * one, 1]),
     ):
-        tested = own.test(sums, totals, space, alternative)
+        tested = own.test(Slices(sums, space, totals), alternative)
         np.testing.assert_allclose(tested.p, expected, rtol=1e-9)
         assert tested.reasons.tolist() == [0, 0, Reason.WHOLE]
-    low, high = own.delta_interval(sums, totals, space, 0.95)
+    low, high = own.delta_interval(Slices(sums, space, totals), 0.95)
     assert np.isinf(low[:2]).all()
     assert np.isinf(high[:2]).all()
     assert (low[2], high[2]) == (0, 0)
     # As part of all examples it is the same subset.
     parents = sums[[2, 2]]
     for worse, expected in ((True, [one, 1]), (False, [1, one])):
-        p = own.p_refine(sums[:2], parents, totals, space, worse=worse)
+        p = own.p_refine(
+            Slices(sums[:2], space, totals), Slices(parents, space, totals), worse=worse
+        )
         np.testing.assert_allclose(p, expected, rtol=1e-9)
 
 
@@ -259,10 +271,10 @@ def test_rmse_is_the_root_of_mse():
     for comparison in ("overall", "baseline"):
         for name in ("mse", "rmse"):
             space = examples.space([name], comparison)
-            given = *examples.reduced(space, members), space
+            given = examples.slices(space, members)
             ends = (metric(name).value_interval, metric(name).delta_interval)
-            of[name] = [end(*given, 0.95) for end in ends]
-            of[name].append(metric(name).test(*given, "both").p)
+            of[name] = [end(given, 0.95) for end in ends]
+            of[name].append(metric(name).test(given, "both").p)
         np.testing.assert_array_equal(of["rmse"][2], of["mse"][2])
         np.testing.assert_allclose(np.square(of["rmse"][0]), of["mse"][0], rtol=1e-12)
         if comparison == "overall":
@@ -302,19 +314,21 @@ def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted)
     own, above = slopes(child), slopes(parent)
     space, f1 = examples.space(["f1"], "baseline"), metric("f1")
     sums, totals = examples.reduced(space, np.stack([child, parent]))
-    freedom = f1.effective_n(SummedCells(sums[:1], space))[0] - 1
+    freedom = f1.effective_n(Slices(sums[:1], space))[0] - 1
     # The interval of the difference of the models, by the same gradient; Wilson's where that is wider.
     every = np.ones(300, bool)
     sums_of_all, _ = examples.reduced(space, every[None])
-    size, z2 = f1.effective_n(SummedCells(sums_of_all, space))[0], stats.norm.ppf(0.975) ** 2
+    size, z2 = f1.effective_n(Slices(sums_of_all, space))[0], stats.norm.ppf(0.975) ** 2
     arm = stats.t.ppf(0.975, size - 1) * np.linalg.norm(slopes(every) * weight)
     assert arm > 2 * z2 / (size + z2)
-    ends = np.ravel(f1.delta_interval(sums_of_all, totals, space, 0.95))
+    ends = np.ravel(f1.delta_interval(Slices(sums_of_all, space, totals), 0.95))
     np.testing.assert_allclose(ends, [gap(weight) - arm, gap(weight) + arm], rtol=1e-3)
     terms = child * (own - above) ** 2 + (parent & ~child) * above**2
     t = (gap(weight * child) - gap(weight * parent)) / (terms @ weight**2) ** 0.5
     for worse, expected in ((True, stats.t.cdf(t, freedom)), (False, stats.t.sf(t, freedom))):
-        p = f1.p_refine(sums[:1], sums[1:], totals, space, worse=worse)
+        p = f1.p_refine(
+            Slices(sums[:1], space, totals), Slices(sums[1:], space, totals), worse=worse
+        )
         assert p == pytest.approx(expected, rel=1e-3)
 
 
@@ -325,11 +339,13 @@ def test_auc_of_two_models_against_the_parent_varies_by_what_is_outside_of_the_c
     parts = [examples.take(rows < size) for size in (80, 200)]
     gain = [by_sklearn("auc", some) - by_sklearn("auc", some, old=True) for some in parts]
     fewest = [np.bincount(examples.label[:size]).min() for size in (80, 200)]
-    variance = auc.inputs(sums[0], totals, space)["variance of the delta"]
+    variance = auc.inputs(Slices(sums[0][None], space, totals))["variance of the delta"]
     t = (gain[0] - gain[1]) / (variance * (1 - fewest[0] / fewest[1])) ** 0.5
     law = stats.t(fewest[0] - 1)
     for worse, expected in ((True, law.cdf(t)), (False, law.sf(t))):
-        p = auc.p_refine(sums[:1], sums[1:], totals, space, worse=worse)
+        p = auc.p_refine(
+            Slices(sums[:1], space, totals), Slices(sums[1:], space, totals), worse=worse
+        )
         assert p == pytest.approx(expected, rel=1e-6)
 
 
@@ -352,12 +368,17 @@ def test_shares_against_the_parent_are_random_subsets_of_it():
     ):
         space, own = examples.space([name], comparison), metric(name)
         sums, totals = examples.reduced(space, np.stack([child, parent]))
-        assert own.p_refine(sums[:1], sums[1:], totals, space, worse=True)[0] == expected
+        assert (
+            own.p_refine(
+                Slices(sums[:1], space, totals), Slices(sums[1:], space, totals), worse=True
+            )[0]
+            == expected
+        )
     space = examples.space(["accuracy"], "baseline")
     sums, _ = examples.reduced(space, np.stack([child, parent]))
     change = new.astype(float) - old
     varied = [change[child].var(), change[parent].var()]
-    np.testing.assert_allclose(metric("accuracy").change_variance(sums, space), varied)
+    np.testing.assert_allclose(metric("accuracy").change_variance(Slices(sums, space)), varied)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -373,7 +394,7 @@ def test_a_change_that_nothing_varies_with(*, weighted):
         for some, method in ((everywhere, Method.SIGN_FLIP), (here, Method.HALL_PAIRED)):
             space = some.space([name], "baseline")
             sums, totals = some.reduced(space, inside[None])
-            tested = metric(name).test(sums, totals, space, "better")
+            tested = metric(name).test(Slices(sums, space, totals), "better")
             assert tested.methods.tolist() == [method], name
             assert tested.p[0] == pytest.approx(flipped, rel=1e-9)
 
@@ -401,7 +422,7 @@ def test_constant_changes_are_tested_by_all_flips_of_signs(size, *, weighted):
     own = metric("bias")
     both = min(1, 2 * min(upper, lower))
     for alternative, p in (("worse", upper), ("better", lower), ("both", both)):
-        tested = own.test(sums, totals, space, alternative)
+        tested = own.test(Slices(sums, space, totals), alternative)
         assert tested.p[0] == pytest.approx(p, rel=1e-9)
         assert tested.methods.tolist() == [Method.SIGN_FLIP]
 
@@ -412,7 +433,7 @@ def test_weighted_constant_changes_count_as_effective_examples():
     space = examples.space(["bias"], "baseline")
     sums, totals = examples.reduced(space, (np.arange(60) < 30)[None])
     effective = weight[:30].sum() ** 2 / (weight[:30] ** 2).sum()
-    p = metric("bias").test(sums, totals, space, "worse").p[0]
+    p = metric("bias").test(Slices(sums, space, totals), "worse").p[0]
     assert p == pytest.approx(2**-effective, rel=1e-9)
 
 
@@ -425,7 +446,7 @@ def test_flipped_hard_scores_are_seen():
     for name in ("brier", "log_loss"):
         space = examples.space([name], "baseline")
         sums, totals = examples.reduced(space, np.stack([inside, ~inside, inside | True]))
-        tested = metric(name).test(sums, totals, space, "worse")
+        tested = metric(name).test(Slices(sums, space, totals), "worse")
         assert tested.p[0] == pytest.approx(2.0**-150, rel=1e-9)
         assert tested.reasons.tolist() == [0, Reason.UNCHANGED, 0]
 
@@ -440,7 +461,7 @@ def test_a_constant_change_that_may_lack_what_is_rare():
     for row, n in enumerate((60, 160)):
         members[row, common[:n]] = True
     sums, totals = examples.reduced(space, members)
-    tested = metric("bias").test(sums, totals, space, "worse")
+    tested = metric("bias").test(Slices(sums, space, totals), "worse")
     assert tested.reasons.tolist() == [Reason.TOO_SKEWED, 0]
     # A random subset of 160 has none of them in a fifth of cases, and 2⁻¹⁶⁰ says nothing of that.
     assert tested.p[1] > 1e-3
@@ -448,7 +469,7 @@ def test_a_constant_change_that_may_lack_what_is_rare():
     opposite = changed(-change)
     space = opposite.space(["bias"], "baseline")
     sums, totals = opposite.reduced(space, (change == -99)[None])
-    tested = metric("bias").test(sums, totals, space, "worse")
+    tested = metric("bias").test(Slices(sums, space, totals), "worse")
     assert tested.p[0] == pytest.approx(2.0**-40, rel=1e-9)
 
 
@@ -460,7 +481,9 @@ def test_changes_that_are_lost_beside_the_largest_are_not_called():
     examples = changed(change)
     space = examples.space(["bias"], "baseline")
     sums, totals = examples.reduced(space, small[None])
-    assert metric("bias").test(sums, totals, space, "both").reasons.tolist() == [Reason.UNVARYING]
+    assert metric("bias").test(Slices(sums, space, totals), "both").reasons.tolist() == [
+        Reason.UNVARYING
+    ]
 
 
 def test_auc_that_is_turned_over_is_not_called_unchanged():
@@ -470,7 +493,7 @@ def test_auc_that_is_turned_over_is_not_called_unchanged():
         examples = replace(some, score=(new, label))
         space = examples.space(["auc"], "baseline")
         sums, totals = examples.reduced(space, inside[None])
-        tested = metric("auc").test(sums, totals, space, "worse")
+        tested = metric("auc").test(Slices(sums, space, totals), "worse")
         assert tested.reasons.tolist() == [reason]
         assert tested.p.tolist() == [1.0]
 

@@ -5,7 +5,6 @@ import pytest
 from scipy.special import ndtr, ndtri
 from sklearn.metrics import roc_auc_score
 
-from slicebeam.metrics.intervals import auc_intervals
 from slicebeam.metrics.significance import auc
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -202,7 +201,7 @@ def test_coverage_of_the_value(true_auc, prevalence, n, ratio):
     n1 = round(n * prevalence)
     slices = np.stack([rng.multinomial(n - n1, p0, 2000), rng.multinomial(n1, p1, 2000)], axis=1)
     own = auc.placements(slices)
-    low, high = auc_intervals.value_interval(own, n1, n - n1, 0.95)
+    low, high = auc.value_interval(own, n1, n - n1, 0.95)
     assert (low >= 0).all()
     assert (high <= 1).all()
     assert ((low <= own.auc) & (own.auc <= high)).all()
@@ -223,7 +222,7 @@ def test_coverage_of_the_delta(share, slice_auc):
     rest = [rng.multinomial(N0 - n0, p0, 1500), rng.multinomial(N1 - n1, outside1, 1500)]
     whole = auc.placements(inside + np.stack(rest, axis=1))
     own = auc.placements(inside)
-    low, high = auc_intervals.delta_interval(own, n1, n0, whole, N1, N0, 0.95)
+    low, high = auc.delta_interval(own, n1, n0, whole, N1, N0, 0.95)
     observed = own.auc - whole.auc
     assert ((low <= observed) & (observed <= high)).all()
     assert 0.93 <= ((low <= delta) & (delta <= high)).mean() <= 0.98
@@ -254,12 +253,12 @@ def test_degenerate_slices():
         p = auc.z_p_value(own.auc, n1, n0, reference, 40, 40, tail)
         assert ((p > 0) & (p <= 1)).all()
         np.testing.assert_array_equal(p[[0, 1, 2, 6]], 1.0)
-    low, high = auc_intervals.value_interval(own, n1, n0, 0.95)
+    low, high = auc.value_interval(own, n1, n0, 0.95)
     np.testing.assert_array_equal(low[[0, 1, 2, 5]], 0.0)
     np.testing.assert_array_equal(high[[0, 1, 2, 4]], 1.0)
     assert 0.4 < low[4] < 1.0
     assert high[5] == pytest.approx(1.0 - low[4])
-    low, high = auc_intervals.delta_interval(own, n1, n0, reference, 40, 40, 0.95)
+    low, high = auc.delta_interval(own, n1, n0, reference, 40, 40, 0.95)
     np.testing.assert_array_equal([low[6], high[6]], 0.0)
     np.testing.assert_array_equal(low[:3], -1.0)
     np.testing.assert_array_equal(high[:3], 1.0)

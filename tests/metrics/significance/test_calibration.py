@@ -11,8 +11,7 @@ from benchmarks import calibration, calibration_auc
 from benchmarks import calibration_counts as counts
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
-from slicebeam.metrics.intervals import auc_intervals
-from slicebeam.metrics.significance import count_tests, random_subset
+from slicebeam.metrics.significance import auc, count_tests, random_subset
 from slicebeam.pipelines.search.strategies import Priority
 
 
@@ -76,16 +75,16 @@ def test_ranking():
 
 def test_intervals_of_auc(monkeypatch):
     nothing = tuple(np.zeros(2) for _ in range(2))
-    ends = auc_intervals.gain_interval(np.array([np.nan, 0.0]), nothing, nothing, [0, 2], 5, 0.95)
+    ends = auc.gain_interval(np.array([np.nan, 0.0]), nothing, nothing, [0, 2], 5, 0.95)
     np.testing.assert_array_equal(ends, np.nan)
     assert calibration_auc.intervals(slices=300, step=4, slack=0.03).passed
-    raised = auc_intervals._raised
+    raised = auc._raised
     for wrong in (
         lambda spread, *_: spread + 1e-12,
         # As far below the slice's own variance as above it.
         lambda *of: np.minimum(raised(*of), (of[0] * of[1] + 20 * of[2]) / (of[1] + 19)),
     ):
-        monkeypatch.setattr(auc_intervals, "_raised", wrong)
+        monkeypatch.setattr(auc, "_raised", wrong)
         assert not calibration_auc.intervals(slices=100, step=4, slack=0.06).passed
 
 

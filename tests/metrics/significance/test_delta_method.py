@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.measures.cell_metric import SummedCells
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance import hall
 
@@ -25,8 +25,8 @@ def metric_of(name, cells, prediction):
     counts = np.atleast_2d(np.asarray(cells, dtype=float))
     placed, old = np.empty(counts.shape), prediction is OLD
     placed[:, PLACE] = counts
-    value = metric(name).of_cells(placed, SPACE, old=old)
-    gradient = metric(name).gradient(placed, SPACE, old=old)[:, PLACE]
+    slices = Slices(placed, SPACE, is_old=old)
+    value, gradient = metric(name).value(slices), metric(name).gradient(slices)[:, PLACE]
     return (value, gradient) if np.ndim(cells) == 2 else (value[0], gradient[0])
 
 
@@ -66,8 +66,8 @@ def tails_of(name, cells, law, alternatives=("worse", "better")):
     """Return p-values of the draws that are tested, where all examples have this law."""
     own, counts = metric(name), placed(cells)
     totals = placed(np.rint(1e6 * law / law.sum()).astype(np.int64))
-    counts = counts[own.untestable(counts, totals, SPACE) == 0]
-    return [own.test(counts, totals, SPACE, alternative).p for alternative in alternatives]
+    counts = counts[own.untestable(Slices(counts, SPACE, totals)) == 0]
+    return [own.test(Slices(counts, SPACE, totals), alternative).p for alternative in alternatives]
 
 
 METRICS = ("precision", "fbeta:2", "balanced_accuracy", "mcc")
@@ -101,8 +101,8 @@ def test_variance_of_two_models_on_the_same_slice(name):
     counts = np.rint(2000 * equal_models(name, *LAWS[0])).astype(np.int64)
     draws = rng.poisson(counts, (60_000, 8))
     gaps = metric_of(name, draws, NEW)[0] - metric_of(name, draws, OLD)[0]
-    whole = SummedCells(placed(counts)[None], SPACE)
-    assert metric(name).change(whole, whole)[0].error[0] ** 2 == pytest.approx(gaps.var(), rel=0.03)
+    whole = Slices(placed(counts)[None], SPACE, placed(counts))
+    assert metric(name).change(whole)[0].error[0] ** 2 == pytest.approx(gaps.var(), rel=0.03)
 
 
 def test_weights_enter_as_sums_of_squares():

@@ -8,9 +8,10 @@ import pytest
 from scipy import optimize, special, stats
 
 from benchmarks.calibration_margins import _rates as rates_at_the_margin
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance import count_tests, few_cells, margins
-from slicebeam.metrics.testing.margin_test import has_margin_test, worse_by_more_p
+from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
 
 SPACE = statistic_space(["mcc"], "overall")
 TOTALS = np.array([15_000, 900, 1100, 3000])  # by cell: TN, FN, FP, TP
@@ -20,8 +21,8 @@ NAMES = ("fbeta:2", "fbeta:0.5", "balanced_accuracy", "mcc")
 def p_of(name, counts, totals, tail):
     own = metric(name)
     return few_cells.p_value(
-        lambda cells: (own.of_cells(cells, SPACE), own.gradient(cells, SPACE)),
-        counts, totals, own.strata(SPACE), tail,
+        lambda cells: (own.value(Slices(cells, SPACE)), own.gradient(Slices(cells, SPACE))),
+        counts, totals, own.strata(Slices(counts, SPACE)), tail,
     )  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def test_rates_of_all_tables_of_60(name, tail):
     """At most 1.3 times the nominal rate down to 1e-4, and near it where tables are not too few."""
     counts, chance = tables(60, TOTALS)
     assert chance.sum() == pytest.approx(1, abs=1e-10)
-    tested = metric(name).untestable(counts, TOTALS, SPACE) == 0
+    tested = metric(name).untestable(Slices(counts, SPACE, TOTALS)) == 0
     counts, chance = counts[tested], chance[tested]
     p = p_of(name, counts, TOTALS, tail)
     for level in (0.05, 0.01, 1e-3, 1e-4):
@@ -60,7 +61,7 @@ def test_shares_have_their_hypergeometric_tail(name):
     counts = np.random.default_rng(1).multivariate_hypergeometric(TOTALS, 400, 600)
     counts[0] = [320, 0, 20, 60]
     counts[1] = [340, 60, 0, 0]
-    within = metric(name).strata(SPACE)[0]
+    within = metric(name).strata(Slices(TOTALS[None], SPACE))[0]
     n, N = counts[:, within].sum(axis=1), TOTALS[within].sum()
     for tail in ("lower", "upper"):
         exact = count_tests.mid_p(n, counts[:, 3], N, TOTALS[3], tail)
@@ -247,14 +248,16 @@ def test_metrics_hand_over_their_counts():
     sums, totals = np.zeros((1, space.cells), np.int64), np.zeros(space.cells, np.int64)
     sums[0, positive & predicted], sums[0, positive & ~predicted] = 30, 20
     totals[positive & predicted], totals[positive & ~predicted], totals[~positive] = 180, 20, 500
-    ours = worse_by_more_p("recall", sums, totals, space, 0.06, "worse")
+    ours = worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "worse")
     assert ours == margins.unpaired_p_value(30, 50, 150, 150, -0.08, "lower")
-    assert worse_by_more_p("recall", sums, totals, space, 0.06, "both") == pytest.approx(2 * ours)
+    assert worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "both") == pytest.approx(
+        2 * ours
+    )
     space = statistic_space(["error_rate"], "baseline")
     wrong, was = space.holds("wrong"), space.holds("wrong", old=True)
     sums = np.zeros((1, space.cells), np.int64)
     sums[0, wrong & ~was], sums[0, ~wrong & was], sums[0, ~wrong & ~was] = (9, 2, 89)
-    ours = worse_by_more_p("error_rate", sums, 10 * sums[0], space, 0.02, "worse")
+    ours = worse_by_more_p("error_rate", Slices(sums, space, 10 * sums[0]), 0.02, "worse")
     assert ours == margins.paired_p_value(9, 2, 100, 0.02, "upper")
 
 
@@ -270,11 +273,13 @@ def test_rates_of_a_precision_that_fell_by_the_margin():
     fall = 0.45 / 0.5 - 0.45 / 0.53
     sums = np.random.default_rng(4).multinomial(400, chance, 20_000)
     whole = np.round(20_000 * chance).astype(np.int64)
-    p = worse_by_more_p("precision", sums, whole, space, fall, "worse")
+    p = worse_by_more_p("precision", Slices(sums, space, whole), fall, "worse")
     for level in (0.05, 0.01):
         assert 0.6 <= (p <= level).mean() / level <= 1.25
     fewer = np.random.default_rng(4).multinomial(60, chance, 2000)
-    assert (worse_by_more_p("precision", fewer, whole, space, fall, "worse") == 1.0).mean() > 0.99
+    assert (
+        worse_by_more_p("precision", Slices(fewer, space, whole), fall, "worse") == 1.0
+    ).mean() > 0.99
 
 
 @pytest.mark.parametrize(("name", "comparison", "weighted", "expected"), [

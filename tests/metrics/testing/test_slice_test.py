@@ -9,6 +9,7 @@ from scipy import stats
 from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, TESTS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.metrics.significance.outcome_codes import REASONS, Method, Reason
 from slicebeam.metrics.testing.difference import difference
@@ -276,8 +277,8 @@ def runs(n, rate, rng, draws):
     delta, low, high = np.empty(draws), np.empty(draws), np.empty(draws)
     for at in range(draws):
         some, totals = sums[at : at + 1], sums[at] + others[at]
-        delta[at] = own.delta(some, totals, space)[0]
-        ends = own.delta_interval(some, totals, space, 0.95)
+        delta[at] = own.delta(Slices(some, space, totals))[0]
+        ends = own.delta_interval(Slices(some, space, totals), 0.95)
         low[at], high[at] = ends[0][0], ends[1][0]
     return delta, low, high
 

@@ -11,6 +11,7 @@ import pytest
 
 from slicebeam.metrics import user_metrics
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space, user_named
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.tfma.metric_specs import parse_metric
@@ -20,19 +21,19 @@ from tests.running import small_search
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
 MORE = """
 import numpy as np
-from slicebeam.metrics.measures.base import Needs
-from slicebeam.metrics.measures.share import Share
+from slicebeam.metrics.metric import Needs
+from slicebeam.metrics.measures.count_metrics import Share
 open(__file__ + ".imported", "a").close()
 ACCURACY = Share("acc", "Accuracy", "~wrong", "", higher_is_better=True)
 NUMBER = 3
 class Shape(NetBenefit):
-    def of_cells(self, cells, space, *, old=False):
+    def value(self, slices):
         return np.zeros(1)
 class Infinite(NetBenefit):
-    def of_cells(self, cells, space, *, old=False):
-        return np.full(len(cells), np.inf)
+    def value(self, slices):
+        return np.full(len(slices), np.inf)
 class Raises(NetBenefit):
-    def of_cells(self, cells, space, *, old=False):
+    def value(self, slices):
         raise KeyError("no such cell")
 class Ranked(NetBenefit):
     needs = Needs(ranked=True)
@@ -63,14 +64,19 @@ def test_what_is_not_a_metric(name, said, module):
 
 
 @pytest.mark.parametrize(("name", "said"), [
-    ("Shape", "of_cells returned float64 of shape (1,); return an array of float64 [slices], here of shape (2,)"),
-    ("Infinite", "of_cells returned inf for a slice with the counts"),
-    ("Raises", "of_cells failed on 2 slices: KeyError: 'no such cell'"),
+    ("Shape", "value returned float64 of shape (1,); return an array of float64 [slices], here of shape (2,)"),
+    ("Infinite", "value returned inf for a slice with the counts"),
+    ("Raises", "value failed on 2 slices: KeyError: 'no such cell'"),
 ])  # fmt: skip
 def test_results_that_are_not_valid(name, said, module):
     full = user_named(f"their_metrics:{name}")
     space = statistic_space([full], "overall")
-    refuses(OptionError, re.escape(said), metric(full).value, np.full((2, space.columns), 5), space)
+    refuses(
+        OptionError,
+        re.escape(said),
+        metric(full).value,
+        Slices(np.full((2, space.columns), 5), space),
+    )
 
 
 def test_it_steers_a_search_and_a_document_imports_nothing(module, capfd):

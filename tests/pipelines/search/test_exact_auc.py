@@ -15,7 +15,7 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.significance import auc
-from slicebeam.metrics.significance.exact_auc import Areas, ScoredRows
+from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.pipelines.api import check
 from slicebeam.transforms.count import count_wins
 from tests.conftest import slow

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import holm_adjusted
@@ -515,7 +516,9 @@ def test_error_rates_of_the_difference_of_values(name, n):
         def estimates():
             wrong = rng.binomial(n, 0.1, draws)
             sums = np.stack([n - wrong, wrong], axis=1).astype(np.int64)
-            return own.value(sums, space), *own.value_interval(sums, sums[0], space, 0.95)
+            return own.value(Slices(sums, space)), *own.value_interval(
+                Slices(sums, space, sums[0]), 0.95
+            )
     else:
         from slicebeam.metrics.significance.hall import Moments, against_zero
 

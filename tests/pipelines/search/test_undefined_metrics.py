@@ -12,6 +12,7 @@ import pytest
 
 from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_NUMBERS
 from slicebeam.metrics.measures.cell_metric import CellMetric
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
@@ -254,7 +255,7 @@ def test_exchange_is_the_share_of_all_exchanges(name, negatives, positives):
     def change(swapped):
         # A class that is never predicted has a precision of 0, as in scikit-learn.
         cells = counts(swapped).astype(np.float64)
-        new, old = (own.of_cells(cells, space, old=old) for old in (False, True))
+        new, old = (own.value(Slices(cells, space, is_old=old)) for old in (False, True))
         return float(np.nan_to_num(new)[0] - np.nan_to_num(old)[0])
 
     observed = change((0, 0))
@@ -263,8 +264,8 @@ def test_exchange_is_the_share_of_all_exchanges(name, negatives, positives):
         ways = math.comb(negatives, swapped[0]) * math.comb(positives, swapped[1])
         total += ways * (change(swapped) <= observed + 1e-12)
     expected = total / 2 ** (negatives + positives)
-    given = (counts((0, 0)), 100 * counts((0, 0))[0], space)
-    lower, upper, both = (own.test(*given, one).p[0] for one in ("worse", "better", "both"))
+    slices = Slices(counts((0, 0)), space, 100 * counts((0, 0))[0])
+    lower, upper, both = (own.test(slices, one).p[0] for one in ("worse", "better", "both"))
     assert lower == pytest.approx(expected, rel=1e-12)
     assert (upper, both) == (1.0, 2 * lower)
 

@@ -1,0 +1,546 @@
+"""The metrics of counts: shares, F-beta, balanced accuracy, correlations, macro averages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.intervals import intervals
+from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
+from slicebeam.metrics.metric import Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.significance import count_tests, few_cells
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+    from slicebeam.metrics.counting.counting import RowBlock
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.kinds import Tail
+    from slicebeam.metrics.metric import Ends
+
+# A literal is an indicator, or its opposite after "~".
+Within = Literal["", "positive", "~positive", "predicted", "~predicted", "positive|predicted"]
+# Which examples are in a denominator, and why it is empty.
+_WITHIN: dict[Within, tuple[str | None, str]] = {
+    "": (None, "there is no example"),
+    "positive": ("examples of the positive class", "no example has a positive label"),
+    "~positive": ("examples of the negative class", "no example has a negative label"),
+    "predicted": ("examples predicted positive", "no example is predicted positive"),
+    "~predicted": ("examples predicted negative", "no example is predicted negative"),
+    "positive|predicted": (
+        "examples that are positive or predicted positive",
+        "no example has a positive label or is predicted positive",
+    ),
+}
+# Less is what rounding leaves of nothing.
+_ROUNDED = 1e-14
+
+
+class Share(CellMetric):
+    """The share of the examples ``within`` (all without) that are ``marked``, a literal such as ``~predicted``."""
+
+    is_ratio = True
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        marked: str,
+        within: Within,
+        *,
+        higher_is_better: bool,
+        compares_models: bool = True,
+    ) -> None:
+        self.name, self.title = name, title
+        self.counts, self.denominators = (marked, within), (within,)
+        self.needs = needs_of(marked, within)
+        self.higher_is_better, self.compares_models = higher_is_better, compares_models
+        self.counted, self.undefined = _WITHIN[within]
+        self.range = (0.0, 1.0)
+        self.kind = "aggregate" if within else "pointwise"
+
+    @property
+    def is_within_fixed(self) -> bool:
+        """Whether the denominator is the same for both models."""
+        return "predicted" not in self.denominators[0]
+
+    def has_exact_law(self, slices: Slices) -> bool:
+        """Whether numbers of examples alone decide."""
+        return not slices.space.weighted and (not slices.is_paired or self.is_within_fixed)
+
+    def parts(self, slices: Slices) -> list[BoolArray]:
+        """Return the cells [cells] of marked examples, and of the denominator."""
+        marked, within = super().parts(slices)
+        return [marked & within, within]
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        return self._of_share(ratio(*counts))
+
+    def gradient(self, slices: Slices) -> FloatArray:
+        """See `CellMetric.gradient`; exactly 0 where all or none are marked, which parts that overlap are not."""
+        marks, inside = self.parts(slices)
+        x, within = self.part_counts(slices.weights, slices)
+        safe = np.where(within > 0, within, 1.0)
+        share = x / safe
+        slope = (marks[None, :] - share[:, None] * inside[None, :]) / safe[:, None]
+        return np.where((within > 0)[:, None], slope * self._slope(share)[:, None], 0.0)
+
+    def _of_share(self, share: FloatArray) -> FloatArray:
+        """Return the metric of the share; F1 is another increasing function of its share."""
+        return share
+
+    def _slope(self, share: FloatArray) -> FloatArray:
+        return np.ones(share.shape)
+
+    def numbers(self, slices: Slices) -> list[IntArray]:
+        """Return the marked examples [slices], and those of the denominator."""
+        return self.part_counts(slices.counts, slices)
+
+    def discordant(self, slices: Slices) -> tuple[IntArray, IntArray]:
+        """Return the examples [slices] that only the new, and only the old model marks."""
+        new, old = self.parts(slices)[0], self.parts(slices.old)[0]
+        return slices.count(new & ~old), slices.count(old & ~new)
+
+    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
+        x, n = self.numbers(slices)
+        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        if K in (0, N):
+            reasons[reasons == 0] = Reason.CONSTANT
+        p = np.ones(n.shape)
+        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
+        for law, by in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
+            some = by & (reasons == 0)
+            p[some] = law(n[some], x[some], N, K, tail)
+        method = np.where(exact, Method.HYPERGEOMETRIC, Method.LIKELIHOOD_RATIO)
+        return Tested.by(method.astype(np.int8), p, reasons)
+
+    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """McNemar's mid-p where both models have the same denominator."""
+        if not self.has_exact_law(slices):
+            return super().test_change(slices, tail, reasons)
+        only_new, only_old = self.discordant(slices)
+        reasons[(only_new + only_old == 0) & (reasons == 0)] = Reason.UNCHANGED
+        p, some = np.ones(reasons.shape), reasons == 0
+        p[some] = count_tests.mcnemar_mid_p(only_new[some], only_old[some], tail)
+        return Tested.by(Method.MCNEMAR, p, reasons)
+
+    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
+        if not self.has_exact_law(slices):
+            return super().delta_interval(slices, confidence)
+        x, n = self.numbers(slices)
+        if slices.is_paired:
+            return intervals.paired_difference(*self.discordant(slices), n, confidence)
+        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        low, high = intervals.difference_from_overall(n, x, N, K, confidence)
+        share = np.array([K / max(N, 1)])
+        reference = self._of_share(share)
+        ends = (np.clip(share + end, 0.0, 1.0) for end in (low, high))
+        low, high = (self._of_share(end) - reference for end in ends)
+        return low, high
+
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Agresti and Coull's interval, at Kish's effective number where there are weights."""
+        x, n = (number.astype(np.float64) for number in self.numbers(slices))
+        if slices.space.weighted:
+            n = self.effective_n(slices)
+            share = ratio(*self.part_counts(slices.weights, slices), otherwise=0.0)
+            # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
+            # 1998, Survey Methodology 24:193, whose number is by the linearised variance).
+            variance = self.value_variance(slices) / np.square(self._slope(share))
+            by_variance = np.divide(
+                share * (1.0 - share), variance, out=n.copy(), where=variance > 0
+            )
+            n = np.minimum(n, by_variance)
+            x = n * share
+        low, high = intervals.agresti_coull(x, n, confidence)
+        return self._of_share(low), self._of_share(high)
+
+    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+        """Return how likely a random subset of the parent has so many marks, or a change so large."""
+        if not self.has_exact_law(slices):
+            return super().p_refine(slices, parents, worse=worse)
+        tail = self.tail("worse" if worse else "better")
+        if not slices.is_paired:
+            (x, n), (x_parent, n_parent) = self.numbers(slices), self.numbers(parents)
+            return count_tests.mid_p(n, x, n_parent, x_parent, tail)
+        scores = self.cell_targets(slices.space)
+
+        def net(cells: FloatArray) -> Ends:
+            return cells @ scores, np.broadcast_to(scores, cells.shape)
+
+        strata = self.strata(slices)
+        p = few_cells.p_value(net, slices.counts, parents.counts, strata, tail, span=1.0)
+        return np.nan_to_num(p, nan=1.0)
+
+    def target(self, space: StatisticSpace) -> Target | None:
+        """Return what counts against the metric, or the change of marks between two models.
+
+        None for two models with denominators of their own: the difference of two ratios is not a mean.
+        """
+        is_paired = space.comparison == "baseline"
+        if is_paired and not self.is_within_fixed:
+            return None
+        scales = space.weight_scales if space.weighted else (1.0, 1.0)
+        return Target(
+            TargetSums("mean" if is_paired else "rate", space.weighted, scales),
+            self.parts(Slices(_NO_SUMS, space))[1],
+            upward=not (is_paired and self.higher_is_better),
+            is_share=not is_paired,
+        )
+
+    def cell_targets(self, space: StatisticSpace) -> FloatArray:
+        """Return the target of an example in each cell [cells]; 0 outside the denominator."""
+        slices = Slices(_NO_SUMS, space)
+        marked, within = self.parts(slices)
+        if slices.is_paired:
+            return marked.astype(np.float64) - self.parts(slices.old)[0]
+        return (within & ~marked if self.higher_is_better else marked).astype(np.float64)
+
+    def target_sums(self, slices: Slices) -> FloatArray:
+        """See `Metric.target_sums`."""
+        space = slices.space
+        target, values = self.target(space), self.cell_targets(space)
+        if target is None:
+            return super().target_sums(slices)
+        of_counted, values = target.counted, values[target.counted]
+        return np.stack(
+            [
+                space.weights(slices.sums, max(weight, 1))[:, of_counted] @ values**power
+                for weight, power in target.layout.powers
+            ],
+            axis=1,
+        )
+
+    def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
+        """See `Metric.weighted_targets`."""
+        values = self.cell_targets(space)[block.cells]
+        return values * (block.weights[0] * space.weight_scales[0]) if space.weighted else values
+
+    def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
+        """See `Metric.of_target`."""
+        if space.comparison == "baseline":
+            return mean
+        return self._of_share(1.0 - mean if self.higher_is_better else mean)
+
+    def movement(self, slices: Slices) -> Movement | None:
+        """See `Metric.movement`; None where the two models have denominators of their own."""
+        if not slices.is_paired or not self.is_within_fixed or not self.compares_models:
+            return None
+        within = self.parts(slices)[1]
+        gained, lost = self.discordant(slices)
+        weights, change = slices.weights[:, within], self.cell_targets(slices.space)[within]
+        sigma = Movement.of_sums(weights.sum(axis=1), weights @ change, weights @ change**2)
+        improved, degraded = (gained, lost) if self.higher_is_better else (lost, gained)
+        return Movement(sigma.inconsistency, improved, degraded, self.denominator(slices))
+
+    def change_variance(self, slices: Slices) -> FloatArray | None:
+        """See `Metric.change_variance`."""
+        if slices.space.weighted or self.denominators[0]:
+            return None
+        n = np.maximum(slices.sizes, 1)
+        if slices.is_paired:
+            only_new, only_old = self.discordant(slices)
+            return np.asarray((only_new + only_old) / n - ((only_new - only_old) / n) ** 2)
+        share = np.nan_to_num(self.value(slices))
+        return np.asarray(share * (1 - share))
+
+    def inputs(self, slices: Slices) -> dict[str, float]:
+        """n, x, N and K of the table, or n, b and c of McNemar's test."""
+        slices = self.seen(slices)
+        if not self.has_exact_law(slices):
+            return super().inputs(slices)
+        x, n = self.numbers(slices)
+        if slices.is_paired:
+            b, c = self.discordant(slices)
+            numbers = {"n": n, "b (only new marked)": b, "c (only old)": c}
+        else:
+            K, N = self.numbers(slices.total)
+            numbers = {"n": n, "x": x, "N": N, "K": K}
+        return {name: int(number[0]) for name, number in numbers.items()}
+
+
+_NO_SUMS = np.zeros((0, 0), np.int64)
+
+
+class FOne(Share):
+    """F1 = 2j/(1 + j), an increasing function of the share j = TP/(TP + FP + FN)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "f1", "F1", "positive & predicted", "positive|predicted", higher_is_better=True
+        )
+
+    def _of_share(self, share: FloatArray) -> FloatArray:
+        return 2.0 * share / (1.0 + share)
+
+    def _slope(self, share: FloatArray) -> FloatArray:
+        return np.asarray(2.0 / np.square(1.0 + share))
+
+
+class Aggregate(CellMetric):
+    """A metric that is not an average over examples, mostly with an interval of its own."""
+
+    kind: Literal["pointwise", "aggregate"] = "aggregate"
+    indivisible = "it combines several shares, so no example has a share of its own in it"
+    higher_is_better = True
+    range = (0.0, 1.0)
+
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends | None:
+        """Return the interval (low, high) [slices] of the counts of `parts`, None without an own one."""
+        return None
+
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Return the metric's own interval; the delta method's where there are weights."""
+        own = None
+        if not slices.space.weighted:
+            own = self.interval(self.part_counts(slices.weights, slices), confidence)
+        return super().value_interval(slices, confidence) if own is None else own
+
+
+class BinaryMetric(Aggregate):
+    """A metric of true and false positives, false and true negatives, in this order."""
+
+    counts = (
+        "positive & predicted",
+        "~positive & predicted",
+        "positive & ~predicted",
+        "~positive & ~predicted",
+    )
+
+    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Test counts by the law of few cells."""
+        p, some = np.ones(reasons.shape), reasons == 0
+        p[some] = self._subset_p(slices.rows(some), slices.total, tail)
+        reasons[some & np.isnan(p)] = Reason.CONSTANT
+        return Tested.by(Method.FEW_CELLS, p, reasons)
+
+    def _subset_p(self, slices: Slices, population: Slices, tail: Tail) -> FloatArray:
+        def value_and_gradient(cells: FloatArray) -> Ends:
+            drawn = Slices(cells, slices.space)  # type: ignore[arg-type]
+            return self.value(drawn), self.gradient(drawn)
+
+        strata = self.strata(slices)
+        return few_cells.p_value(value_and_gradient, slices.counts, population.counts, strata, tail)
+
+    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+        """Return how likely a random subset of the parent is as extreme, by the same law as the test."""
+        if slices.space.weighted or slices.is_paired:
+            return super().p_refine(slices, parents, worse=worse)
+        tail = self.tail("worse" if worse else "better")
+        return np.nan_to_num(self._subset_p(slices, parents, tail), nan=1.0)
+
+
+class FBeta(BinaryMetric):
+    """F-beta = (1 + β²)·TP/((1 + β²)·TP + β²·FN + FP), van Rijsbergen (1979)."""
+
+    undefined = "no example has a positive label or is predicted positive"
+    denominators = ("positive | predicted",)
+    is_ratio = True
+
+    def __init__(self, beta: float) -> None:
+        # All digits where six are too few, so that the name means the same number again.
+        digits = f"{beta:g}" if float(f"{beta:g}") == beta else repr(beta)
+        self.name, self.title, self.beta = f"fbeta:{digits}", f"F-beta ({digits})", beta
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        tp, fp, fn, _ = counts
+        square = self.beta**2
+        return ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp)
+
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
+        """See `intervals.fbeta`."""
+        tp, fp, fn, _ = counts
+        return intervals.fbeta(tp, fp, fn, self.beta, confidence)
+
+
+class BalancedAccuracy(BinaryMetric):
+    """The mean of recall and specificity."""
+
+    name, title = "balanced_accuracy", "Balanced accuracy"
+    undefined = "all labels are one class"
+    denominators = ("positive", "~positive")
+    is_ratio = True
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        tp, fp, fn, tn = counts
+        return np.asarray(0.5 * (ratio(tp, tp + fn) + ratio(tn, tn + fp)))
+
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
+        """See `intervals.balanced_accuracy`."""
+        tp, fp, fn, tn = counts
+        return intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, confidence)
+
+
+class Matthews(BinaryMetric):
+    """Matthews' correlation coefficient, Matthews (1975), Biochim. Biophys. Acta 405:442."""
+
+    name, title, range = "mcc", "Matthews correlation", (-1.0, 1.0)
+    undefined = "all labels, or all predictions, are one class"
+
+    def denominator(self, slices: Slices) -> IntArray:
+        """See `CellMetric.denominator`: the smallest margin, of which all others are made."""
+        tp, fp, fn, tn = self.part_counts(slices.counts, slices)
+        return np.asarray(np.minimum.reduce([tp + fp, tp + fn, tn + fp, tn + fn]))
+
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`."""
+        return np.clip(super().value(slices), -1.0, 1.0)
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`; as roots, since the product of four margins overflows sooner."""
+        tp, fp, fn, tn = counts
+        below = np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
+        return ratio(tp * tn - fp * fn, below)
+
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
+        """See `intervals.mcc`."""
+        tp, fp, fn, tn = counts
+        return intervals.mcc(tp, fp, fn, tn, confidence)
+
+
+class MacroAverage(Aggregate):
+    """The mean over classes of precision, recall or F1; a class that never occurs is left out.
+
+    As in scikit-learn, a class that occurs and is never predicted has precision 0.
+    """
+
+    needs = Needs(classes=True)
+
+    def __init__(self, of: Literal["precision", "recall", "f1"], title: str) -> None:
+        self.name, self.title = f"{of}_macro", f"{title}, macro average"
+        # Each class' metric is share·TP/(labels·L + predictions·P).
+        self.share = 2.0 if of == "f1" else 1.0
+        self.labels = 0.0 if of == "precision" else 1.0
+        self.predictions = 0.0 if of == "recall" else 1.0
+
+    def _parts(self, slices: Slices) -> tuple[FloatArray, FloatArray, BoolArray]:
+        """Return metric and denominator of each class, and whether it occurs, [slices, classes]."""
+        cells, every = slices.weights, np.arange(slices.space.classes)
+        label = slices.code("label_class")[:, None] == every
+        predicted = slices.code("predicted_class")[:, None] == every
+        of_label, of_prediction = cells @ label, cells @ predicted
+        below = self.labels * of_label + self.predictions * of_prediction
+        hits = cells @ (label & predicted)
+        each = np.divide(self.share * hits, below, out=np.zeros(below.shape), where=below > 0)
+        return each, below, of_label + of_prediction > 0
+
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`."""
+        each, _, occurs = self._parts(slices)
+        return ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
+
+    def gradient(self, slices: Slices) -> FloatArray:
+        """See `CellMetric.gradient`; the set of classes that occur counts as fixed."""
+        each, below, occurs = self._parts(slices)
+        unit = np.divide(1.0, below, out=np.zeros(below.shape), where=below > 0)
+        unit /= np.maximum(occurs.sum(axis=1), 1)[:, None]
+        label, predicted = slices.code("label_class"), slices.code("predicted_class")
+        right = np.where(label == predicted, self.share, 0.0)
+        slopes: FloatArray = right * unit[:, label]
+        slopes -= self.labels * (each * unit)[:, label]
+        slopes -= self.predictions * (each * unit)[:, predicted]
+        return slopes
+
+
+class ClassMetric(Aggregate):
+    """A formula of how many examples of each class [classes, slices] are right, labels, and predictions."""
+
+    needs = Needs(classes=True)
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        of_table: Callable[..., NDArray[Any]],
+        denominator: Callable[..., NDArray[Any]],
+        lowest: float,
+        undefined: str,
+    ) -> None:
+        self.name, self.title, self.range, self.undefined = name, title, (lowest, 1.0), undefined
+        self._of_table, self._denominator = of_table, denominator
+
+    def parts(self, slices: Slices) -> list[BoolArray]:
+        """See `CellMetric.parts`."""
+        classes = np.arange(slices.space.classes)[:, None]
+        labels = slices.code("label_class") == classes
+        predictions = slices.code("predicted_class") == classes
+        return [*(labels & predictions), *labels, *predictions]
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        return self._of_table(*_table(counts))
+
+    def denominator(self, slices: Slices) -> IntArray:
+        """See `CellMetric.denominator`."""
+        return np.asarray(self._denominator(*_table(self.part_counts(slices.counts, slices))[1:]))
+
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends | None:
+        """Return the interval of a mean recall by those of the recalls, see `intervals.mean_recall`."""
+        if self._of_table is not mean_recall:
+            return None
+        right, labels, _ = _table(counts)
+        return intervals.mean_recall(right, labels, confidence)
+
+
+def _table(counts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return counts of `ClassMetric.parts` as [3, classes, slices]."""
+    return np.array(counts).reshape(3, len(counts) // 3, *np.shape(counts[0]))
+
+
+def mean_recall(*table: NDArray[Any]) -> NDArray[Any]:
+    """Return the mean recall of the classes that are a label; the set of them counts as fixed."""
+    right, labels, _ = table
+    occurring = (np.real(labels) > 0).sum(axis=0).astype(float)
+    return ratio(ratio(right, labels, otherwise=0.0).sum(axis=0), occurring)
+
+
+def kappa(*table: NDArray[Any]) -> NDArray[Any]:
+    """Return the agreement beyond chance: Cohen (1960), Educ. Psychol. Meas. 20:37."""
+    agreement, expected, _, _ = _shares(*table)
+    return _defined_ratio(agreement - expected, 1.0 - expected)
+
+
+def correlation(*table: NDArray[Any]) -> NDArray[Any]:
+    """Return Matthews' correlation of several classes: Gorodkin (2004), Comput. Biol. Chem. 28:367."""
+    agreement, expected, labels, predictions = _shares(*table)
+    # One by one: rounding may leave one of them negative.
+    spreads = [1.0 - (shares**2).sum(axis=0) for shares in (labels, predictions)]
+    roots = [np.sqrt(np.where(np.real(spread) > _ROUNDED, spread, 0.0)) for spread in spreads]
+    return _defined_ratio(agreement - expected, roots[0] * roots[1])
+
+
+def _shares(*table: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return the agreement, that by chance, and the shares of labels and predictions: no product overflows."""
+    n = table[1].sum(axis=0)
+    right, labels, predictions = (ratio(counts, n) for counts in table)
+    return right.sum(axis=0), (labels * predictions).sum(axis=0), labels, predictions
+
+
+def _defined_ratio(above: NDArray[Any], below: NDArray[Any]) -> NDArray[Any]:
+    return ratio(above, np.where(np.real(below) > _ROUNDED, below, 0.0))
+
+
+def examples(labels: IntArray, _: IntArray) -> IntArray:
+    """Return the number of examples."""
+    return np.asarray(labels.sum(axis=0))
+
+
+def outside_common_class(labels: IntArray, predictions: IntArray) -> IntArray:
+    """Return the examples that are not of the class of most labels and predictions."""
+    return np.asarray(labels.sum(axis=0) - np.minimum(labels, predictions).max(axis=0))
+
+
+def outside_largest_class(labels: IntArray, predictions: IntArray) -> IntArray:
+    """Return the examples outside the largest class, of labels or of predictions."""
+    return np.asarray(labels.sum(axis=0) - np.maximum(labels, predictions).max(axis=0))
