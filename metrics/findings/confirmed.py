@@ -18,7 +18,7 @@ from slicebeam.metrics.findings.groups import CellSums, GroupSums, of_patterns
 from slicebeam.metrics.findings.model import fit
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.findings.conditional import DeviationLaw
     from slicebeam.metrics.findings.groups import Covariance
     from slicebeam.metrics.findings.model import ExpectationModel
@@ -119,7 +119,7 @@ class ReservedSums:
         spread = squares - 2.0 * none * both + none**2 * whole
         return change_p_value(first - none * size, spread, self.tail, counts=self.are_counts)
 
-    def _groups(self, pattern: IntArray, inside: IntArray) -> GroupSums:
+    def _groups(self, pattern: IntArray, inside: BoolArray) -> GroupSums:
         size, total = (self.layout.moment(self.sums, 1, power) for power in (0, 1))
         own = np.flatnonzero(inside)
         held = CellSums(own, size[own], total[own])

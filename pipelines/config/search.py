@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,9 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.option_fields import FILE, Option, flag
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
+
+if TYPE_CHECKING:
+    from slicebeam.transforms.encode.reserved_rows import ReservedRows
 
 STRATEGIES = ("batch", "iterative", "priority")
 # Options that have an effect on some strategies only.

@@ -95,10 +95,10 @@ def prepare_source(
     )
     prepared = encode(config, *plan, work, engine)
     if reserved is not None:
-        encoding, *others = plan
+        encoding, lattice, left_out = plan
         folder = work.folder("reserved-shards")
         encoding = replace(encoding, source=reserved, folder=folder)
-        measured = encode(config, encoding, *others, work, engine, "reserved-")
+        measured = encode(config, encoding, lattice, left_out, work, engine, "reserved-")
         prepared = replace(prepared, reserved=measured)
     # What is known already are no columns of the data, or chosen by other means.
     chosen = {domain.name for domain in known} | set(config.features)

@@ -113,7 +113,9 @@ class FindingTerms:
             difference=middle, low=finite(interval[0]), high=finite(interval[1])
         )
 
-    def _difference(self, one: ChosenSlice | ConfirmedSlice, value: float, expected: float) -> float:
+    def _difference(
+        self, one: ChosenSlice | ConfirmedSlice, value: float, expected: float
+    ) -> float:
         """Return how far the metric is from what is expected.
 
         A mean is added to a shift, beside which the digits of a difference would be lost.
@@ -155,11 +157,11 @@ class FindingTerms:
         return explained_variance(layout, both, inside.T @ sums, sums.sum(axis=0))
 
     def confirmed(
-        self, one: ConfirmedSlice | None, raw: NDArray[np.int64], of_all: NDArray[np.int64], n: int
+        self, one: ConfirmedSlice | None, slices: Slices, n: int
     ) -> document.ConfirmedDifference:
         """Return a finding as measured on reserved examples, of which it has n; None for too few.
 
-        ``raw`` [raw columns] are its sums; ``of_all`` those of all reserved examples, reduced.
+        ``slices``: the finding alone.
         """
         if one is None:
             return document.ConfirmedDifference(examples=n)
@@ -167,10 +169,8 @@ class FindingTerms:
         value, expected = own.of_target(np.array([one.value, one.expected]), space).tolist()
         ends = (np.full(1, np.nan),) * 2
         if not self.is_grouped:
-            sums = space.reduce(raw[None], self.everything[None])[:, : space.columns]
-            is_change = space.comparison == "baseline"
-            interval = own.delta_interval if is_change else own.value_interval
-            ends = interval(sums, of_all, space, CONFIDENCE)
+            interval = own.delta_interval if slices.is_paired else own.value_interval
+            ends = interval(slices, CONFIDENCE)
         low, high = self._interval(one, (float(ends[0][0]), float(ends[1][0])), value, expected)
         difference = self._difference(one, value, expected)
         return document.ConfirmedDifference(

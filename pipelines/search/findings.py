@@ -380,9 +380,9 @@ class _Choice:
         function = SumByGroup(self.prepared.lattice, self.scaling, keys, keys[:0], is_grouped)
         found = added_groups(self._pass("sums", function))
         masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
-        sums = self.own.target_sums(raw, self.space)
+        sums = self._target_sums(raw)
         layout = self.target.layout
-        of_all = self.own.target_sums(self.everything[None], self.space)
+        of_all = self._target_sums(self.everything[None])
         size = float(layout.moment(of_all, 1, 0)[0])
         law = None
         if size and (layout.kind == "mean" or layout.weighted):
@@ -401,9 +401,9 @@ class _Choice:
             are_counts=self._are_counts,
         )
         is_constant = law is None and not (layout.kind == "rate" and not layout.weighted)
-        terms = FindingTerms(
-            self.measured, self.direction, self.space, self.everything, is_grouped
-        )
+        terms = FindingTerms(self.measured, self.direction, self.space, self.everything, is_grouped)
+        further = self.prepared.totals[self.prepared.space.raw_columns :]
+        totals = np.append(self.everything, further)
         findings = []
         with one_thread():
             for number, one in enumerate(listed.findings):
@@ -411,7 +411,7 @@ class _Choice:
                 n = int(self._examples(own[None])[0])
                 is_measured = n >= LEAST_CONFIRMED and not is_constant
                 again = reserved.measured(number) if is_measured else None
-                confirmed = terms.confirmed(again, own, self.prepared.of_all, n)
+                confirmed = terms.confirmed(again, Slices(own[None], self.space, totals), n)
                 findings.append(one.model_copy(update={"confirmed": confirmed}))
         return replace(listed, findings=tuple(findings))
 

@@ -20,6 +20,7 @@ from slicebeam.transforms.encode.value_counts import unsupported
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray
     from slicebeam.transforms.encode.domains import Kind
+    from slicebeam.transforms.encode.sources import Chunk
 
 _ORDERED = ("<", ">=", "between")
 _INFINITE = ("Infinity", "-Infinity")

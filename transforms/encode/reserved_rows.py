@@ -39,7 +39,9 @@ class ReservedRows:
     def holds(self, chunk: Chunk) -> BoolArray:
         """Return which examples [rows] of a chunk of the whole data these are."""
         if self.column is None:
-            ids = np.arange(chunk.start_row, chunk.start_row + chunk.table.num_rows, dtype=np.uint64)
+            ids = np.arange(
+                chunk.start_row, chunk.start_row + chunk.table.num_rows, dtype=np.uint64
+            )
         else:
             ids = id_hashes(ChunkColumn.of(chunk, self.column).array, chunk, self.option)
         reserved = uniform(hash64(self.seed, _RESERVED, ids)) < self.share

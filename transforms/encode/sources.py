@@ -324,10 +324,7 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
 
 
 def _read_within(
-    source: Source,
-    within: SliceMembership | ReservedRows,
-    split: Split,
-    columns: Sequence[str],
+    source: Source, within: SliceMembership | ReservedRows, split: Split, columns: Sequence[str]
 ) -> Iterator[Chunk]:
     """Yield the chunks of the examples that a source is read within."""
     everything = replace(source, within=None)
