@@ -91,12 +91,13 @@ def _check_p_value(rows, one, inside):
     assert one["confirmed"]["p_value"] == pytest.approx(wanted, rel=0.02)
 
 
+@pytest.mark.slow
 def test_confirmed_differences_of_pure_selection_are_unbiased():
-    """Of 60 columns of noise the worst and best values are found, and are nothing elsewhere."""
+    """Of 100 columns of noise the worst and best values are found, and are nothing elsewhere."""
     rng = np.random.default_rng(4)
-    n, names = 4_000, [f"noise{at}" for at in range(60)]
+    n, names = 1_000, [f"noise{at}" for at in range(100)]
     frame = pd.DataFrame({name: rng.exponential(size=n) for name in names})
-    features = {name: rng.integers(0, 12, n).astype(str) for name in ("first", "second")}
+    features = {name: rng.integers(0, 6, n).astype(str) for name in ("first", "second")}
     found = search_frame(
         frame.assign(**features),
         metric=[f"mean:{name}" for name in names],
@@ -107,23 +108,26 @@ def test_confirmed_differences_of_pure_selection_are_unbiased():
         confirm=0.5,
     )
     findings = found.changelist.findings
-    assert len(findings) > 40
+    assert len(findings) >= 15
     sign = np.sign([one.difference for one in findings])
-    observed, confirmed, low, high = sign * np.array(
-        [
-            (one.difference, one.confirmed.difference, one.confirmed.low, one.confirmed.high)
-            for one in findings
-        ]
-    ).T
+    observed, confirmed, low, high = (
+        sign
+        * np.array(
+            [
+                (one.difference, one.confirmed.difference, one.confirmed.low, one.confirmed.high)
+                for one in findings
+            ]
+        ).T
+    )
     error = confirmed.std() / np.sqrt(len(findings))
-    assert observed.mean() > 10 * error
+    assert observed.mean() > 5 * error
     assert abs(confirmed.mean()) < 2.5 * error
-    assert (low * high < 0).mean() > 0.88
+    assert (low * high < 0).mean() > 0.8
     p = np.array([one.confirmed.p_value for one in findings])
     assert stats.kstest(p, "uniform").pvalue > 0.01
-    table = found.findings.to_pydict()
-    assert table["confirmed"] == [one.confirmed.difference for one in findings]
-    assert table["confirmed_n"] == [one.confirmed.examples for one in findings]
+    columns = found.findings.to_pydict()
+    assert columns["confirmed"] == [one.confirmed.difference for one in findings]
+    assert columns["confirmed_n"] == [one.confirmed.examples for one in findings]
 
 
 def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F811
@@ -149,9 +153,16 @@ def test_since_and_the_gate_are_about_the_searched_examples(table, tmp_path):  #
     assert second.document["findings"] == first.document["findings"]
 
 
-@pytest.mark.parametrize("share", [0, 0.51, -1])
-def test_shares_that_leave_too_little_to_search(share, table, tmp_path, capsys):  # noqa: F811
-    flags = ["--label", "income", "--prediction", "prediction", "--confirm", str(share)]
-    said = refused(["search", "--data", table, "--output", tmp_path / "out", *flags], capsys)
-    assert "--confirm" in said
-    assert "at most 0.5" in said or "above 0" in said or "greater" in said
+@pytest.mark.parametrize(
+    ("share", "rows", "why"),
+    [
+        ("0", 1, "0.0: it must be greater than 0"),
+        ("0.51", 1, "0.51: it must be less than or equal to 0.5"),
+        ("0.01", 3, "0.01 reserves 0 of 3 examples, and one at least is needed to search and to measure; give more data"),
+    ],
+)  # fmt: skip
+def test_shares_that_leave_nothing(share, rows, why, tmp_path, capsys):
+    pd.DataFrame({"x": range(rows), "y": [1] * rows}).to_parquet(tmp_path / "few.parquet")
+    places = ["--data", str(tmp_path / "few.parquet"), "--output", str(tmp_path / "out")]
+    flags = ["--label", "y", "--prediction", "x", "--confirm", share]
+    assert refused(["search", *places, *flags], capsys, folder=tmp_path) == f"--confirm {why}"
