@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,7 @@ from slicebeam.transforms.storage.storage import identity, open_input, storage_p
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.transforms.encode.conditions import SliceMembership
-    from slicebeam.transforms.encode.reserved_rows import ReservedRows
+    from slicebeam.metrics.arrays import BoolArray, IntArray
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
@@ -140,19 +138,30 @@ class Chunk:
         return replace(self, table=table)
 
 
+class RowFilter(Protocol):
+    """Some of the examples, such as those in at least one of some slices."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide."""
+
+    def holds(self, chunk: Chunk) -> BoolArray:
+        """Return which examples [rows] of a chunk of the whole data these are."""
+
+
 @dataclass(frozen=True)
 class Source:
     """All the examples of a run.
 
-    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: what
-    examples are in, such as at least one of some slices, others being left out; None for all.
+    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: the
+    examples that are read, others being left out; None for all.
     """
 
     splits: tuple[Split, ...]
     schema_bytes: bytes
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
-    within: SliceMembership | ReservedRows | None = None
+    within: RowFilter | None = None
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
@@ -324,7 +333,7 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
 
 
 def _read_within(
-    source: Source, within: SliceMembership | ReservedRows, split: Split, columns: Sequence[str]
+    source: Source, within: RowFilter, split: Split, columns: Sequence[str]
 ) -> Iterator[Chunk]:
     """Yield the chunks of the examples that a source is read within."""
     everything = replace(source, within=None)
