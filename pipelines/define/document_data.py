@@ -27,7 +27,7 @@ from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.rows import read_rows
-from slicebeam.pipelines.prepare.rows_within import read_within, reserved_rows
+from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -35,7 +35,6 @@ from slicebeam.transforms.discovery.embed_examples import chunk_name
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
 from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.definitions import columns_of, members, similarities
-from slicebeam.transforms.encode.reserved_rows import ReservedRows
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.files import expand_paths
 
@@ -107,11 +106,7 @@ class DocumentData:
                 within = self.known.document.dataset.within
                 if within is not None and source.rows:
                     source, _ = read_within(source, within, work, engine)
-                reserved = self.known.document.confirmation
-                if reserved is not None and source.rows:
-                    seed = self.known.document.provenance.seed
-                    rows = ReservedRows(reserved.share, seed, reserved.column, "", is_reserved=True)
-                    source, _ = reserved_rows(source, rows, work, engine)
+                source = searched_rows(source, self.known.document, work, engine)
         if source.rows == 0:
             raise OptionError(f"--data {' '.join(paths)}: there are no examples in it")
         if self.known.document.discovery is not None:

@@ -18,14 +18,15 @@ from slicebeam.pipelines.run.published_run import hash_of_document
 from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.reserved_rows import ReservedRows
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.reserved_rows import ReservedRows
     from slicebeam.transforms.encode.sources import Source, Split
 
 _OPTION = "--within-findings"
@@ -93,6 +94,18 @@ def reserved_rows(
             "one at least is needed to search and to measure; give more data"
         )
     return searched, reserved
+
+
+def searched_rows(
+    source: Source, document: SearchChangeList, work: WorkFolder, engine: Engine
+) -> Source:
+    """Return the source of the examples that the search of a document did not reserve."""
+    known = document.confirmation
+    if known is None or not source.rows:
+        return source
+    seed = document.provenance.seed
+    rows = ReservedRows(known.share, seed, known.column, "--data", is_reserved=True)
+    return reserved_rows(source, rows, work, engine)[0]
 
 
 def kept_rows(source: Source, stage: str, work: WorkFolder, engine: Engine) -> Source:

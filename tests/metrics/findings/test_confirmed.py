@@ -1,5 +1,7 @@
 """Findings confirmed on reserved examples, against models of the reserved rows, and without bias."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -8,6 +10,7 @@ from scipy import stats
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.pipelines.api import search as search_frame
+from slicebeam.pipelines.cli import run
 from slicebeam.transforms.encode.column import id_hashes
 from tests.conftest import slow
 from tests.end_to_end.test_findings import CASES, FEATURES, OPTIONS, Rows, _members, table  # noqa: F401
@@ -143,7 +146,7 @@ def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F8
     assert parts.slices_bytes == whole.slices_bytes
 
 
-def test_since_and_the_gate_are_about_the_searched_examples(table, tmp_path):  # noqa: F811
+def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noqa: F811
     options = {**OPTIONS, "features": FEATURES, "confirm": SHARE, "max_cross_size": 1}
     first = search(tmp_path / "first", data=table, **options)
     second = search(
@@ -151,6 +154,12 @@ def test_since_and_the_gate_are_about_the_searched_examples(table, tmp_path):  #
     )
     assert second.document["since"]["changelist_id"] == first.document["changelist_id"]
     assert second.document["findings"] == first.document["findings"]
+    places = ["--changelist", str(first.folder), "--name", "young", "--where", "age < 30"]
+    assert run(["define", *places]) == 0
+    defined = json.loads((first.folder / "changelist.r1.json").read_text())
+    (size,) = [one["size"]["n"] for one in defined["slices"] if one["name"] == "young"]
+    frame = pd.read_parquet(table)
+    assert size == ((frame["age"] < 30) & ~reserved_rows(frame)).sum()
 
 
 @pytest.mark.parametrize(
