@@ -170,7 +170,9 @@ def _prepared(
     split: ExampleSplit | None,
     is_own_data: bool,
 ) -> EncodedDataset:
-    return prepare_given(config, wanted, known, *rest, split=split, is_own_data=is_own_data)
+    files, work, engine, on_stage = rest
+    of_run = files, work, engine, on_stage, split
+    return prepare_given(config, wanted, known, *of_run, is_own_data=is_own_data)
 
 
 def split_of(known: PublishedDiscovery) -> ExampleSplit | None:
