@@ -10,7 +10,9 @@ from scipy import stats
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.pipelines.api import search as search_frame
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.show.finding_tables import all_findings, columns
 from slicebeam.transforms.encode.column import id_hashes
 from tests.conftest import slow
 from tests.end_to_end.test_findings import CASES, FEATURES, OPTIONS, Rows, _members, table  # noqa: F401
@@ -128,9 +130,9 @@ def test_confirmed_differences_of_pure_selection_are_unbiased():
     assert (low * high < 0).mean() > 0.8
     p = np.array([one.confirmed.p_value for one in findings])
     assert stats.kstest(p, "uniform").pvalue > 0.01
-    columns = found.findings.to_pydict()
-    assert columns["confirmed"] == [one.confirmed.difference for one in findings]
-    assert columns["confirmed_n"] == [one.confirmed.examples for one in findings]
+    listed = found.findings.to_pydict()
+    assert listed["confirmed"] == [one.confirmed.difference for one in findings]
+    assert listed["confirmed_n"] == [one.confirmed.examples for one in findings]
 
 
 def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F811
@@ -154,6 +156,15 @@ def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noq
     )
     assert second.document["since"]["changelist_id"] == first.document["changelist_id"]
     assert second.document["findings"] == first.document["findings"]
+    document = SearchChangeList.model_validate(first.document)
+    shown = columns(document, all_findings(document)[0], 20)
+    (cells,) = [one.cells for one in shown if one.header == "confirmed [95%]"]
+    for text, one in zip(cells, first.document["findings"], strict=True):
+        again = one["confirmed"]
+        numbers = [
+            f"{again[name]:+.3f}".replace("0.", ".") for name in ("difference", "low", "high")
+        ]
+        assert text == "{} [{}, {}]".format(*numbers)
     places = ["--changelist", str(first.folder), "--name", "young", "--where", "age < 30"]
     assert run(["define", *places]) == 0
     defined = json.loads((first.folder / "changelist.r1.json").read_text())
