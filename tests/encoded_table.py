@@ -7,14 +7,12 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.findings.candidates import Candidates
-from slicebeam.metrics.findings.choice import Choice
+from slicebeam.metrics.findings.choice import Candidates, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import InsideCounts
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population, bin_edges, bin_sums, population
 
 
 def deviation_law(target, weight):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.significance.auc import Placements, discretisation_error, placements
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,10 +68,12 @@ class Range(NamedTuple):
 
 
 class Deviations(NamedTuple):
-    """What a slice's sum of a value is held against: all examples' weighted deviations."""
+    """What a slice's sum of a value is held against: all examples' weighted deviations, or changes."""
 
-    centre: float  # the mean of all examples, about the value's shift
-    population: Population  # of weight · (value − shift − centre) of all examples
+    centre: float  # the mean of all examples, about the value's shift; of two models 0
+    population: (
+        Population  # of weight · (value − shift − centre), or weight · (new − old), of all examples
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class StatisticSpace:
     weight_scales : the same for the sums of weights and of their squares
     shifts : what was taken off each value (name -> number) before it was raised to a power
     weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
-    deviations : of the values (name -> all examples' deviations) that slices are held against
+    deviations : of the values (name -> all examples' deviations) that slices are held against, of two
+        models their changes
     nonnegative : the values of which no example has one below 0, of the new model
     coarse : for each model, whether a score bucket [buckets] holds several different scores; where
         that is not known, all of them may
@@ -241,8 +244,7 @@ class StatisticSpace:
         return dict(self.deviations).get(value)
 
     def _ranking(self, sums: IntArray, *, old: bool) -> FloatArray:
-        begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)
-        reduced = sums[..., begin : begin + _OF_SIDE]
+        reduced = sums[..., self.ranking_columns(old=old)]
         return np.where(reduced == _UNDEFINED, np.nan, reduced * _UNIT)
 
     def placements(self, sums: IntArray, *, old: bool = False) -> Placements:
@@ -329,17 +331,12 @@ class StatisticSpace:
         self, scales: Sequence[float], weight_scales: tuple[float, float]
     ) -> StatisticSpace:
         """Return the space with other scales; old and new values have one, to be subtracted."""
-        common: dict[tuple[str, int, int], float] = {}
-        for term, scale in zip(self.all_terms, scales, strict=True):
-            if term.source in ("new", "old"):
-                key = (term.value, term.power, term.weight_power)
-                common[key] = max(scale, common.get(key, 0.0))
-        merged = [
-            common.get((term.value, term.power, term.weight_power), scale)
-            if term.source in ("new", "old")
-            else scale
-            for term, scale in zip(self.all_terms, scales, strict=True)
-        ]
+        models = ("new", "old")
+        keys = [t._replace(source="new") if t.source in models else t for t in self.all_terms]
+        common: dict[Term, float] = {}
+        for key, scale in zip(keys, scales, strict=True):
+            common[key] = max(scale, common.get(key, 0.0))
+        merged = [common[key] for key in keys]
         return replace(self, scales=tuple(merged), weight_scales=weight_scales)
 
     def refined(

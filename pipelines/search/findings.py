@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.candidates import Candidates, Changes
-from slicebeam.metrics.findings.choice import Choice
+from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.confirmed import ReservedSums
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
-from slicebeam.metrics.findings.inside import InsideCounter
-from slicebeam.metrics.findings.parts import PAIR_BYTES, HeldExamples
+from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.random_subset import bin_edges, population
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
@@ -43,7 +40,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.findings.candidates import ChosenSlices
+    from slicebeam.metrics.findings.choice import ChosenSlices
     from slicebeam.metrics.findings.inside import InsideCounts
     from slicebeam.metrics.metric import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig
@@ -299,7 +296,7 @@ class _Choice:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
-        if known is not None:
+        if known is not None and self.space.comparison == "overall":
             return DeviationLaw(known.population)
         if self._are_counts:
             return self._law_of_changes(mean, of_all)

@@ -117,10 +117,9 @@ class Examples:
                 ranges[value, old] = Range(float(own.min()), float(own.max()))
         heaviest = 1.0 if self.weight is None else float(self.weight.max())
         space = space.scaled(ranges, heaviest, spare * self.rows)
-        if comparison == "overall":
-            for value in {value for value, _ in ranges}:
-                own = self.value(value, old=False)
-                space = with_deviations(space, value, own, self.weight)
+        for value in {value for value, _ in ranges}:
+            old = self.value(value, old=True) if comparison == "baseline" else None
+            space = with_deviations(space, value, self.value(value, old=False), self.weight, old)
         return space
 
     def cells(self, space):
