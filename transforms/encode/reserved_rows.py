@@ -12,7 +12,7 @@ from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray
-    from slicebeam.transforms.encode.sources import Chunk
+    from slicebeam.transforms.encode.column import Chunk
 
 # A stream of random words apart from those of replicates, which count from 0, and of discovery.
 _RESERVED = -5

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
+from slicebeam.transforms.encode.column import Chunk
 from slicebeam.transforms.encode.reserved_rows import ReservedRows
-from slicebeam.transforms.encode.sources import Chunk
 
 
 def held(first, values, column=None, *, seed=0, is_reserved=True):
