@@ -62,6 +62,7 @@ def search(
     alpha: float | None = None,
     min_slice_size: int | None = None,
     parity: str | Sequence[str] = (),
+    confirm: float | None = None,
     max_cross_size: int = 3,
     strategy: Literal["batch", "iterative", "priority"] | None = None,
     iterations: int = 5,
@@ -124,6 +125,7 @@ def search(
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
     parity : Columns of groups, such as sex, to compare in prediction rate, true and false positive rate and accuracy: the largest gap of each. One or several.
+    confirm : Share of the examples to reserve for measuring the findings. The others are searched.
     max_cross_size : Maximum number of predicates in a slice.
     strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority where that is estimated to take more than a minute.
     iterations : Iterations of `strategy` priority.
