@@ -15,7 +15,7 @@ from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics
 from slicebeam.metrics.significance.outcome_codes import REASONS, Reason
 from slicebeam.metrics.testing.slice_test import SliceTest, check_comparison
-from tests.metrics.measures.test_metric_values import OF_LISTS, Examples
+from tests.metrics.test_metric import OF_LISTS, Examples
 
 NAMES = (*(one for one in metrics() if one not in OF_LISTS), "fbeta:2", "mean:x")
 ROWS = 160

@@ -18,7 +18,7 @@ from slicebeam.transforms.tfma.metric_specs import parse_metric
 from tests.refusals import refuses
 from tests.running import small_search
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-metric.md"
 MORE = """
 import numpy as np
 from slicebeam.metrics.metric import Needs

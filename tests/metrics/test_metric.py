@@ -13,7 +13,7 @@ from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.mean import number_loss
 from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
-from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
+from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.outcome_codes import Reason
 from tests.deviations import with_deviations
 
@@ -293,22 +293,6 @@ def test_values_are_those_of_scikit_learn(name, *, weighted):
                 np.testing.assert_allclose(of_raw, value, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_auc_of_many_scores_is_near(*, weighted):
-    examples = Examples.random(1, 3000, weighted=weighted)
-    rng = np.random.default_rng(2)
-    examples = replace(examples, score=(rng.normal(examples.label), rng.normal(examples.label)))
-    members = random_members(6, 5, examples.rows)
-    space = examples.space(["auc"], "baseline")
-    raw, _ = examples.sums(space, members)
-    for old in (False, True):
-        expected = [by_sklearn("auc", examples.take(some), old=old) for some in members]
-        error = discretisation_error(space.histogram(raw[:, 0], old=old))
-        found = metric("auc").value_of_raw(Slices(raw[:, 0], space, is_old=old))
-        assert (np.abs(found - expected) <= error + 1e-12).all()
-        assert error.max() < 0.003
-
-
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_metrics_share_a_space(monkeypatch, comparison, *, weighted):
@@ -319,25 +303,25 @@ def test_metrics_share_a_space(monkeypatch, comparison, *, weighted):
         members = random_members(7, 5, examples.rows)
         names = [name for name in NAMES if comparison in comparisons(name)]
         space = examples.space(names, comparison)
-        sums, totals = examples.reduced(space, members)
+        slices = examples.slices(space, members)
         for name in names:
             own, alone = metric(name), examples.space([name], comparison)
             few, few_totals = examples.reduced(alone, members)
             for old in (False, True)[: space.sides]:
                 np.testing.assert_allclose(
-                    own.value(Slices(sums, space, is_old=old)),
+                    own.value(replace(slices, is_old=old)),
                     own.value(Slices(few, alone, is_old=old)),
                     rtol=1e-13,
                 )
             for ends in zip(
-                own.delta_interval(Slices(sums, space, totals), 0.9),
+                own.delta_interval(slices, 0.9),
                 own.delta_interval(Slices(few, alone, few_totals), 0.9),
                 strict=True,
             ):
                 # The whole has no width, but for the root of what rounding leaves.
                 np.testing.assert_allclose(*ends, rtol=1e-8, atol=1e-8)
             by_itself = own.test(Slices(few, alone, few_totals), "both")
-            together = own.test(Slices(sums, space, totals), "both")
+            together = own.test(slices, "both")
             np.testing.assert_array_equal(together.methods, by_itself.methods)
             np.testing.assert_allclose(together.p, by_itself.p, rtol=1e-8)
 
@@ -426,15 +410,15 @@ def test_undefined_here_is_0_or_a_warning_in_scikit_learn():
         ("recall", sk.recall_score(label, predicted, zero_division=0)),
     ):
         space = examples.space([name], "overall")
-        sums, _ = examples.reduced(space, np.ones((1, 40), bool))
-        assert np.isnan(metric(name).value(Slices(sums, space))[0])
+        slices = examples.slices(space, np.ones((1, 40), bool))
+        assert np.isnan(metric(name).value(slices)[0])
         assert theirs == 0
     # Kappa is 0 where only the labels are one class, and is tested; what is undefined is not.
     for name, value, reason in (("kappa", 0, 0), ("mcc_multiclass", np.nan, Reason.UNDEFINED)):
         space = examples.space([name], "overall")
-        sums, totals = examples.reduced(space, np.arange(40)[None] < 30)
-        np.testing.assert_equal(metric(name).value(Slices(sums, space)), [value])
-        assert metric(name).untestable(Slices(sums, space, totals)).tolist() == [reason]
+        slices = examples.slices(space, np.arange(40)[None] < 30)
+        np.testing.assert_equal(metric(name).value(slices), [value])
+        assert metric(name).untestable(slices).tolist() == [reason]
 
 
 class Plain(Metric):
