@@ -3,14 +3,7 @@
 from math import inf
 
 from slicebeam.metrics.measures import count_metrics
-from slicebeam.metrics.measures.count_metrics import (
-    BalancedAccuracy,
-    ClassMetric,
-    FOne,
-    MacroAverage,
-    Matthews,
-    Share,
-)
+from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, MacroAverage, Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.metric import Metric
@@ -34,12 +27,12 @@ METRICS: tuple[Metric, ...] = (
     Share("precision_micro", "Precision, micro average", "~wrong", "", higher_is_better=True),
     Share("recall_micro", "Recall, micro average", "~wrong", "", higher_is_better=True),
     Share("f1_micro", "F1, micro average", "~wrong", "", higher_is_better=True),
-    BalancedAccuracy(),
-    Matthews(),
+    count_metrics.BALANCED_ACCURACY,
+    count_metrics.MATTHEWS,
     ClassMetric("balanced_accuracy_multiclass", "Balanced accuracy of all classes", count_metrics.mean_recall,
                 count_metrics.examples, 0.0, "there is no example"),
     ClassMetric("mcc_multiclass", "Matthews correlation of all classes", count_metrics.correlation,
-                count_metrics.outside_largest_class, -1.0, Matthews.undefined),
+                count_metrics.outside_largest_class, -1.0, count_metrics.MATTHEWS.undefined),
     ClassMetric("kappa", "Cohen's kappa", count_metrics.kappa, count_metrics.outside_common_class,
                 -1.0, "all labels and predictions are one class"),
     MacroAverage("precision", "Precision"),
