@@ -7,6 +7,8 @@ understand a module.
 from __future__ import annotations
 
 import ast
+import re
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,26 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "slicebeam"
-# Ground first. A folder stands for the modules that lie directly in it, except those named here.
-WITHIN = {
-    "metrics": """
-        arrays.py errors.py imported.py kinds.py randomness.py intervals significance counting
-        findings metric.py measures user_metrics.py registered.py registry.py testing discovery shift
-        attribution adaptive
-    """,
-    "transforms": "secrets http storage formats encode count encoders discovery tfma",
-    "runner_configs": "",
-    "pipelines": """
-        changelist config run prepare paid_api tfma search discovery check adaptive
-        adaptive/proposers adaptive/suggestions attribution define shift plan show page serve
-        adaptive/from_slices commands python api.py cli.py
-    """,
-}
-ORDER = tuple(
-    entry
-    for layer, names in WITHIN.items()
-    for entry in (*(f"{layer}/{name}" for name in names.split()), layer)
-)
+ARCHITECTURE = runpy.run_path(str(ROOT / "docs" / "architecture_page.py"))
+ORDER = ARCHITECTURE["ORDER"]
 
 
 @dataclass(frozen=True)
@@ -210,3 +194,12 @@ def test_tests_have_no_annotations_because_nothing_checks_them():
     assert sorted(annotated(source)) == [1, 1, 2]
     found = {str(path): annotated(path.read_text("utf-8")) for path in ROOT.glob("tests/**/*.py")}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_the_page_of_the_architecture_names_what_there_is():
+    page = ARCHITECTURE["PAGE"].read_text("utf-8")
+    assert page == ARCHITECTURE["page"](), "run: python docs/architecture_page.py"
+    figure = page.split("```")[1]
+    named = re.findall(r"(?:metrics|transforms|pipelines)/[\w/]+(?:\.py)?", figure)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []

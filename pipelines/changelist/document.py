@@ -104,6 +104,10 @@ class SearchChangeList(ChangeList):
     testing: Testing
     search: Search
 
+    def described(self) -> list[Slice]:
+        """Return the slices that a discovery described, in their order; none of other documents."""
+        return [one for one in self.slices if one.found is not None]
+
 
 class ShiftChangeList(ChangeList):
     """The document of the command shift."""

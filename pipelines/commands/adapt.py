@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def run_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
     """Score a tree, print its topics, and return the exit code that ``fail_on`` wants."""
+    from slicebeam.pipelines.adaptive.topics_printed import print_json, show
     from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
-    from slicebeam.pipelines.show.adaptive import print_json, show
     from slicebeam.pipelines.show.terminal import Terminal
 
     config = validated(AdaptRunConfig, split_lists(AdaptRunConfig, given))

@@ -12,8 +12,8 @@ from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.changelist.slices import words_of
-from slicebeam.pipelines.define.document_data import check_size, open_data
-from slicebeam.pipelines.page.examples import FAILING, entries
+from slicebeam.pipelines.define.document_data import FAILING, check_size, open_data
+from slicebeam.pipelines.page.examples import entries
 from slicebeam.pipelines.show.define import slice_line, slice_summary
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.encode.definitions import similarities

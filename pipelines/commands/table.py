@@ -356,7 +356,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             main="slicebeam.pipelines.commands.adapt:run_command",
             models=("slicebeam.pipelines.config.adapt:AdaptRunConfig",),
             runs="slicebeam.pipelines.commands.adapt:run",
-            shows="slicebeam.pipelines.show.adaptive:show",
+            shows="slicebeam.pipelines.adaptive.topics_printed:show",
         ),
         "suggest": CommandSpec(
             group="Tests",
@@ -368,7 +368,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             main=_DOCUMENT,
             models=("slicebeam.pipelines.config.adapt_suggest:AdaptSuggestConfig",),
             runs="slicebeam.pipelines.adaptive.suggestions.suggest:suggest",
-            shows="slicebeam.pipelines.show.suggestions:show_suggestions",
+            shows="slicebeam.pipelines.adaptive.suggestions.printed:show_suggestions",
         ),
         "export-training": CommandSpec(
             group="Files",
@@ -381,7 +381,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             main=_DOCUMENT,
             models=("slicebeam.pipelines.config.adapt_training:ExportTrainingConfig",),
             runs="slicebeam.pipelines.adaptive.training:export_training",
-            shows="slicebeam.pipelines.show.adaptive:show_exported",
+            shows="slicebeam.pipelines.adaptive.topics_printed:show_exported",
         ),
         "from": CommandSpec(
             group="Files",
@@ -404,7 +404,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             main=_DOCUMENT,
             models=("slicebeam.pipelines.config.adapt:ImportChecklistConfig",),
             runs="slicebeam.pipelines.adaptive.checklist:import_checklist",
-            shows="slicebeam.pipelines.show.adaptive:show_imported",
+            shows="slicebeam.pipelines.adaptive.topics_printed:show_imported",
         ),
     },
     "attribute": {

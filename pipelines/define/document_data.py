@@ -59,6 +59,8 @@ _ROWS_AT_A_TIME = 4096
 # What an example is to the models: of one model, and of two.
 WRONG, RIGHT = "wrong", "right"
 BROKEN, FIXED, BOTH_WRONG, BOTH_RIGHT = "broken", "fixed", "both wrong", "both right"
+# Of an example that the model, of two the new one, gets wrong.
+FAILING = (BROKEN, BOTH_WRONG, WRONG)
 
 
 @dataclass

@@ -9,14 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.define.document_data import (
-    BOTH_WRONG,
-    BROKEN,
-    FIXED,
-    RIGHT,
-    WRONG,
-    open_data,
-)
+from slicebeam.pipelines.define.document_data import FAILING, FIXED, RIGHT, open_data
 from slicebeam.pipelines.page.overview import shown_slices
 from slicebeam.transforms.encode.column_values import python_values
 from slicebeam.transforms.storage.storage import storage_path
@@ -30,8 +23,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.define.document_data import DocumentData
 
 _LONGEST = 2_000
-# Of an example that the model, of two the new one, gets wrong.
-FAILING = (BROKEN, BOTH_WRONG, WRONG)
 
 
 def examples_of(
@@ -45,7 +36,7 @@ def examples_of(
     if not isinstance(document, SearchChangeList):
         raise OptionError("--examples: the document of a shift has no findings to show examples of")
     if document.discovery is not None and not data:
-        return {one.slice_id: list(_of_document(one, number)) for one in described(document)}
+        return {one.slice_id: list(_of_document(one, number)) for one in document.described()}
     wanted = set(shown_slices(document))
     slices = [one for one in document.slices if one.slice_id in wanted]
     for path in data or document.dataset.uri:
@@ -58,11 +49,6 @@ def examples_of(
     return {
         one.slice_id: _read(opened, one, number, is_better=one.slice_id in better) for one in slices
     }
-
-
-def described(document: SearchChangeList) -> list[Slice]:
-    """Return the slices that a discovery described, in their order; none of other documents."""
-    return [one for one in document.slices if one.found is not None]
 
 
 def _of_document(one: Slice, number: int) -> Iterator[dict[str, Any]]:

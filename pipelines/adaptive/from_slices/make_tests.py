@@ -33,9 +33,8 @@ from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.define.document_data import open_data
-from slicebeam.pipelines.page.examples import described
+from slicebeam.pipelines.define.fingerprints import fingerprint_again
 from slicebeam.pipelines.page.overview import shown_slices
-from slicebeam.pipelines.serve.data_check import fingerprint_again
 from slicebeam.pipelines.show.terminal_text import harmless, json_line
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
@@ -153,7 +152,7 @@ def _chosen(config: AdaptFromConfig, document: SearchChangeList) -> list[Slice]:
     if config.slice:
         named = [find_slice(document, one) for one in config.slice]
         return list({one.slice_id: one for one in named}.values())
-    if document.discovery is not None and (found := described(document)):
+    if document.discovery is not None and (found := document.described()):
         return found
     by_id = {one.slice_id: one for one in document.slices}
     return [by_id[one] for one in shown_slices(document)]

@@ -25,13 +25,13 @@ from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT
 from slicebeam.pipelines.adaptive.proposers.families import Context
 from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
+from slicebeam.pipelines.adaptive.suggestions.printed import show_suggestions
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
 from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
-from slicebeam.pipelines.show.suggestions import show_suggestions
 from slicebeam.transforms.storage.storage import storage_path
 from tests.refusals import refuses
 

@@ -8,14 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
+from slicebeam.transforms.encode.conditions import SliceMembership
+from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.tfma import AutoSliceKeyExtractor
-from slicebeam.transforms.tfma.extractor import read_slices
+from slicebeam.transforms.tfma.extractor import FoundSlices, read_slices
+from slicebeam.transforms.tfma.slice_keys import NamedSlice, slice_keys
 from tests.conftest import ADULT
-from tests.pipelines.tfma.test_evaluation import NATIVE, key_of
-from tests.pipelines.tfma.tfma_runs import ours
+from tests.refusals import refuses
+from tests.transforms.tfma.test_evaluation import NATIVE, key_of
+from tests.transforms.tfma.tfma_runs import ours
 
-pytestmark = pytest.mark.tfma
 NUMBERS, WORDS = ["age", "hours"], ["sex", "race", "occupation"]
 ROWS = 3000
 
@@ -76,6 +80,7 @@ def made(tmp_path_factory):
     return folder
 
 
+@pytest.mark.tfma
 def test_a_tfx_pipeline_gets_the_found_slices(made, tmp_path):
     import tensorflow_model_analysis as tfma
     from google.protobuf import text_format
@@ -125,6 +130,7 @@ def test_a_tfx_pipeline_gets_the_found_slices(made, tmp_path):
     assert np.isfinite(overall)
 
 
+@pytest.mark.tfma
 def test_a_check_runs_the_model_as_tfma_does(made, tmp_path):
     import tensorflow_model_analysis as tfma
     from google.protobuf import text_format
@@ -161,3 +167,30 @@ def test_a_check_runs_the_model_as_tfma_does(made, tmp_path):
             assert number == pytest.approx(value["doubleValue"], abs=1e-6), (key, name)
             compared += 1
     assert compared == 18
+
+
+def test_examples_get_the_keys_of_their_slices():
+    predicates = (
+        (Singleton("age", "between", [37, 41]), Singleton("sex", "==", "F")),
+        (Singleton("age", "is_null"),),
+        (Singleton("tags", "contains", "b"),),
+        (Singleton("old", "==", True),),
+    )
+    keys = slice_keys([NamedSlice(str(at), "", one) for at, one in enumerate(predicates)])
+    found = FoundSlices(tuple(keys), SliceMembership(predicates))
+    examples = [
+        {"age": np.array([40.0], np.float32), "sex": np.array([b"F"]), "old": np.array([1])},
+        {"age": np.array([41.0], np.float32), "sex": np.array([b"F"]), "old": np.array([0])},
+        {"age": np.array([], np.float32), "tags": np.array([b"a", b"b"]), "old": np.array([1])},
+        {"sex": np.array([[b"F"]]), "tags": np.array([b"a"]), "old": np.array([0])},
+    ]
+    expected = [[keys[0], keys[3]], [], [keys[1], keys[2], keys[3]], [keys[1]]]
+    assert found.keys_of(examples) == expected
+    with pytest.raises(InputError, match="feature 'sex' has 2 values"):
+        found.keys_of([{"sex": np.array([b"F", b"M"])}])
+
+
+def test_a_document_that_is_none(tmp_path):
+    refuses(InputError, "no such file", read_slices, str(tmp_path))
+    (tmp_path / "changelist.json").write_text("{}")
+    refuses(InputError, "no ChangeList with slices", read_slices, str(tmp_path))

@@ -12,7 +12,7 @@ import pytest
 from slicebeam.pipelines.cli import run
 from tests import python_models
 from tests.conftest import ADULT
-from tests.pipelines.tfma.tfma_runs import (
+from tests.transforms.tfma.tfma_runs import (
     BY_RACE,
     BY_SEX,
     CLASSES,
