@@ -5,6 +5,7 @@ from math import inf
 from slicebeam.metrics.measures import count_metrics
 from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, MacroAverage, Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
+from slicebeam.metrics.measures.r_squared import RSquared
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.metric import Metric
 
@@ -51,6 +52,7 @@ METRICS: tuple[Metric, ...] = (
     Mean("jaccard", "Jaccard similarity", (0.0, 1.0), higher_is_better=True),
     Mean("hamming", "Hamming distance", (0.0, inf)),
     RootMean("rmse", "Root mean squared error"),
+    RSquared(),
     Mean("mape", "Mean absolute percentage error", (0.0, inf)),
     Mean("smape", "Symmetric mean absolute percentage error", (0.0, 2.0)),
     Mean("poisson_deviance", "Poisson deviance", (0.0, inf)),

@@ -10,7 +10,8 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS, Range, Statistic
 from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.measures.mean import number_loss
+from slicebeam.metrics.measures.mean import LABEL, number_loss
+from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import bucket_edges
@@ -118,8 +119,11 @@ class Examples:
         heaviest = 1.0 if self.weight is None else float(self.weight.max())
         space = space.scaled(ranges, heaviest, spare * self.rows)
         if comparison == "overall":
-            for value in {value for value, _ in ranges}:
+            for value in {value for value, _ in ranges} - {LABEL}:
                 own = self.value(value, old=False)
+                if value == "r2" and np.ptp(self.truth) > 0:
+                    moments = self.truth.mean(), self.truth.var()
+                    own = of_error(own, self.truth, own.mean() / moments[1], *moments)
                 space = with_deviations(space, value, own, self.weight)
         return space
 
@@ -242,6 +246,7 @@ def by_sklearn(name, some, *, old=False):
         "mae": lambda: sk.mean_absolute_error(some.truth, some.guess[old], **with_weight),
         "calibration_in_the_large": lambda: np.average(positive - score, weights=weight),
         "jaccard": lambda: np.average(score, weights=weight),
+        "r2": lambda: sk.r2_score(*numbers, **with_weight),
         "rmse": lambda: sk.root_mean_squared_error(some.truth, some.guess[old], **with_weight),
         "mape": lambda: sk.mean_absolute_percentage_error(*numbers, **with_weight),
         "smape": lambda: np.average(2 * error / np.abs(numbers).sum(axis=0), weights=weight),
@@ -267,11 +272,20 @@ def comparisons(name):
     return COMPARISONS if metric(name).compares_models else ("overall",)
 
 
+def weightings(names):
+    """Metrics without weights, and with them where they take any."""
+    return [
+        (one, some)
+        for one in names
+        for some in (False, True)
+        if not some or metric(one).takes_weights
+    ]
+
+
 CASES = [(name, comparison) for name in NAMES for comparison in comparisons(name)]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "weighted"), weightings(NAMES))
 def test_values_are_those_of_scikit_learn(name, *, weighted):
     for classes in (2, 4):
         examples = Examples.random(classes, 400, classes=classes, weighted=weighted)
@@ -301,7 +315,11 @@ def test_metrics_share_a_space(monkeypatch, comparison, *, weighted):
     for classes in (2, 3):
         examples = Examples.random(9, 300, classes=classes, weighted=weighted)
         members = random_members(7, 5, examples.rows)
-        names = [name for name in NAMES if comparison in comparisons(name)]
+        names = [
+            one
+            for one, some in weightings(NAMES)
+            if some == weighted and comparison in comparisons(one)
+        ]
         space = examples.space(names, comparison)
         slices = examples.slices(space, members)
         for name in names:
@@ -326,7 +344,7 @@ def test_metrics_share_a_space(monkeypatch, comparison, *, weighted):
             np.testing.assert_allclose(together.p, by_itself.p, rtol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "comparison"), CASES)
+@pytest.mark.parametrize(("name", "comparison"), [one for one in CASES if one[0] != "r2"])
 def test_an_integer_weight_is_that_many_examples(name, comparison):
     plain = Examples.random(3, 250, classes=3 if name in MACRO else 2)
     members = random_members(8, 6, plain.rows)
@@ -371,8 +389,7 @@ def test_gradients_are_finite_differences(name, comparison):
             np.testing.assert_allclose(gradient[:, cell] * 2 * width, steps, rtol=1e-6, atol=1e-11)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "weighted"), weightings(NAMES))
 def test_deltas_references_complements_and_inputs(name, *, weighted):
     examples = Examples.random(11, 300, classes=3 if name in MACRO else 2, weighted=weighted)
     members = random_members(12, 6, examples.rows)[1:]

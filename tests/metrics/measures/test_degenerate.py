@@ -15,7 +15,8 @@ from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics
 from slicebeam.metrics.significance.outcome_codes import REASONS, Reason
 from slicebeam.metrics.testing.slice_test import SliceTest, check_comparison
-from tests.metrics.test_metric import OF_LISTS, Examples
+from tests.metrics.test_metric import OF_LISTS, Examples, weightings
+from tests.refusals import refuses
 
 NAMES = (*(one for one in metrics() if one not in OF_LISTS), "fbeta:2", "mean:x")
 ROWS = 160
@@ -26,7 +27,7 @@ WORLDS = (
 )
 EVERY = [
     (name, comparison, weighted)
-    for name, comparison, weighted in itertools.product(NAMES, COMPARISONS, [False, True])
+    for (name, weighted), comparison in itertools.product(weightings(NAMES), COMPARISONS)
     if comparison == "overall" or metric(name).compares_models
 ]
 
@@ -184,6 +185,9 @@ def test_metrics_that_cannot_compare_two_models_are_refused():
     for name in ("mean:x", "label_rate"):
         with pytest.raises(InputError, match=f"--metric {name} is the same for every model"):
             check_comparison(name, "baseline")
+    refuses(InputError, "--metric r2 has no test of two models", check_comparison, "r2", "baseline")
+    with pytest.raises(InputError, match="--metric r2 takes no weights; leave out --weight"):
+        check_comparison("r2", "overall", weighted=True)
     with pytest.raises(InputError, match="--metric disagreement is of both models at once"):
         check_comparison("disagreement", "baseline")
     for name, comparison, _ in EVERY:
