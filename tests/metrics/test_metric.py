@@ -203,6 +203,10 @@ class Examples:
         sums, totals = self.reduced(space, members)
         return Slices(sums, space, totals)
 
+    def of(self, names, comparison, members):
+        """Slices in the space of some metrics."""
+        return self.slices(self.space(names, comparison), members)
+
 
 def random_members(seed, slices, rows):
     rng = np.random.default_rng(seed)
@@ -399,19 +403,17 @@ def test_deltas_references_complements_and_inputs(name, *, weighted):
     rest = [by_sklearn(name, examples.take(~some)) for some in members]
     for comparison in comparisons(name):
         space = examples.space([name], comparison)
-        sums, totals = examples.reduced(space, members)
+        slices = examples.slices(space, members)
         if comparison == "overall":
             reference = np.full(len(members), by_sklearn(name, examples))
         else:
             reference = np.array([by_sklearn(name, some, old=True) for some in slices])
         close = {"rtol": 1e-12, "atol": 1e-11}
-        np.testing.assert_allclose(own.reference(Slices(sums, space, totals)), reference, **close)
-        np.testing.assert_allclose(own.complement(Slices(sums, space, totals)), rest, **close)
-        np.testing.assert_allclose(
-            own.delta(Slices(sums, space, totals)), value - reference, **close
-        )
-        for one in sums:
-            inputs = own.inputs(Slices(one[None], space, totals))
+        np.testing.assert_allclose(own.reference(slices), reference, **close)
+        np.testing.assert_allclose(own.complement(slices), rest, **close)
+        np.testing.assert_allclose(own.delta(slices), value - reference, **close)
+        for at in range(len(slices)):
+            inputs = own.inputs(slices.rows([at]))
             assert len(inputs) >= 3
             assert all(inputs)
             assert np.isfinite(list(inputs.values())).all()
@@ -426,14 +428,12 @@ def test_undefined_here_is_0_or_a_warning_in_scikit_learn():
         ("mcc", sk.matthews_corrcoef(label, predicted)),
         ("recall", sk.recall_score(label, predicted, zero_division=0)),
     ):
-        space = examples.space([name], "overall")
-        slices = examples.slices(space, np.ones((1, 40), bool))
+        slices = examples.of([name], "overall", np.ones((1, 40), bool))
         assert np.isnan(metric(name).value(slices)[0])
         assert theirs == 0
     # Kappa is 0 where only the labels are one class, and is tested; what is undefined is not.
     for name, value, reason in (("kappa", 0, 0), ("mcc_multiclass", np.nan, Reason.UNDEFINED)):
-        space = examples.space([name], "overall")
-        slices = examples.slices(space, np.arange(40)[None] < 30)
+        slices = examples.of([name], "overall", np.arange(40)[None] < 30)
         np.testing.assert_equal(metric(name).value(slices), [value])
         assert metric(name).untestable(slices).tolist() == [reason]
 

@@ -42,13 +42,14 @@ def test_random_slices(name, errors_weigh):
     for n in (50, 200):
         rows = np.stack([rng.choice(N, n, replace=False) for _ in range(SLICES)])
         sums = np.stack([columns[row, : space.columns].sum(axis=0) for row in rows])
-        p = own.test(Slices(sums, space, totals), "both").p
+        slices = Slices(sums, space, totals)
+        p = own.test(slices, "both").p
         # Three standard errors of the simulation above 0.013.
         assert (p <= 0.01).mean() <= 0.013 + 3 * 0.0023
         assert (p <= 0.2).mean() <= 1.15 * 0.2 + 3 * 0.009
-        low, high = own.value_interval(Slices(sums, space, totals), 0.95)
+        low, high = own.value_interval(slices, 0.95)
         assert ((low <= whole) & (whole <= high)).mean() >= 0.93 - 2 * 0.005
-        low, high = own.delta_interval(Slices(sums, space, totals), 0.95)
+        low, high = own.delta_interval(slices, 0.95)
         assert ((low <= 0) & (high >= 0)).mean() >= 0.93 - 2 * 0.005
 
 
@@ -134,8 +135,7 @@ def test_equal_weights_are_none(name, weight, comparison):
     found = []
     for weights in (None, np.full(900, weight)):
         examples = replace(Examples.random(21, 900), weight=weights)
-        space = examples.space([name], comparison)
-        slices = examples.slices(space, random_members(22, 12, 900))
+        slices = examples.of([name], comparison, random_members(22, 12, 900))
         tested = metric(name).test(slices, "both")
         found.append((*map(np.ndarray.tolist, tested), metric(name).inputs(slices.rows([1]))))
     assert found[0] == found[1]
@@ -146,8 +146,7 @@ def test_equal_weights_are_none(name, weight, comparison):
 def test_two_models_by_halls_t_of_contributions(name, *, weighted):
     """The printed formula, with scikit-learn's metric, of which cells of examples are made heavier."""
     examples, inside = Examples.random(41, 900, weighted=weighted), np.arange(900) < 90
-    space, own = examples.space([name], "baseline"), metric(name)
-    slices = examples.slices(space, inside[None, :])
+    own, slices = metric(name), examples.of([name], "baseline", inside[None, :])
     weight = np.ones(900) if examples.weight is None else examples.weight
     y, new, old = (some == 1 for some in (examples.label, *examples.predicted))
     cells = [(y == a) & (new == b) & (old == c) for a, b, c in itertools.product([0, 1], repeat=3)]
@@ -214,8 +213,7 @@ def test_a_change_that_nothing_varies_with(*, weighted):
     flipped = 2.0 ** -(weight.sum() ** 2 / (weight**2).sum())
     for name in ("f1", "fbeta:2") + (("accuracy",) if weighted else ()):
         for some, method in ((everywhere, Method.SIGN_FLIP), (here, Method.HALL_PAIRED)):
-            space = some.space([name], "baseline")
-            slices = some.slices(space, inside[None])
+            slices = some.of([name], "baseline", inside[None])
             tested = metric(name).test(slices, "better")
             assert tested.methods.tolist() == [method], name
             assert tested.p[0] == pytest.approx(flipped, rel=1e-9)

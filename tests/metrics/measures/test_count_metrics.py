@@ -50,8 +50,7 @@ def test_shares_are_tested_by_the_mid_p_within_the_denominator(name, alternative
     members[2, few] = members[3] = False
     members[2:4] &= ~within
     members[2, few] = True
-    space = examples.space([name], "overall")
-    slices = examples.slices(space, members)
+    slices = examples.of([name], "overall", members)
     tested = metric(name).test(slices, alternative)
     N, K = int(within.sum()), int((within & marked).sum())
     for held, p, reason, one in zip(
@@ -74,8 +73,7 @@ FIXED = ["accuracy", "error_rate", "recall", "fnr", "fpr", "specificity", "predi
 def test_shares_of_two_models_are_tested_by_mcnemars_mid_p(name, alternative):
     examples, members = Examples.random(21, 900), random_members(22, 12, 900)
     (new, within), (old, _) = (marks(name, examples, old=side) for side in (False, True))
-    space = examples.space([name], "baseline")
-    slices = examples.slices(space, members)
+    slices = examples.of([name], "baseline", members)
     tested = metric(name).test(slices, alternative)
     assert not tested.reasons.any()
     for held, p, one in zip(members, tested.p, range(len(slices)), strict=True):
@@ -144,14 +142,12 @@ def test_shares_against_the_parent_are_random_subsets_of_it():
         ("accuracy", "baseline", pytest.approx(enumerated(*counts), rel=0.02)),
         ("precision", "overall", pytest.approx(exact, rel=1e-9)),
     ):
-        space, own = examples.space([name], comparison), metric(name)
-        slices = examples.slices(space, np.stack([child, parent]))
+        own, slices = metric(name), examples.of([name], comparison, np.stack([child, parent]))
         assert (
             own.p_refine(slices.rows(slice(None, 1)), slices.rows(slice(1, None)), worse=True)[0]
             == expected
         )
-    space = examples.space(["accuracy"], "baseline")
-    slices = examples.slices(space, np.stack([child, parent]))
+    slices = examples.of(["accuracy"], "baseline", np.stack([child, parent]))
     change = new.astype(float) - old
     varied = [change[child].var(), change[parent].var()]
     np.testing.assert_allclose(metric("accuracy").change_variance(slices), varied)

@@ -7,7 +7,6 @@ from math import comb
 import numpy as np
 import pytest
 
-from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.hall import Moments, against_zero
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
@@ -19,11 +18,10 @@ def inputs_and_p(name, comparison, *, weighted=False):
     """Inputs and two-sided p of random slices."""
     examples = Examples.random(21, 900, weighted=weighted)
     members = random_members(22, 12, examples.rows)[1:]
-    space = examples.space([name], comparison)
-    sums, totals = examples.reduced(space, members)
-    tested = metric(name).test(Slices(sums, space, totals), "both")
+    slices = examples.of([name], comparison, members)
+    tested = metric(name).test(slices, "both")
     assert not tested.reasons.any()
-    inputs = [metric(name).inputs(Slices(one[None], space, totals)) for one in sums]
+    inputs = [metric(name).inputs(slices.rows([at])) for at in range(len(slices))]
     return list(zip(inputs, tested.p.tolist(), strict=True))
 
 
@@ -57,27 +55,24 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted):
     column = (np.arange(N) < n) * 1.0
     weight = np.full(N, 3.0) if weighted else None
     examples = replace(Examples.random(3, N), column=column, weight=weight)
-    space = examples.space(["mean:x"], "overall")
-    sums, totals = examples.reduced(space, np.stack([column == 1, column == 0, column >= 0]))
+    members = np.stack([column == 1, column == 0, column >= 0])
+    slices = examples.of(["mean:x"], "overall", members)
     own, one = metric("mean:x"), 1 / comb(N, n)
     for alternative, expected in (
         ("worse", [0.8 * one, 1, 1]),
         ("better", [1, 0.8 * one, 1]),
         ("both", [1.6 * one, 1.6 * one, 1]),
     ):
-        tested = own.test(Slices(sums, space, totals), alternative)
+        tested = own.test(slices, alternative)
         np.testing.assert_allclose(tested.p, expected, rtol=1e-9)
         assert tested.reasons.tolist() == [0, 0, Reason.WHOLE]
-    low, high = own.delta_interval(Slices(sums, space, totals), 0.95)
+    low, high = own.delta_interval(slices, 0.95)
     assert np.isinf(low[:2]).all()
     assert np.isinf(high[:2]).all()
     assert (low[2], high[2]) == (0, 0)
     # As part of all examples it is the same subset.
-    parents = sums[[2, 2]]
     for worse, expected in ((True, [one, 1]), (False, [1, one])):
-        p = own.p_refine(
-            Slices(sums[:2], space, totals), Slices(parents, space, totals), worse=worse
-        )
+        p = own.p_refine(slices.rows([0, 1]), slices.rows([2, 2]), worse=worse)
         np.testing.assert_allclose(p, expected, rtol=1e-9)
 
 
@@ -123,8 +118,7 @@ def test_constant_changes_are_tested_by_all_flips_of_signs(size, *, weighted):
     change = np.repeat([size, -size], n)
     weight = np.full(2 * n, 0.7) if weighted else None
     examples = changed(change, weight)
-    space = examples.space(["bias"], "baseline")
-    slices = examples.slices(space, (change == size)[None])
+    slices = examples.of(["bias"], "baseline", (change == size)[None])
     means = np.array(list(itertools.product([1, -1], repeat=n))).mean(axis=1) * size
     upper = (means >= size - 1e-12).mean()
     lower = (means <= size + 1e-12).mean()
@@ -139,8 +133,7 @@ def test_constant_changes_are_tested_by_all_flips_of_signs(size, *, weighted):
 def test_weighted_constant_changes_count_as_effective_examples():
     weight = np.random.default_rng(8).gamma(2, 1, 60)
     examples = changed(np.repeat([1.0, -1.0], 30), weight)
-    space = examples.space(["bias"], "baseline")
-    slices = examples.slices(space, (np.arange(60) < 30)[None])
+    slices = examples.of(["bias"], "baseline", (np.arange(60) < 30)[None])
     effective = weight[:30].sum() ** 2 / (weight[:30] ** 2).sum()
     p = metric("bias").test(slices, "worse").p[0]
     assert p == pytest.approx(2**-effective, rel=1e-9)
@@ -153,8 +146,7 @@ def test_flipped_hard_scores_are_seen():
     label = some.label * 1.0
     examples = replace(some, score=(np.where(inside, 1 - label, label), label))
     for name in ("brier", "log_loss"):
-        space = examples.space([name], "baseline")
-        slices = examples.slices(space, np.stack([inside, ~inside, inside | True]))
+        slices = examples.of([name], "baseline", np.stack([inside, ~inside, inside | True]))
         tested = metric(name).test(slices, "worse")
         assert tested.p[0] == pytest.approx(2.0**-150, rel=1e-9)
         assert tested.reasons.tolist() == [0, Reason.UNCHANGED, 0]
@@ -188,6 +180,5 @@ def test_changes_that_are_lost_beside_the_largest_are_not_called():
     small = np.arange(100) < 50
     change = np.where(small, rng.choice([-1e-11, 3e-11], 100), rng.choice([-1.0, 1.0], 100))
     examples = changed(change)
-    space = examples.space(["bias"], "baseline")
-    slices = examples.slices(space, small[None])
+    slices = examples.of(["bias"], "baseline", small[None])
     assert metric("bias").test(slices, "both").reasons.tolist() == [Reason.UNVARYING]

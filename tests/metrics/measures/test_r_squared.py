@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.counting.statistic_space import Deviations
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Reason
 from slicebeam.metrics.significance.subset_law import Population
@@ -27,21 +28,19 @@ def regression(law):
     return replace(Examples.random(1, N), truth=truth, guess=(guess, guess))
 
 
-def sums_of(examples, space, rows):
+def slices_of(examples, rows):
+    """Slices of some rows each, with all examples."""
+    space = examples.space(["r2"], "overall")
     columns = examples.matrix(space)
     inside = np.stack([columns[some, : space.columns].sum(axis=0) for some in rows])
-    return examples.slices(space, np.ones((1, N), bool)).total, inside, columns.sum(axis=0)
+    return Slices(inside, space, columns.sum(axis=0))
 
 
 @pytest.mark.parametrize("n", [50, 400])
 @pytest.mark.parametrize("law", ["unequal", "skewed", "counts"])
 def test_random_slices_are_called_at_the_nominal_rate(law, n):
     examples, rng = regression(law), np.random.default_rng(2)
-    space = examples.space(["r2"], "overall")
-    whole, inside, totals = sums_of(
-        examples, space, [rng.choice(N, n, replace=False) for _ in range(SLICES)]
-    )
-    slices = replace(whole, sums=inside, totals=totals)
+    slices = slices_of(examples, [rng.choice(N, n, replace=False) for _ in range(SLICES)])
     for alternative in ("worse", "better", "both"):
         p = R2.test(slices, alternative).p
         for level in (0.05, 0.01):
@@ -49,7 +48,7 @@ def test_random_slices_are_called_at_the_nominal_rate(law, n):
             most = 1.25 * level + 3 * (level / SLICES) ** 0.5
             assert (p <= level).mean() <= most
             assert (p <= level).mean() >= 0.4 * level - 3 * (level / SLICES) ** 0.5
-    truth = R2.value(whole)[0]
+    truth = R2.value(slices.total)[0]
     for low, high, expected in (
         (*R2.value_interval(slices, 0.95), truth),
         (*R2.delta_interval(slices, 0.95), 0.0),
@@ -62,7 +61,7 @@ def test_numbers_follow_from_the_examples():
     examples = regression("unequal")
     y, e2 = examples.truth, (examples.guess[0] - examples.truth) ** 2
     members = np.stack([np.arange(N) < 90, (e2 < 0.01) & (np.arange(N) < 3000)])
-    slices = examples.slices(examples.space(["r2"], "overall"), members)
+    slices = examples.of(["r2"], "overall", members)
     z2, slope = (y - y.mean()) ** 2, e2.mean() / y.var()
     u = e2 - e2.mean() - slope * (z2 - y.var())
     correlation, excess = np.corrcoef(e2, z2)[0, 1], z2.var() / y.var() ** 2
@@ -90,10 +89,7 @@ def test_a_slice_of_larger_errors_is_found_and_its_interval_covers():
         bad, examples.truth + 1.6 * (examples.guess[0] - examples.truth), examples.guess[0]
     )
     examples = replace(examples, guess=(guess, guess))
-    space = examples.space(["r2"], "overall")
-    rows = [rng.choice(N // 10, 100, replace=False) for _ in range(600)]
-    whole, inside, totals = sums_of(examples, space, rows)
-    slices = replace(whole, sums=inside, totals=totals)
+    slices = slices_of(examples, [rng.choice(N // 10, 100, replace=False) for _ in range(600)])
     assert (R2.test(slices, "worse").p <= 0.005).mean() > 0.9
     assert (R2.test(slices, "better").p > 0.9).mean() > 0.9
     low, high = R2.value_interval(slices, 0.95)
@@ -114,11 +110,11 @@ def test_what_has_no_r2_and_what_explains_alike_everywhere():
         (alike, [Reason.CONSTANT, Reason.WHOLE]),
         (replace(examples, guess=(examples.truth,) * 2), [Reason.CONSTANT, Reason.WHOLE]),
     ):
-        slices = some.slices(some.space(["r2"], "overall"), members)
+        slices = some.of(["r2"], "overall", members)
         tested = R2.test(slices, "both")
         assert (tested.reasons.tolist(), tested.p.tolist()) == (reasons, [1.0, 1.0])
-    slices = alike.slices(alike.space(["r2"], "overall"), members)
+    slices = alike.of(["r2"], "overall", members)
     rounded = Deviations(0.0, Population((-1e-14, 1e-14), (150.0, 150.0)))
     slices = replace(slices, space=replace(slices.space, deviations=(("r2", rounded),)))
     assert R2.test(slices, "both").reasons.tolist() == [Reason.CONSTANT, Reason.WHOLE]
-    assert np.isnan(R2.value(constant.slices(constant.space(["r2"], "overall"), members))[0])
+    assert np.isnan(R2.value(constant.of(["r2"], "overall", members))[0])

@@ -15,8 +15,7 @@ from tests.metrics.test_metric import Examples, by_sklearn, random_members
 
 def test_auc_of_two_models_against_the_parent_varies_by_what_is_outside_of_the_child():
     examples, rows = Examples.random(41, 300), np.arange(300)
-    space, auc = examples.space(["auc"], "baseline"), metric("auc")
-    slices = examples.slices(space, np.stack([rows < 80, rows < 200]))
+    auc, slices = metric("auc"), examples.of(["auc"], "baseline", np.stack([rows < 80, rows < 200]))
     parts = [examples.take(rows < size) for size in (80, 200)]
     gain = [by_sklearn("auc", some) - by_sklearn("auc", some, old=True) for some in parts]
     fewest = [np.bincount(examples.label[:size]).min() for size in (80, 200)]
@@ -33,8 +32,7 @@ def test_auc_that_is_turned_over_is_not_called_unchanged():
     label, inside = some.label * 1.0, np.arange(200) < 90
     for new, reason in ((1 - label, Reason.UNVARYING), (label, Reason.UNCHANGED)):
         examples = replace(some, score=(new, label))
-        space = examples.space(["auc"], "baseline")
-        slices = examples.slices(space, inside[None])
+        slices = examples.of(["auc"], "baseline", inside[None])
         tested = metric("auc").test(slices, "worse")
         assert tested.reasons.tolist() == [reason]
         assert tested.p.tolist() == [1.0]
