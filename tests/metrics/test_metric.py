@@ -397,17 +397,16 @@ def test_gradients_are_finite_differences(name, comparison):
 def test_deltas_references_complements_and_inputs(name, *, weighted):
     examples = Examples.random(11, 300, classes=3 if name in MACRO else 2, weighted=weighted)
     members = random_members(12, 6, examples.rows)[1:]
-    slices = [examples.take(some) for some in members]
+    parts = [examples.take(some) for some in members]
     own = metric(name)
-    value = np.array([by_sklearn(name, some) for some in slices])
+    value = np.array([by_sklearn(name, some) for some in parts])
     rest = [by_sklearn(name, examples.take(~some)) for some in members]
     for comparison in comparisons(name):
-        space = examples.space([name], comparison)
-        slices = examples.slices(space, members)
+        slices = examples.of([name], comparison, members)
         if comparison == "overall":
             reference = np.full(len(members), by_sklearn(name, examples))
         else:
-            reference = np.array([by_sklearn(name, some, old=True) for some in slices])
+            reference = np.array([by_sklearn(name, some, old=True) for some in parts])
         close = {"rtol": 1e-12, "atol": 1e-11}
         np.testing.assert_allclose(own.reference(slices), reference, **close)
         np.testing.assert_allclose(own.complement(slices), rest, **close)
