@@ -31,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.mixture import fit, initial
+from slicebeam.metrics.discovery.mixture import initial
 from slicebeam.pipelines.api import discover
+from tests.fitted_mixture import fit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

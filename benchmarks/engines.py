@@ -191,7 +191,7 @@ def dealt(arguments: list[str]) -> int:
     from slicebeam.pipelines.cli import run
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search import slice_counter
-    from slicebeam.transforms.count.plans import WorkItem
+    from slicebeam.transforms.count.tables import WorkItem
 
     run_job = Engine.run
 

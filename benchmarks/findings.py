@@ -19,9 +19,8 @@ import numpy as np
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.candidates import Candidates
-from slicebeam.metrics.findings.choice import Choice
-from slicebeam.metrics.findings.parts import HeldExamples
+from slicebeam.metrics.findings.choice import Candidates, Choice
+from slicebeam.metrics.findings.inside import HeldExamples
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric

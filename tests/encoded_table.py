@@ -7,8 +7,7 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.findings.candidates import Candidates
-from slicebeam.metrics.findings.choice import Choice
+from slicebeam.metrics.findings.choice import Candidates, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import InsideCounts

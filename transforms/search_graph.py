@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
-from slicebeam.transforms.count.significance import count_block, note_shuffled, write_p_values
+from slicebeam.transforms.count.tables import count_block, note_shuffled, write_p_values
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.metrics.counting.counting import UnitSums
-    from slicebeam.transforms.count.plans import WorkItem
-    from slicebeam.transforms.count.significance import BlockTest
+    from slicebeam.transforms.count.tables import BlockTest, WorkItem
     from slicebeam.transforms.encode.sources import Split
 
 Known = TypeVar("Known")

@@ -20,7 +20,7 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -44,7 +44,15 @@ class Ragged(NamedTuple):
     """A list column: the codes of row i are ``codes[offsets[i]:offsets[i + 1]]``."""
 
     offsets: IntArray
-    codes: IntArray
+    codes: NDArray[Any]
+
+    def take(self, rows: IntArray) -> Ragged:
+        """Return some rows, as `numpy.ndarray.take` does of other columns."""
+        begins = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - begins
+        ends = np.cumsum(lengths)
+        at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
+        return Ragged(np.append(0, ends), self.codes[at])
 
 
 @dataclass(frozen=True)
@@ -78,26 +86,74 @@ class Resampling:
     replicates: int
     seed: int
 
+    def drawn(self, ids: NDArray[np.uint64]) -> list[NDArray[np.uint8]]:
+        """Return how often each replicate has each example."""
+        return [poisson_weights(self.seed, b, ids) for b in range(self.replicates)]
+
 
 @dataclass
 class RowBlock:
     """Consecutive rows of a shard."""
 
     rows: int
-    # returns the codes of a feature: int64 [rows], or `Ragged`
-    column: Callable[[int], IntArray | Ragged]
+    # returns the codes of a feature in their stored width: [rows], or `Ragged`
+    stored: Callable[[int], Any]
     cells: IntArray  # [rows] the outcome cell of each row
     ids: NDArray[np.uint64]  # [rows] what identifies the row when it is resampled
     positions: NDArray[np.uint64]  # [rows] the row's own number, which no other row has
     weights: IntArray  # [0 or 2, rows] weight and its square, in fixed point
     terms: IntArray  # [terms and total terms, rows] in fixed point
     buckets: IntArray  # [0, 1 or 2, rows] of each model's score: label, then score
-    # returns the codes of a feature that is not a list as they are stored, in few bytes [rows]
-    narrow: Callable[[int], NDArray[Any]] | None = None
+    _columns: dict[int, IntArray | Ragged] = field(default_factory=dict, repr=False)
 
-    def stored(self, feature: int) -> Any:
-        """Return the codes of a feature, which is not a list, in their stored width."""
-        return self.column(feature) if self.narrow is None else self.narrow(feature)
+    def column(self, feature: int) -> IntArray | Ragged:
+        """Return the codes of a feature, of which those of one example a row are int64."""
+        if feature not in self._columns:
+            codes = self.stored(feature)
+            is_list = isinstance(codes, Ragged)
+            self._columns[feature] = codes if is_list else codes.astype(np.int64, copy=False)
+        return self._columns[feature]
+
+    def take(self, rows: IntArray, features: Iterable[int], *, resampled: bool = False) -> RowBlock:
+        """Return some rows with copies of a few columns, without positions and buckets."""
+        stored = {feature: self.stored(feature).take(rows) for feature in features}
+        cells = self.cells[rows].astype(np.int64, copy=False)
+        ids = self.ids[rows] if resampled else None
+        return _of_stored(stored, cells, self.weights[:, rows], self.terms[:, rows], ids)
+
+    @staticmethod
+    def joined(blocks: Sequence[RowBlock], features: Iterable[int]) -> RowBlock:
+        """Return the rows of several blocks, at least one, that `take` returned, as one."""
+        stored = {f: _joined([block.stored(f) for block in blocks]) for f in features}
+        cells, ids = (
+            np.concatenate([getattr(b, name) for b in blocks]) for name in ("cells", "ids")
+        )
+        weights, terms = (
+            np.concatenate([getattr(b, name) for b in blocks], axis=1)
+            for name in ("weights", "terms")
+        )
+        return _of_stored(stored, cells, weights, terms, ids)
+
+
+def _of_stored(
+    stored: Mapping[int, Any],
+    cells: IntArray,
+    weights: IntArray,
+    terms: IntArray,
+    ids: NDArray[np.uint64] | None,
+) -> RowBlock:
+    rows = cells.size
+    none = np.broadcast_to(np.uint64(0), rows)
+    buckets, ids = np.zeros((0, rows), np.int64), none if ids is None else ids
+    return RowBlock(rows, stored.__getitem__, cells, ids, none, weights, terms, buckets)
+
+
+def _joined(columns: Sequence[Any]) -> NDArray[Any] | Ragged:
+    if not isinstance(columns[0], Ragged):
+        return np.concatenate(columns)
+    lengths = np.concatenate([np.diff(column.offsets) for column in columns])
+    codes = np.concatenate([column.codes for column in columns])
+    return Ragged(np.append(0, np.cumsum(lengths)), codes)
 
 
 class Coded(NamedTuple):
@@ -113,12 +169,9 @@ def extend(coded: Coded, column: IntArray | Ragged, radix: int) -> Coded:
         values = column if coded.rows is None else column[coded.rows]
         return Coded(coded.code * radix + values, coded.rows)
     rows = np.arange(coded.code.size) if coded.rows is None else coded.rows
-    begins = column.offsets[rows]
-    lengths = column.offsets[rows + 1] - begins
-    repeated = np.repeat(np.arange(rows.size), lengths)
-    first = np.cumsum(lengths) - lengths
-    at = np.arange(repeated.size) - first[repeated] + begins[repeated]
-    return Coded(coded.code[repeated] * radix + column.codes[at], rows[repeated])
+    taken = column.take(rows)
+    at = np.repeat(np.arange(rows.size), np.diff(taken.offsets))
+    return Coded(coded.code[at] * radix + taken.codes, rows[at])
 
 
 class Prefixes:
@@ -253,6 +306,13 @@ class SummedRows:
                 _tally(layer[begin:end], at, drawn if values is None else _times(values, drawn))
                 begin = end
 
+    def by(self, coded: Coded, groups: int) -> IntArray:
+        """Return the sums [groups, layers and columns] of rows by the number of their group."""
+        columns = (1 + len(self.drawn)) * self.space.raw_columns
+        table = np.zeros((1 + len(self.drawn), self.space.raw_columns * groups), np.int64)
+        self.add(table, coded)
+        return table.reshape(columns, groups).T
+
 
 def _of(values: NDArray[Any], rows: IntArray | None) -> NDArray[Any]:
     return values if rows is None else values[rows]
@@ -315,7 +375,8 @@ class Tables:
 
     def add(self, block: RowBlock) -> None:
         """Count the rows of a block."""
-        sums = SummedRows(block, self.space, self._drawn(block))
+        draws = self.resampling
+        sums = SummedRows(block, self.space, draws.drawn(block.ids) if draws else [])
         self._add_totals(block, sums)
         radices = self.lattice.radices
         plain = Prefixes(block, radices, np.zeros(block.rows, np.int64))
@@ -333,12 +394,6 @@ class Tables:
             elif select is not None:
                 self._add_inside(unit, tables, plain.coded(unit.features), select, sums)
 
-    def _drawn(self, block: RowBlock) -> list[NDArray[np.uint8]]:
-        draws = self.resampling
-        if draws is None:
-            return []
-        return [poisson_weights(draws.seed, b, block.ids) for b in range(draws.replicates)]
-
     def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
         raw = self.space.raw_columns
         sums.add(self.total[:, :raw], Coded(np.zeros(block.rows, np.int64), None))
@@ -355,10 +410,8 @@ class Tables:
         if code.size == 0:
             return
         distinct, inverse = np.unique(code, return_inverse=True)
-        counts = np.zeros((self.layers, self.space.raw_columns * distinct.size), np.int64)
-        sums.add(counts, Coded(inverse, rows))
-        shaped = counts.reshape(self.layers * self.space.raw_columns, distinct.size).T
-        table.add(distinct, np.ascontiguousarray(shaped))
+        counts = sums.by(Coded(inverse, rows), distinct.size)
+        table.add(distinct, np.ascontiguousarray(counts))
 
     def _add_inside(
         self,

@@ -7,8 +7,8 @@ shards, workers or the engine.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain, combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -82,6 +82,27 @@ class Budget:
         by_memory = self.memory // _JOINT_SHARE // self.cell_bytes
         return min(_MOST_JOINT_SUMS // (self.columns * self.layers), by_memory)
 
+    def fits(self, cells: int) -> bool:
+        """Return whether a tuple with this many cells is counted in a table."""
+        small = cells <= _SMALL_TABLE + _CELLS_PER_ROW * self.rows
+        return small and cells * self.cell_bytes <= self.memory
+
+    def whole(self, cells: int) -> float:
+        """Return the seconds of counting all slices of a tuple."""
+        if not self.fits(cells):
+            return self.rows * _SPARSE_ROW * self.sums + TABLE_UNIT
+        tables = cells * self.columns * self.layers * TABLE_CELL
+        return self.rows * self.sums * TABLE_ROW + tables + TABLE_UNIT
+
+    @property
+    def select(self) -> float:
+        """The seconds of looking up which rows are in some slices of a tuple."""
+        return self.rows * _SELECT_ROW
+
+    def inside(self, rows: Any) -> Any:
+        """Return the seconds of adding selected rows to a table."""
+        return rows * _INSIDE_ROW * self.sums + TABLE_UNIT
+
 
 @dataclass(frozen=True)
 class PlannedUnit:
@@ -96,18 +117,18 @@ def whole_tuples(
     tuples: Mapping[FeatureTuple, Keys | None], lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
     """Yield the units that count all slices of feature tuples: joint tables, or sparse parts."""
-    fitting = [features for features in tuples if _fits(table_cells(features, lattice), budget)]
+    cells_of = {features: table_cells(features, lattice) for features in tuples}
+    fitting = [features for features, cells in cells_of.items() if budget.fits(cells)]
     for table in joint_tables(fitting, lattice, budget):
         listed = [keys for part in table.tuples if (keys := tuples[part]) is not None]
         keys = np.concatenate(listed) if listed else None
         unit = Unit(table.features, "dense", candidates=keys, margins=table.tuples)
         cells = table_cells(table.features, lattice)
-        seconds = _whole_seconds(cells, budget) + len(table.features) * budget.rows * AXIS_ROW
+        seconds = budget.whole(cells) + len(table.features) * budget.rows * AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
-    for features, candidates in tuples.items():
-        cells = table_cells(features, lattice)
-        if not _fits(cells, budget):
-            yield from _sparse(features, cells, candidates, lattice, budget)
+    for features, cells in cells_of.items():
+        if not budget.fits(cells):
+            yield from _sparse(features, cells, tuples[features], lattice, budget)
 
 
 def _sparse(
@@ -119,7 +140,7 @@ def _sparse(
     if candidates is not None:
         needed += candidates.size * (8 + budget.cell_bytes)
     parts = -(-needed // budget.memory)
-    seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.rows * _SELECT_ROW
+    seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.select
     for part in range(parts):
         mine = candidates
         if candidates is not None and parts > 1:
@@ -130,20 +151,6 @@ def _sparse(
 
 def _part_of(codes: IntArray, parts: int) -> IntArray:
     return (splitmix64(codes.astype(np.uint64)) % np.uint64(parts)).astype(np.int64)
-
-
-def _fits(cells: int, budget: Budget) -> bool:
-    """Return whether a tuple with this many cells is counted in a table."""
-    small = cells <= _SMALL_TABLE + _CELLS_PER_ROW * budget.rows
-    return small and cells * budget.cell_bytes <= budget.memory
-
-
-def _whole_seconds(cells: int, budget: Budget) -> float:
-    """Return what counting all slices of a tuple costs."""
-    if not _fits(cells, budget):
-        return budget.rows * _SPARSE_ROW * budget.sums + TABLE_UNIT
-    tables = cells * budget.columns * budget.layers * TABLE_CELL
-    return budget.rows * budget.sums * TABLE_ROW + tables + TABLE_UNIT
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
@@ -197,8 +204,7 @@ def plan_chosen(
             mine = order[places[begin : begin + width]]
             keys = candidates[mine]
             unit = Unit(features, "listed", bases=keys, candidates=keys)
-            seconds = budget.rows * _SELECT_ROW + TABLE_UNIT
-            seconds += int(sizes[mine].sum()) * _INSIDE_ROW * budget.sums
+            seconds = budget.select + budget.inside(int(sizes[mine].sum()))
             size = keys.size * budget.cell_bytes + selector_bytes(keys.size, overhead)
             yield PlannedUnit(unit, seconds, size)
 
@@ -220,8 +226,8 @@ def _cheaper_inside(
     is_first[1:] = (np.diff(group_of[order]) != 0) | (np.diff(bases[order]) != 0)
     first = order[is_first]
     selected = np.bincount(group_of[first], base_sizes[first], minlength=len(groups))
-    whole = np.array([_whole_seconds(_cells(row, lattice), budget) for row in groups])
-    saved = whole - selected * _INSIDE_ROW * budget.sums - TABLE_UNIT
+    cells = [table_cells(row[row >= 0].tolist(), lattice) for row in groups]
+    saved = np.array(list(map(budget.whole, cells))) - budget.inside(selected)
     has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
     inside: BoolArray = (saved > 0) & has_base
     base_set_of, base_sets = lattice.feature_sets(bases[first])
@@ -230,14 +236,10 @@ def _cheaper_inside(
     links = links[inside[links[:, 1]]]
     # Without links bincount would give integers.
     gain = np.bincount(links[:, 0], saved[links[:, 1]], minlength=len(base_sets)).astype(np.float64)
-    gain -= budget.rows * _SELECT_ROW * (1 + np.count_nonzero(base_sets >= 0, axis=1))
+    gain -= budget.select * (1 + np.count_nonzero(base_sets >= 0, axis=1))
     losing = links[gain[links[:, 0]] <= 0, 1]
     inside[losing] = False
     return inside
-
-
-def _cells(row: IntArray, lattice: Lattice) -> int:
-    return table_cells(row[row >= 0].tolist(), lattice)
 
 
 def _inside_units(
@@ -278,26 +280,23 @@ def _extensions(
     budget: Budget,
 ) -> Iterator[PlannedUnit]:
     """Yield the units of some base slices, cut so that the tables of a unit fit the memory."""
-    taken: list[int] = []
     overhead = selector_bytes(bases.size, table_cells(features, lattice))
-    size = overhead
-
-    def unit() -> PlannedUnit:
-        mine = np.isin(extension_of, taken)
-        planned = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
-        a_table = selected * _INSIDE_ROW * budget.sums + TABLE_UNIT
-        seconds = budget.rows * _SELECT_ROW + len(taken) * a_table
-        return PlannedUnit(planned, seconds, size)
-
+    code_bytes = bases.size * budget.cell_bytes
+    groups: list[list[int]] = []
+    room = 0
     for feature in np.unique(extension_of).tolist():
-        cost = bases.size * int(lattice.radices[feature]) * budget.cell_bytes
-        if taken and size + cost > budget.memory // 2:
-            yield unit()
-            taken, size = [], overhead
-        taken.append(feature)
-        size += cost
-    if taken:
-        yield unit()
+        size = int(lattice.radices[feature]) * code_bytes
+        if not groups or size > room:
+            groups.append([])
+            room = budget.memory // 2 - overhead
+        groups[-1].append(feature)
+        room -= size
+    for taken in groups:
+        mine = np.isin(extension_of, taken)
+        unit = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
+        seconds = budget.select + len(taken) * budget.inside(selected)
+        size = overhead + int(lattice.radices[taken].sum()) * code_bytes
+        yield PlannedUnit(unit, seconds, size)
 
 
 def balanced(units: Sequence[PlannedUnit], budget: Budget, workers: int) -> Budget:
@@ -361,12 +360,9 @@ def joint_tables(
             now = longest[begin : begin + _TUPLES_AT_A_TIME]
             waiting.difference_update(now)
             for members, covered in _covering(now, lattice, budget):
-                shorter = [
-                    part
-                    for size in range(length - 1, 0, -1)
-                    for part in _parts(members, size, lattice)
-                    if part in waiting
-                ]
+                sizes = range(length - 1, 0, -1)
+                parts = chain.from_iterable(_parts(members, size, lattice) for size in sizes)
+                shorter = [part for part in parts if part in waiting]
                 waiting.difference_update(shorter)
                 yield JointTable(members, (*covered, *shorter))
 
@@ -391,7 +387,7 @@ def _covering(
     radices = lattice.radices
     sums = budget.columns * budget.layers
     per_cell, per_margin = sums * TABLE_CELL, sums * MARGIN_CELL
-    per_table, per_axis = budget.rows * budget.sums * TABLE_ROW + TABLE_UNIT, budget.rows * AXIS_ROW
+    per_table, per_axis = budget.whole(0), budget.rows * AXIS_ROW
     widening = np.array([not lattice.is_multi(f) for f in range(len(radices))])
     tables = []
     for first in tuples:

@@ -281,33 +281,20 @@ class CandidateLookup:
         groups: dict[tuple[int, ...], list[int]] = {}
         for *first, last in sorted(tuples):
             groups.setdefault(tuple(first), []).append(last)
-        self._groups = [self._group(*group, keys, tuples, lattice) for group in groups.items()]
+        self._groups = []
+        for prefix, lasts in groups.items():
+            radices = lattice.radices[lasts]
+            begins = np.cumsum(radices) - radices
+            width = int(radices.sum())
+            table = np.full((table_cells(prefix, lattice), width), -1, np.int32)
+            for last, begin, radix in zip(lasts, begins.tolist(), radices.tolist(), strict=True):
+                places = tuples[(*prefix, last)]
+                cell = lattice.key_cells(keys[places], (*prefix, last))
+                table[cell // radix, begin + cell % radix] = places
+            at = begins.astype(np.int32)[:, None]
+            group = _Group(prefix, np.array(lasts, np.int64), at, table.ravel(), width)
+            self._groups.append(group)
         self._radices = lattice.radices.astype(np.int32)
-
-    @staticmethod
-    def _group(
-        first: tuple[int, ...],
-        lasts: list[int],
-        keys: Keys,
-        tuples: dict[tuple[int, ...], IntArray],
-        lattice: Lattice,
-    ) -> _Group:
-        radices = lattice.radices[lasts]
-        begins = np.cumsum(radices) - radices
-        width = int(radices.sum())
-        table = np.full((table_cells(first, lattice), width), -1, np.int32)
-        for last, begin, radix in zip(lasts, begins.tolist(), radices.tolist(), strict=True):
-            places = tuples[(*first, last)]
-            cells = lattice.key_cells(keys[places], (*first, last))
-            table[cells // radix, begin + cells % radix] = places
-        last_features = np.array(lasts, np.int64)
-        return _Group(first, last_features, begins.astype(np.int32)[:, None], table.ravel(), width)
-
-    def pairs(self, block: RowBlock) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return rows and the candidates that they are in: int32 [pairs] each."""
-        none = np.zeros(0, np.int32)
-        rows, candidates = zip((none, none), *self.some_pairs(block), strict=True)
-        return np.concatenate(rows), np.concatenate(candidates)
 
     def some_pairs(self, block: RowBlock) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """Yield rows and the candidates that they are in, int32 [pairs] each, bit by bit."""

@@ -241,8 +241,7 @@ class StatisticSpace:
         return dict(self.deviations).get(value)
 
     def _ranking(self, sums: IntArray, *, old: bool) -> FloatArray:
-        begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)
-        reduced = sums[..., begin : begin + _OF_SIDE]
+        reduced = sums[..., self.ranking_columns(old=old)]
         return np.where(reduced == _UNDEFINED, np.nan, reduced * _UNIT)
 
     def placements(self, sums: IntArray, *, old: bool = False) -> Placements:
@@ -329,17 +328,12 @@ class StatisticSpace:
         self, scales: Sequence[float], weight_scales: tuple[float, float]
     ) -> StatisticSpace:
         """Return the space with other scales; old and new values have one, to be subtracted."""
-        common: dict[tuple[str, int, int], float] = {}
-        for term, scale in zip(self.all_terms, scales, strict=True):
-            if term.source in ("new", "old"):
-                key = (term.value, term.power, term.weight_power)
-                common[key] = max(scale, common.get(key, 0.0))
-        merged = [
-            common.get((term.value, term.power, term.weight_power), scale)
-            if term.source in ("new", "old")
-            else scale
-            for term, scale in zip(self.all_terms, scales, strict=True)
-        ]
+        models = ("new", "old")
+        keys = [t._replace(source="new") if t.source in models else t for t in self.all_terms]
+        common: dict[Term, float] = {}
+        for key, scale in zip(keys, scales, strict=True):
+            common[key] = max(scale, common.get(key, 0.0))
+        merged = [common[key] for key in keys]
         return replace(self, scales=tuple(merged), weight_scales=weight_scales)
 
     def refined(

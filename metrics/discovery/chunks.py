@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 
 Embeddings: TypeAlias = NDArray[np.float32] | FloatArray
 
-# Metadata of a field that says what is summed, and is not added up.
-FIXED = {"fixed": True}
+# Metadata of fields that are not added up: what is summed, and rows that stand one after another.
+FIXED, JOINED = {"is": "fixed"}, {"is": "joined"}
 
 
 @dataclass(frozen=True)
 class Summed:
-    """Sums over a chunk: ``+`` adds them field by field, and tuples of them item by item.
+    """Sums over a chunk: ``+`` adds them field by field, tuples and mappings of them item by item.
 
     Sums of doubles agree to the byte if chunks are added in the same order, else to about 1e-13.
-    Fields with the metadata `FIXED` must be equal.
+    Fields with the metadata `FIXED` must be equal; those with `JOINED` are joined along the last axis.
     """
 
     def __add__(self, other: Self) -> Self:
@@ -38,11 +39,16 @@ class Summed:
 
 
 def _added(column: Field[Any], mine: Any, its: Any) -> Any:
+    if column.metadata == JOINED:
+        return np.concatenate([mine, its], axis=-1)
     if isinstance(mine, tuple):
         return tuple(a + b for a, b in zip(mine, its, strict=True))
-    if not column.metadata and getattr(mine, "shape", None) == getattr(its, "shape", None):
+    if isinstance(mine, Mapping):
+        return {name: sums + its[name] for name, sums in mine.items()}
+    is_fixed = mine is None or bool(column.metadata)
+    if not is_fixed and getattr(mine, "shape", None) == getattr(its, "shape", None):
         return mine + its
-    if column.metadata and (mine is its or np.array_equal(mine, its)):
+    if is_fixed and (mine is its or np.array_equal(mine, its)):
         return mine
     raise ValueError(f"sums of a different {column.name} cannot be added")
 

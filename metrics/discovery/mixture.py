@@ -1,4 +1,4 @@
-"""A mixture of diagonal Gaussians over embeddings, with loss heads: EM from sums over chunks, or in memory.
+"""A mixture of diagonal Gaussians over embeddings, with loss heads: EM from sums over chunks.
 
 Source: Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings",
 section 5 and appendix, where the heads model labels and predictions; Eyuboglu et al. (2024), "Model
@@ -58,11 +58,6 @@ class CategoricalHead:
 
     shares: FloatArray
 
-    @property
-    def components(self) -> int:
-        """K."""
-        return int(self.shares.shape[0])
-
     def zero(self, weights: FloatArray) -> CategoricalSums:
         """Return the sums over no points."""
         return CategoricalSums(np.zeros((weights.size, self.shares.shape[1])))
@@ -110,11 +105,6 @@ class NormalHead:
     means: FloatArray  # m_j
     variances: FloatArray  # s²_j
     floor: float = VARIANCE_FLOOR
-
-    @property
-    def components(self) -> int:
-        """K."""
-        return int(self.means.size)
 
     def zero(self, weights: FloatArray) -> NormalSums:
         """Return the sums over no points, taken about the mean of the mixture."""
@@ -195,15 +185,6 @@ class Mixture:
     # γ ≥ 0, with which the heads' log densities count; at 0 they are fitted but shape nothing.
     loss_weight: float = 0.0
 
-    def __post_init__(self) -> None:
-        K = self.weights.size
-        if self.means.shape != self.variances.shape or self.means.shape[:1] != (K,):
-            raise ValueError(f"means of shape {self.means.shape} do not fit {K} components")
-        if any(head.components != K for head in self.heads):
-            raise ValueError(f"a head does not have the {K} components of its mixture")
-        if not ((self.weights > 0).all() and (self.variances > 0).all() and self.loss_weight >= 0):
-            raise ValueError("a weight or a variance of the mixture is not above 0")
-
     @property
     def components(self) -> int:
         """K."""
@@ -281,7 +262,8 @@ def log_responsibilities(
     divided by. Without losses, as of points whose losses are then tested, the embeddings alone decide.
     (z − μ)²/v is taken by matrix products: log densities are off by about 1e-16·Σ_d (x² + μ'²)/v.
     """
-    checked = _checked(mixture, z, losses, first_row)
+    heads = () if losses is None else MixtureSums.zero(mixture).heads
+    checked = _checked_losses(heads, () if losses is None else losses, first_row)
     log_r = np.empty((z.shape[0], mixture.components))
     log_likelihood = np.empty(z.shape[0])
     for rows, joint, _ in _joint_blocks(mixture, z, checked):
@@ -310,8 +292,8 @@ def sums(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] = (), first_row: int = 0
 ) -> MixtureSums:
     """Return what one chunk adds to the sums of an iteration; errors count from ``first_row``."""
-    checked = _checked(mixture, z, losses, first_row)
     zero = total = MixtureSums.zero(mixture)
+    checked = _checked_losses(zero.heads, losses, first_row)
     for rows, joint, x in _joint_blocks(mixture, z, checked):
         log_likelihood = _log_sum(joint)
         if not np.isfinite(log_likelihood).all():
@@ -324,7 +306,7 @@ def sums_of_labels(
     labels: NDArray[np.integer], z: Embeddings, losses: Sequence[ArrayLike], zero: MixtureSums
 ) -> MixtureSums:
     """Return the sums over points each of which is wholly of one component."""
-    checked = _checked_losses(zero.heads, losses, z.shape[0], 0)
+    checked = _checked_losses(zero.heads, losses)
     numbers, total = np.arange(zero.sizes.size)[:, None], zero
     for rows in blocks(z.shape[0], _BLOCK):
         of_component = (labels[rows] == numbers).astype(np.float64)
@@ -338,8 +320,6 @@ def updated(total: MixtureSums) -> Mixture:
 
     With N = N_j + 10 eps, a component that lost all points is left at the centre.
     """
-    if total.n == 0:
-        raise ValueError("a mixture needs at least one point")
     sizes = total.sizes + 10 * EPS
     mean = total.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.
@@ -391,38 +371,11 @@ def _log_sum(joint: FloatArray) -> FloatArray:
         return np.asarray(top + np.log(total))
 
 
-def _checked(
-    mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] | None, first_row: int
-) -> list[FloatArray]:
-    """Return the losses as the heads take them; none where there are none."""
-    if z.ndim != 2 or z.shape[1] != mixture.dimensions:
-        raise ValueError(
-            f"embeddings of shape {z.shape} in a mixture of {mixture.dimensions} dimensions"
-        )
-    if losses is None:
-        return []
-    heads = MixtureSums.zero(mixture).heads
-    return _checked_losses(heads, losses, z.shape[0], first_row)
-
-
 def _checked_losses(
-    heads: Sequence[HeadSums], losses: Sequence[ArrayLike], rows: int, first_row: int
+    heads: Sequence[HeadSums], losses: Sequence[ArrayLike], first_row: int = 0
 ) -> list[FloatArray]:
-    checked = []
-    for number, (head, loss) in enumerate(zip(heads, losses, strict=True), 1):
-        if np.shape(loss) != (rows,):
-            raise ValueError(f"loss {number} has the shape {np.shape(loss)}, not ({rows},)")
-        checked.append(head.checked(loss, f"loss {number}", first_row))
-    return checked
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A mixture as `fit` leaves it, after the last M-step."""
-
-    mixture: Mixture
-    mean_log_likelihoods: tuple[float, ...]  # in nats, of the mixture before each M-step
-    converged: bool
+    pairs = enumerate(zip(heads, losses, strict=True), 1)
+    return [head.checked(loss, f"loss {number}", first_row) for number, (head, loss) in pairs]
 
 
 def is_converged(mean_log_likelihoods: Sequence[float], tolerance: float = TOLERANCE) -> bool:
@@ -523,20 +476,3 @@ def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
         for number in np.flatnonzero(stale).tolist():
             look(number)
     return np.unique(of, return_inverse=True)[1].astype(np.int64)
-
-
-def fit(
-    z: Embeddings,
-    losses: Sequence[ArrayLike],
-    start: Mixture,
-    *,
-    tolerance: float = TOLERANCE,
-    most_iterations: int = MOST_ITERATIONS,
-) -> Fit:
-    """Return the mixture that EM leads to from a start, with all points in memory."""
-    mixture, history = start, list[float]()
-    while len(history) < most_iterations and not is_converged(history, tolerance):
-        total = sums(mixture, z, losses)
-        history.append(total.mean_log_likelihood)
-        mixture = updated(total)
-    return Fit(mixture, tuple(history), is_converged(history, tolerance))

@@ -13,13 +13,13 @@ Chouldechova and Tibshirani (2016), J. R. Statist. Soc. B 78:423 (stopping of an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import ndtri, xlogy
 
-from slicebeam.metrics.findings.candidates import ChosenSlice, ChosenSlices
 from slicebeam.metrics.findings.conditional import (
     change_p_value,
     influence,
@@ -30,24 +30,110 @@ from slicebeam.metrics.findings.conditional import (
 )
 from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.groups import of_patterns
+from slicebeam.metrics.findings.inside import PartTables
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.parts import PartTables
 from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, Patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.candidates import Candidates, Changes, CountGroups, StopReason
     from slicebeam.metrics.findings.conditional import DeviationLaw
     from slicebeam.metrics.findings.groups import Covariance, GroupSums
-    from slicebeam.metrics.findings.inside import InsideCounts
+    from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts
     from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.parts import CandidateParts
     from slicebeam.metrics.findings.target_sums import InsideSums, TargetSums
     from slicebeam.metrics.kinds import Tail
+
+# Findings, the first ones, and sets of examples that a reader takes in.
+SHOWN_FINDINGS, MOST_SETS = 10, 20
+StopReason = Literal["no candidates", "nothing left", "small differences", "most findings"]
+
+
+class Candidates(NamedTuple):
+    """The slices that findings are chosen from."""
+
+    level: IntArray  # [candidates] number of predicates, 1-based
+    id: IntArray  # [candidates] distinct; decides between candidates that are equal otherwise
+    # [candidates, size columns] examples in the denominator, or their weights and squared weights, in
+    # the units of ``TargetSums.size_scales``
+    sizes: NDArray[Any]
+    total: FloatArray  # [candidates] Σ weight·target
+    significant: BoolArray  # [candidates] against all examples, as the search corrects
+    # [candidates] the slice's own delta, positive where it is for the worse; of two models the
+    # change itself, so that a slice that improved less than others is no finding
+    harm: FloatArray
+
+
+class Changes(NamedTuple):
+    """The changes of candidates between two models, to test whether they changed at all."""
+
+    net: FloatArray  # [candidates] Σ weight·change
+    squares: FloatArray  # [candidates] Σ (weight·change)²
+    counts: bool  # whether changes are −1, 0 and 1, without weights
+
+
+# Sums of a few candidates by group and pattern, given the positions of the findings so far and of the
+# candidates, and the patterns' masks.
+CountGroups: TypeAlias = "Callable[[IntArray, IntArray, IntArray], GroupSums]"
+
+
+class ChosenSlice(NamedTuple):
+    """A candidate that is worse than expected from the findings before it."""
+
+    candidate: int  # position among the candidates
+    size: float  # examples (in the denominator), or summed weights
+    value: float  # observed mean target
+    expected: float  # mean target expected from the findings before it
+    gain: float  # log-likelihood ratio less the log of the level's number of tests
+    p_value: float  # conditional
+    selected_above: float  # the normal quantile that its p had to exceed
+    covariance: Covariance  # of value and expected
+    cumulative_size: float  # examples, or weights, of all findings so far
+    cumulative_total: float  # the sum of their targets
+    held: float  # its share of the sum of all targets; NaN if that is 0
+    outside: float  # mean target of the examples outside all of them; NaN if there are none
+
+
+class ChosenSlices(NamedTuple):
+    """The findings, the model that they make, and why there are no more."""
+
+    findings: list[ChosenSlice]  # in the order of their choice
+    masks: IntArray  # [patterns] which findings the examples of a pattern are in
+    # [patterns, columns] of all examples of each pattern, as `TargetSums` lays them out
+    sums: FloatArray
+    model: ExpectationModel  # of all findings
+    # ``nothing left``: no other candidate passes; ``small differences``: the gains of those that do
+    # do not pay their description length; ``most findings``: the limit was reached; ``no
+    # candidates``: none is significant and for the worse
+    stop: StopReason
+    candidates: int  # how many were looked at
+    left_out: int  # significant candidates for the worse that were not, because there are too many
+
+
+class Intersections(NamedTuple):
+    """Sets of examples that are in the same of the first ten findings, the largest first."""
+
+    masks: IntArray  # [sets] bit k is set where the examples are in finding k; 0 of those in none
+    size: FloatArray  # [sets] number of the examples, or their weight
+    total: FloatArray  # [sets] their summed targets
+
+
+def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) -> Intersections:
+    """Add up patterns that are in the same of the first findings.
+
+    >>> sums = np.array([50.0, 30.0, 20.0])
+    >>> largest_intersections(np.array([0, 1, 1 + (1 << 10)]), sums, sums / 2)
+    Intersections(masks=array([0, 1]), size=array([50., 50.]), total=array([25., 25.]))
+    """
+    first, at = np.unique(masks & ((1 << SHOWN_FINDINGS) - 1), return_inverse=True)
+    sums = [np.bincount(at, column, first.size) for column in (size, total)]
+    sizes, totals = np.array(sums, np.float64)
+    order = np.lexsort((first, -sizes))[:MOST_SETS]
+    return Intersections(first[order], sizes[order], totals[order])
+
 
 # More candidates than these cost more than they say: those of the largest marginal gain are kept.
 MOST_CANDIDATES = 200_000
@@ -196,9 +282,8 @@ class Choice:
         return ChosenSlices(findings, self.patterns.masks, self.patterns.sums, model, stop, *counts)
 
     def _model(self) -> ExpectationModel:
-        sums = self.patterns.sums
-        weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
-        return fit(self.layout.kind, self.patterns.masks, self.patterns.findings, weight, total)
+        of = self.patterns
+        return fit(self.layout.kind, of.masks, of.findings, of.weight, of.total)
 
     @property
     def _counts(self) -> bool:
@@ -231,11 +316,9 @@ class Choice:
 
     def _outside(self) -> tuple[float, float, float, float]:
         """Return the findings' size, targets and share of all, and the mean outside."""
-        sums = self.patterns.sums
-        weight, total = self.layout.moment(sums, 1, 0), self.layout.moment(sums, 1, 1)
+        weight, total = self.patterns.weight, self.patterns.total
         held = self.patterns.masks > 0
-        rest = float(weight[~held].sum())
-        everything = float(total.sum())
+        rest, everything = float(weight[~held].sum()), float(total.sum())
         inside = float(total[held].sum())
         return (
             float(weight[held].sum()),
@@ -316,7 +399,7 @@ class Choice:
 
     def _first_passing(self, ordered: IntArray, step: _Step) -> _Next | None:
         parts = self._parts(ordered)
-        weight = self.layout.moment(self.patterns.sums, 1, 0)
+        weight = self.patterns.weight
         worth = np.ones(ordered.size, np.bool_)
         if self._counts:
             sizes = parts[:, :, 0]
@@ -356,14 +439,13 @@ class Choice:
         return change_p_value(net, squares, self.tail, counts=self.changes.counts)
 
     def _p_value(self, at: int, part: FloatArray, step: _Step) -> float:
-        layout, sums, observed = self.layout, self.patterns.sums, float(self.total[at])
+        observed, of = float(self.total[at]), self.patterns
         if self._counts:
-            weight = layout.moment(sums, 1, 0)
-            return rate_p_value(step.model, weight, part[:, 0], observed, self.tail)
+            return rate_p_value(step.model, of.weight, part[:, 0], observed, self.tail)
         if self.law is None:
             raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
-        known = step.model, step.variances, sums, part
-        return sum_p_value(*known, observed, layout, self.law, self.tail)
+        known = step.model, step.variances, of.sums, part
+        return sum_p_value(*known, observed, self.layout, self.law, self.tail)
 
 
 def _divergence(observed: FloatArray, expected: FloatArray) -> FloatArray:

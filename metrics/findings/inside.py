@@ -1,19 +1,22 @@
-"""Counts a finding's examples by pattern, for all candidates, in tables as the search counts slices."""
+"""How many examples of a finding, and of each candidate, are in each pattern: counted, or held.
+
+Counted: a finding's examples by pattern and candidate, in tables as the search counts slices, or looked
+up one by one. Held: all examples with their candidates, where they are few.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array, hstack
 
 from slicebeam.metrics.counting.counting import (
     ROWS_AT_A_TIME,
     Coded,
     Margins,
-    Ragged,
     RowBlock,
     SummedRows,
     SumReader,
@@ -23,16 +26,38 @@ from slicebeam.metrics.counting.counting import (
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.membership import CandidateLookup, rows_in
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
+from slicebeam.metrics.findings.target_sums import InsideSums
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.findings.target_sums import Patterns, PatternSplit, TargetSums
 
     Pairs = tuple[IntArray, IntArray, IntArray]
+
+
+# Patterns whose examples are counted together: each has a plane in every table.
+_PATTERN_BITS = 6
+# Examples of a pattern from which on planes take less time than looking each of them up.
+_LEAST_IN_PLANE = 800
+# All examples of such patterns from which on their tables take less time.
+_LEAST_IN_PLANES = 3_000
+# Examples of the finding that are held until they are counted.
+_MOST_HELD = 1 << 20
+# Pairs of a row and a candidate that need not be added up at once.
+_MOST_PAIRS = 1 << 20
+# Bytes of a list of codes, at most as a rule.
+_LIST_BYTES = 48
+# Plans are made for rows of so many more bits at a time and an even number of bits, and used again.
+_PLAN_BITS = 4
+# Bytes of a pair of an example and a candidate, while the table of pairs is made.
+PAIR_BYTES = 32
+# Pairs that are summed at a time.
+_BATCH_PAIRS = 1 << 17
 
 
 class InsideCounts(NamedTuple):
@@ -71,85 +96,12 @@ def _added(pattern: IntArray, candidate: IntArray, sizes: IntArray) -> Pairs:
     return tables[0].indices.astype(np.int64), candidates, columns
 
 
-def taken_rows(
-    block: RowBlock, rows: IntArray, features: Iterable[int], lattice: Lattice
-) -> RowBlock:
-    """Return rows of a block with codes of their own, in the width in which they are stored.
-
-    Ids, positions and buckets are left out.
-    """
-    stored = {
-        f: _taken(block.column(f) if lattice.is_multi(f) else block.stored(f), rows)
-        for f in features
-    }
-    cells = block.cells[rows].astype(np.int64, copy=False)
-    return _block(stored, cells, block.weights[:, rows], block.terms[:, rows])
-
-
-def _joined(held: list[RowBlock], features: Iterable[int]) -> RowBlock:
-    """Return the rows of several blocks, at least one, that `taken_rows` returned, as one."""
-    stored = {f: _joined_column([block.stored(f) for block in held]) for f in features}
-    weights, terms = (
-        np.concatenate([getattr(block, name) for block in held], axis=1)
-        for name in ("weights", "terms")
-    )
-    return _block(stored, np.concatenate([block.cells for block in held]), weights, terms)
-
-
-def _block(
-    stored: Mapping[int, Any], cells: IntArray, weights: IntArray, terms: IntArray
-) -> RowBlock:
-    @cache
-    def column(feature: int) -> IntArray | Ragged:
-        codes = stored[feature]
-        return codes if isinstance(codes, Ragged) else codes.astype(np.int64)
-
-    rows = cells.size
-    none = np.broadcast_to(np.uint64(0), rows)
-    buckets = np.zeros((0, rows), np.int64)
-    return RowBlock(rows, column, cells, none, none, weights, terms, buckets, stored.__getitem__)
-
-
-def _taken(column: NDArray[Any] | Ragged, rows: IntArray) -> NDArray[Any] | Ragged:
-    if not isinstance(column, Ragged):
-        return column[rows]
-    begins = column.offsets[rows]
-    lengths = column.offsets[rows + 1] - begins
-    ends = np.cumsum(lengths)
-    at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
-    return Ragged(np.append(0, ends), column.codes[at])
-
-
-def _joined_column(columns: list[Any]) -> NDArray[Any] | Ragged:
-    if not isinstance(columns[0], Ragged):
-        return np.concatenate(columns)
-    lengths = np.concatenate([np.diff(column.offsets) for column in columns])
-    codes = np.concatenate([column.codes for column in columns])
-    return Ragged(np.append(0, np.cumsum(lengths)), codes)
-
-
 def patterns_of(block: RowBlock, findings: Keys, lattice: Lattice) -> IntArray:
     """Return which findings each row of a block is in [rows], a bit for each."""
     masks = np.zeros(block.rows, np.int64)
     for number, key in enumerate(findings.tolist()):
         masks[rows_in(block, lattice, key)] |= np.int64(1) << number
     return masks
-
-
-# Patterns whose examples are counted together: each has a plane in every table.
-_PATTERN_BITS = 6
-# Examples of a pattern from which on planes take less time than looking each of them up.
-_LEAST_IN_PLANE = 800
-# All examples of such patterns from which on their tables take less time.
-_LEAST_IN_PLANES = 3_000
-# Examples of the finding that are held until they are counted.
-_MOST_HELD = 1 << 20
-# Pairs of a row and a candidate that need not be added up at once.
-_MOST_PAIRS = 1 << 20
-# Bytes of a list of codes, at most as a rule.
-_LIST_BYTES = 48
-# Plans are made for so many times more rows at a time and for an even number of bits, and used again.
-_PLAN_STEP = 16
 
 
 @dataclass
@@ -161,20 +113,20 @@ class InsideCounter:
     space: StatisticSpace  # the statistics that patterns are summed in, without score buckets
     counted: BoolArray  # [cells] which examples are in the metric's denominator
     memory: int  # bytes that tables may take
-    _plans: dict[tuple[int, int], list[list[Unit]]] = field(default_factory=dict, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # What is made of the fields is made again where it is needed.
-        return {named.name: getattr(self, named.name) for named in fields(self)} | {"_plans": {}}
+    @cached_property
+    def _plans(self) -> dict[tuple[int, int], list[list[Unit]]]:
+        return {}
 
     @cached_property
     def _lookup(self) -> CandidateLookup:
         return CandidateLookup(self.keys, self.lattice)
 
     @cached_property
-    def _features(self) -> tuple[int, ...]:
+    def _features(self) -> list[int]:
         """The features of the candidates."""
-        return tuple(sorted({feature for features in self._cells for feature in features}))
+        features = np.unique(self.lattice.features(self.keys))
+        return list(features[features >= 0].tolist())
 
     @property
     def row_bytes(self) -> int:
@@ -211,7 +163,7 @@ class InsideCounter:
         rows = rows[self.counted[block.cells[rows]]]
         if self.space.weighted:
             rows = rows[block.weights[0, rows] > 0]
-        return taken_rows(block, rows, self._features, self.lattice)
+        return block.take(rows, self._features)
 
     def count(self, examples: Iterable[RowBlock], finding: int, earlier: Keys) -> InsideCounts:
         """Return the counts of the finding's examples in some blocks, given the keys before it."""
@@ -234,11 +186,10 @@ class InsideCounter:
         return InsideCounts(none, sums, none, none, sizes)
 
     def _counts(self, held: list[RowBlock], earlier: Keys) -> InsideCounts:
-        block = _joined(held, self._features)
-        found_in = patterns_of(block, earlier, self.lattice)
-        masks, pattern, examples = np.unique(found_in, return_inverse=True, return_counts=True)
-        sums = np.zeros((1, self.space.raw_columns * masks.size), np.int64)
-        SummedRows(block, self.space, []).add(sums, Coded(pattern, None))
+        block = RowBlock.joined(held, self._features)
+        in_earlier = patterns_of(block, earlier, self.lattice)
+        masks, pattern, examples = np.unique(in_earlier, return_inverse=True, return_counts=True)
+        sums = SummedRows(block, self.space, []).by(Coded(pattern, None), masks.size)
         in_planes = np.argsort(-examples, kind="stable")[: 1 << _PATTERN_BITS]
         in_planes = in_planes[examples[in_planes] >= _LEAST_IN_PLANE]
         if examples[in_planes].sum() < _LEAST_IN_PLANES:
@@ -251,16 +202,18 @@ class InsideCounter:
         if rows.size:
             planes = self._in_planes(self._rows(block, rows), of_row[rows], in_planes.size)
             pairs += [(in_planes[at], candidate, sizes) for at, candidate, sizes in planes]
-        columns = (np.concatenate(column) for column in zip(*pairs, strict=True))
-        return InsideCounts(masks, sums.reshape(self.space.raw_columns, masks.size).T, *columns)
+        columns = map(np.concatenate, zip(*pairs, strict=True))
+        return InsideCounts(masks, sums, *columns)
 
     def _rows(self, block: RowBlock, rows: IntArray) -> RowBlock:
         whole = rows.size == block.rows
-        return block if whole else taken_rows(block, rows, self._features, self.lattice)
+        return block if whole else block.take(rows, self._features)
 
     def _looked_up(self, block: RowBlock, pattern: IntArray) -> Pairs:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        rows, candidate = self._lookup.pairs(block)
+        none = np.zeros(0, np.int32)
+        found = zip((none, none), *self._lookup.some_pairs(block), strict=True)
+        rows, candidate = map(np.concatenate, found)
         weights = block.weights.T if self.space.weighted else np.ones((block.rows, 1), np.int64)
         pairs = pattern[rows], candidate.astype(np.int64), weights[rows]
         return pairs if rows.size <= _MOST_PAIRS else _added(*pairs)
@@ -282,8 +235,9 @@ class InsideCounter:
             for unit, arrays in zip(units, state.tables, strict=True):
                 if unit.method == "dense":
                     # Planes last: sums over the axes of features are sums of vectors.
-                    size = arrays[0].size // space.raw_columns
-                    by_power = arrays[0].reshape(-1, space.cells, size)
+                    by_power = arrays[0].reshape(
+                        -1, space.cells, arrays[0].size // space.raw_columns
+                    )
                     table = np.ascontiguousarray(np.moveaxis(by_power[powers, :planes], 2, 0))
                     margins = Margins(unit.features, table, self.lattice, (1, 1))
                     read = [
@@ -301,9 +255,7 @@ class InsideCounter:
 
     def _plan(self, rows: int, bits: int) -> list[list[Unit]]:
         """Return the units that count all candidates, in blocks that fit the memory."""
-        step = 1
-        while step < rows:
-            step *= _PLAN_STEP
+        step = 1 << -(-(rows - 1).bit_length() // _PLAN_BITS) * _PLAN_BITS
         bits += bits % 2
         if (step, bits) not in self._plans:
             passes = 3 if self.space.weighted else 1
@@ -312,3 +264,192 @@ class InsideCounter:
             planned = blocks(whole_tuples(tuples, self.lattice, budget), budget)
             self._plans[step, bits] = [[unit.unit for unit in block] for block in planned]
         return self._plans[step, bits]
+
+
+class PartTables:
+    """The candidates' parts of the patterns, as counts of each finding's examples are added."""
+
+    def __init__(
+        self, sizes: NDArray[Any], layout: TargetSums, count_inside: Callable[[int], InsideCounts]
+    ) -> None:
+        self.layout, self.count_inside = layout, count_inside
+        self._inside: InsideCounts | None = None
+        # A row for each candidate, a column for each pattern. Numbers of examples are whole numbers
+        # that doubles hold.
+        self._number: Any = None if layout.weighted else np.float64
+        self._counts = [csr_array(column[:, None]) for column in np.asarray(sizes, self._number).T]
+        self._measure()
+
+    def _measure(self) -> None:
+        """Take the sizes in their own units."""
+        self._tables = [
+            table if scale == 1.0 else _with(table, table.data * scale)
+            for table, scale in zip(self._counts, self.layout.size_scales, strict=False)
+        ]
+
+    def count(self, candidate: int, patterns: Patterns) -> InsideSums:  # noqa: ARG002
+        """Return the sums of a candidate that becomes a finding."""
+        self._inside = self.count_inside(candidate)
+        return InsideSums(self._inside.masks, self._inside.sums)
+
+    def split(self, by: PatternSplit) -> None:
+        """Follow the patterns, which the candidate that was counted last has split."""
+        if self._inside is None:
+            raise ValueError("no candidate was counted")
+        inside, self._inside = self._inside, None
+        at = inside.candidate, inside.pattern
+        for number, table in enumerate(self._counts):
+            sizes = np.asarray(inside.sizes[:, number], self._number)
+            taken = coo_array((sizes, at), (table.shape[0], by.inside.size)).tocsr()
+            inner = table[:, by.inside]
+            # Sums are taken in the order of the patterns.
+            inner.sort_indices()
+            rest = inner - taken
+            if rest.data.size and rest.data.min() < 0:
+                mask = inside.masks[rest.indices[np.argmin(rest.data)]]
+                raise ValueError(
+                    f"a candidate has fewer examples of pattern {mask} than the finding takes"
+                )
+            rest.eliminate_zeros()
+            parts = [table[:, by.others], rest[:, by.kept], taken]
+            self._counts[number] = csr_array(hstack(parts, format="csr"))
+        self._measure()
+
+    def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
+        """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates]."""
+        return np.asarray(self._table(power) @ by)
+
+    def within(self, chosen: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
+        """Return Σ of size·(1 − its share of the pattern)·`by` over patterns: [chosen].
+
+        By squared weights where there are weights.
+        """
+        return _of_shares(self._table(2)[chosen], by, patterns)
+
+    def _table(self, power: int) -> csr_array:
+        return self._tables[power - 1 if self.layout.weighted else 0]
+
+    def parts(self, chosen: IntArray, patterns: int) -> FloatArray:  # noqa: ARG002
+        """Return the sizes [chosen, patterns, size columns] of a few candidates' parts."""
+        columns = [table[chosen].toarray() for table in self._tables]
+        return np.stack(columns, axis=2).astype(np.float64, copy=False)
+
+
+class HeldExamples:
+    """The same of all examples of the denominator, without weights, held with their candidates."""
+
+    def __init__(
+        self,
+        blocks: Iterable[RowBlock],
+        keys: Keys,
+        lattice: Lattice,
+        space: StatisticSpace,
+        counted: BoolArray,
+    ) -> None:
+        lookup = CandidateLookup(keys, lattice)
+        none = np.zeros(0, np.int32)
+        rows, slices = [none], [none]
+        sums = [np.zeros((0, space.raw_columns), np.int64)]
+        measured = [np.zeros(0, np.bool_)]
+        number = 0
+        for block in blocks:
+            for block_rows, candidates in lookup.some_pairs(block):
+                np.add(block_rows, np.int32(number), out=block_rows)
+                rows.append(block_rows)
+                slices.append(candidates)
+            every = Coded(np.arange(block.rows), None)
+            sums.append(SummedRows(block, space, []).by(every, block.rows))
+            measured.append(counted[block.cells])
+            number += block.rows
+        self.sums = np.concatenate(sums)
+        row, candidate = np.concatenate(rows), np.concatenate(slices)
+        in_denominator = np.concatenate(measured)
+        if not in_denominator.all():
+            kept = in_denominator[row]
+            row, candidate = row[kept], candidate[kept]
+        ones = np.ones(row.size, np.int8)
+        pairs = coo_array((ones, (candidate, row)), (keys.size, number))
+        # No pair occurs twice; the rows of a candidate need no order.
+        pairs.has_canonical_format = True
+        self._rows_of = csr_array(pairs)
+        self._batches = list(_batches(self._rows_of))
+        self._pattern = np.zeros(number, np.int64)
+        self._inside = none
+
+    def _rows(self, candidate: int) -> NDArray[np.int32]:
+        begin, end = self._rows_of.indptr[candidate : candidate + 2]
+        return np.asarray(self._rows_of.indices[begin:end])
+
+    def count(self, candidate: int, patterns: Patterns) -> InsideSums:
+        """Return the sums of a candidate that becomes a finding."""
+        self._inside = self._rows(candidate)
+        held, at = np.unique(self._pattern[self._inside], return_inverse=True)
+        sums = np.zeros((held.size, self.sums.shape[1]), np.int64)
+        np.add.at(sums, at, self.sums[self._inside])
+        # In the order of masks, as they are counted elsewhere.
+        order = np.argsort(patterns.masks[held])
+        return InsideSums(patterns.masks[held[order]], sums[order])
+
+    def split(self, by: PatternSplit) -> None:
+        """Follow the patterns, which the candidate that was counted last has split."""
+        number = np.zeros(by.others.size + by.inside.size, np.int64)
+        number[by.others] = np.arange(by.others.size)
+        number[by.inside[by.kept]] = by.others.size + np.arange(by.kept.size)
+        taken = np.zeros(number.size, np.int64)
+        taken[by.inside] = by.others.size + by.kept.size + np.arange(by.inside.size)
+        moved = taken[self._pattern[self._inside]]
+        self._pattern = number[self._pattern]
+        self._pattern[self._inside] = moved
+
+    def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:  # noqa: ARG002
+        """Return the same as `PartTables.weigh`."""
+        of_rows = by[self._pattern]
+        return np.concatenate([np.zeros(0), *(batch @ of_rows for batch in self._batches)])
+
+    def within(self, chosen: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
+        """Return the same as `PartTables.within`."""
+        rows = self._pattern.size
+        ones = np.ones(rows, np.int32), self._pattern, np.arange(rows + 1)
+        of_rows = csr_array(ones, shape=(rows, patterns.masks.size))
+        return _of_shares(csr_array(self._rows_of[chosen] @ of_rows), by, patterns)
+
+    def parts(self, chosen: IntArray, patterns: int) -> FloatArray:
+        """Return the same as `PartTables.parts`."""
+        rows = [self._rows(candidate) for candidate in chosen.tolist()]
+        of = np.repeat(np.arange(chosen.size), [held.size for held in rows])
+        cell = of * patterns + self._pattern[np.concatenate([*rows, np.zeros(0, np.int32)])]
+        sizes = np.bincount(cell, minlength=chosen.size * patterns)
+        return sizes.reshape(chosen.size, patterns, 1).astype(np.float64)
+
+
+CandidateParts: TypeAlias = PartTables | HeldExamples
+
+
+def _with(table: csr_array, data: FloatArray) -> csr_array:
+    return csr_array((data, table.indices, table.indptr), shape=table.shape)
+
+
+def _of_shares(table: csr_array, by: FloatArray, patterns: Patterns) -> FloatArray:
+    """Return Σ of size·(1 − its share of the pattern)·`by` of a table [candidates, patterns]."""
+    table.sort_indices()
+    whole = patterns.layout.moment(patterns.sums, 2, 0)
+    squared = _with(table, np.square(table.data, dtype=np.float64))
+    return np.asarray(table @ by - squared @ (by / whole))
+
+
+def _batches(pairs: csr_array) -> Iterator[csr_array]:
+    """Yield the rows of a table of ones some at a time, as float64: all share the same ones."""
+    ends = pairs.indptr
+    largest = int(np.diff(ends).max(initial=0))
+    ones = np.ones(max(largest, min(_BATCH_PAIRS, pairs.nnz)))
+    begin = 0
+    while begin < ends.size - 1:
+        end = int(np.searchsorted(ends, ends[begin] + ones.size, side="right")) - 1
+        held = slice(int(ends[begin]), int(ends[end]))
+        rows = (
+            ones[: held.stop - held.start],
+            pairs.indices[held],
+            ends[begin : end + 1] - held.start,
+        )
+        yield csr_array(rows, shape=(end - begin, pairs.shape[1]))
+        begin = end

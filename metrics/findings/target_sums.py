@@ -111,14 +111,24 @@ class Patterns:
         self.raw = np.array(everything)[None]
         self.sums = moments(self.raw)
 
+    @property
+    def weight(self) -> FloatArray:
+        """The weights [patterns] of all examples."""
+        return self.layout.moment(self.sums, 1, 0)
+
+    @property
+    def total(self) -> FloatArray:
+        """The summed targets [patterns], each times its weight."""
+        return self.layout.moment(self.sums, 1, 1)
+
     def add(self, inside: InsideSums) -> PatternSplit:
         """Add a finding, and return how it splits the patterns."""
-        row_of = {mask: row for row, mask in enumerate(self.masks.tolist())}
         masks = np.asarray(inside.masks, np.int64)
-        missing = [mask for mask in masks.tolist() if mask not in row_of]
-        if missing:
+        order = np.argsort(self.masks)
+        held = order[np.searchsorted(self.masks[order], masks).clip(max=order.size - 1)]
+        missing = masks[self.masks[held] != masks]
+        if missing.size:
             raise ValueError(f"the finding holds examples of pattern {missing[0]}, which has none")
-        held = np.array([row_of[mask] for mask in masks.tolist()], dtype=np.int64)
         others = np.setdiff1d(np.arange(self.masks.size), held)
         left = self.raw[held] - inside.sums
         # Patterns that lie within the finding are gone.
@@ -138,7 +148,7 @@ class Patterns:
         """
         if self.layout.weighted:
             return values
-        examples = float(self.layout.moment(self.sums, 1, 0).sum())
+        examples = float(self.weight.sum())
         largest = float(np.abs(values).max(initial=0.0))
         if not largest > 0:
             return values

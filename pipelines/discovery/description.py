@@ -9,8 +9,8 @@ import pyarrow as pa
 from scipy.special import expit
 
 from slicebeam.metrics.discovery.change import of_partition, z_score
+from slicebeam.metrics.discovery.descriptions import best_phrases, candidate_phrases, scored
 from slicebeam.metrics.discovery.mixture import is_converged
-from slicebeam.metrics.discovery.phrases import best_phrases, candidate_phrases, scored
 from slicebeam.metrics.errors import FileError, OptionError
 from slicebeam.pipelines.changelist.discovered import (
     Discovery,

@@ -17,8 +17,8 @@ import pyarrow as pa
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.count.count_wins import WHOLE, WinsPlan, count_wins, read_wins
-from slicebeam.transforms.count.significance import read_part, write_part
+from slicebeam.transforms.count.slice_sums import WHOLE, WinsPlan, count_wins, read_wins
+from slicebeam.transforms.count.tables import read_part, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.testing.slice_test import Outcomes, SliceTest
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.count.count_wins import CountedWins
+    from slicebeam.transforms.count.slice_sums import CountedWins
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -12,7 +12,7 @@ from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import plan_hashes
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.run.run_stage import run_parts
-from slicebeam.transforms.count.hash_slices import hash_slices, slice_sums
+from slicebeam.transforms.count.slice_sums import hash_slices, slice_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from slicebeam.metrics.discovery.change import Coverage, of_slices
 from slicebeam.metrics.findings import corrected
-from slicebeam.metrics.findings.candidates import MOST_FINDINGS, largest_intersections
+from slicebeam.metrics.findings.choice import SHOWN_FINDINGS, largest_intersections
 from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.metric import Slices
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.findings.candidates import ChosenSlice
+    from slicebeam.metrics.findings.choice import ChosenSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.metric import Metric, Target
     from slicebeam.pipelines.search.results import MetricResult
@@ -124,7 +124,7 @@ class FindingTerms:
         return tuple(
             document.Intersection(
                 findings=tuple(
-                    rank for rank in range(1, MOST_FINDINGS + 1) if mask >> rank - 1 & 1
+                    rank for rank in range(1, SHOWN_FINDINGS + 1) if mask >> rank - 1 & 1
                 ),
                 share=share,
                 value=finite(value),

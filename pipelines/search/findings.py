@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.candidates import Candidates, Changes
-from slicebeam.metrics.findings.choice import Choice
+from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
-from slicebeam.metrics.findings.inside import InsideCounter
-from slicebeam.metrics.findings.parts import PAIR_BYTES, HeldExamples
+from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import bin_edges, population
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.findings.candidates import ChosenSlices
+    from slicebeam.metrics.findings.choice import ChosenSlices
     from slicebeam.metrics.findings.inside import InsideCounts
     from slicebeam.metrics.metric import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig

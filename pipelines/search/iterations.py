@@ -16,7 +16,7 @@ from slicebeam.pipelines.search.iteration_records import IterationRecord, Progre
 from slicebeam.pipelines.search.second_tests import SecondTests
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState, Strategy
-from slicebeam.transforms.count.significance import part_column, read_facts
+from slicebeam.transforms.count.tables import part_column, read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,7 +18,7 @@ from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
 from slicebeam.pipelines.search.slice_counter import parts_of
-from slicebeam.transforms.count.significance import part_column
+from slicebeam.transforms.count.tables import part_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
-from slicebeam.transforms.count.significance import read_part, write_part
+from slicebeam.transforms.count.tables import read_part, write_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

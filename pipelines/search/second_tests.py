@@ -17,7 +17,7 @@ from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, has_error
 from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
-from slicebeam.transforms.count.hash_slices import count_groups, slice_sums
+from slicebeam.transforms.count.slice_sums import count_groups, slice_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,8 +13,14 @@ from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
 from slicebeam.metrics.testing.slice_test import SliceTest
 from slicebeam.pipelines.run.engine import Cost, Engine
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.count.plans import plan_digest, work_items, write_plan
-from slicebeam.transforms.count.significance import BlockTest, finished_blocks, read_part
+from slicebeam.transforms.count.tables import (
+    BlockTest,
+    finished_blocks,
+    plan_digest,
+    read_part,
+    work_items,
+    write_plan,
+)
 from slicebeam.transforms.search_graph import CountAndTest
 from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.storage import fetch, matching
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.count.plans import PlannedBlock, WorkItem
+    from slicebeam.transforms.count.tables import PlannedBlock, WorkItem
     from slicebeam.transforms.storage.storage import StoragePath
 
     Array = NDArray[Any]

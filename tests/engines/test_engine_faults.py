@@ -23,7 +23,7 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search import slice_counter
 from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
-from slicebeam.transforms.count.plans import work_items
+from slicebeam.transforms.count.tables import work_items
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.pipelines.search.test_same_result import OPTIONS, WAYS
 from tests.running import refused, search

@@ -90,7 +90,7 @@ def steps(tmp_path, tables, options=OPTIONS):
 
 
 def count_all(plan):
-    from slicebeam.transforms.count.significance import count_block, write_p_values
+    from slicebeam.transforms.count.tables import count_block, write_p_values
 
     return [write_p_values(count_block(one, plan.config), plan.config) for one in plan.items]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
-from slicebeam.metrics.counting.membership import Membership
+from slicebeam.metrics.counting.membership import Members, Membership
 from slicebeam.metrics.findings.inside import InsideCounter, InsideCounts, merged, patterns_of
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import BINS, bin_sums
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.metric import Metric
     from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.shards import Scaling, Shard
 
@@ -71,13 +71,20 @@ class DeviationEnds:
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``low`` and ``high`` [0 or 1]."""
-        ends = [
-            (some.min(), some.max())
-            for block in _blocks(shards, self.scaling)
-            if (some := deviations(metric(self.name), self.scaling.space, block, self.mean)).size
-        ]
+        ends = [(some.min(), some.max()) for some in self.deviations(shards) if some.size]
         low, high = np.array(ends, np.float64).reshape(-1, 2).T
         return {"low": low, "high": high}
+
+    def deviations(self, shards: Iterable[Shard]) -> Iterator[FloatArray]:
+        """Yield weight · (target − mean) of each block's examples in the metric's denominator."""
+        own, space = metric(self.name), self.scaling.space
+        target = own.target(space)
+        if target is None:
+            raise ValueError(f"the examples have no share of their own in {self.name}")
+        for block in _blocks(shards, self.scaling):
+            weight = block.weights[0] * space.weight_scales[0] if space.weighted else 1.0
+            values = own.weighted_targets(block, space) - self.mean * weight
+            yield values[target.counted[block.cells]]
 
 
 @dataclass(frozen=True)
@@ -85,29 +92,15 @@ class DeviationBins:
     """Sums the weighted deviations from the mean of all examples by bin, as `bin_sums` does."""
 
     ends: DeviationEnds
-    edges: NDArray[np.float64]
+    edges: FloatArray
     unit: float
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``sums`` [3 * bins]."""
         sums = np.zeros((3, BINS), np.int64)
-        scaling = self.ends.scaling
-        for block in _blocks(shards, scaling):
-            some = deviations(metric(self.ends.name), scaling.space, block, self.ends.mean)
+        for some in self.ends.deviations(shards):
             sums += bin_sums(some, self.edges, self.unit)
         return {"sums": sums.ravel()}
-
-
-def deviations(
-    own: Metric, space: StatisticSpace, block: RowBlock, mean: float
-) -> NDArray[np.float64]:
-    """Return weight · (target − mean) of a block's examples in the metric's denominator."""
-    target = own.target(space)
-    if target is None:
-        raise ValueError(f"the examples have no share of their own in {own.name}")
-    weight = block.weights[0] * space.weight_scales[0] if space.weighted else 1.0
-    values = own.weighted_targets(block, space) - mean * weight
-    return np.asarray(values[target.counted[block.cells]])
 
 
 @dataclass(frozen=True)
@@ -122,60 +115,39 @@ class SumByGroup:
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``id``, ``mask`` and ``candidate`` (−1 for all examples) [sums], and ``sums``."""
         candidates = Membership(self.candidates, self.lattice)
-        parts = [self._nothing()]
+        of_none = dict.fromkeys(("mask", "candidate", "sums"), np.zeros(0, np.int64))
+        parts: list[Found] = [{"id": np.zeros(0, np.uint64), **of_none}]
         for block in _blocks(shards, self.scaling):
             masks = patterns_of(block, self.findings, self.lattice)
-            every = np.arange(block.rows)
-            members = [(every, np.full(block.rows, -1))]
-            members += [(rows, slices) for _, slices, rows in candidates.of(block)]
-            for rows, candidate in members:
-                parts.append(self._summed(block, rows, masks, candidate))
+            everything = Members(-1, np.full(block.rows, -1), np.arange(block.rows))
+            for _, slices, rows in chain([everything], candidates.of(block)):
+                order, first, keys = _grouped([block.ids[rows], masks[rows], slices])
+                number = np.empty(order.size, np.int64)
+                number[order] = np.cumsum(first) - 1
+                summed = SummedRows(block, self.scaling.space, [])
+                sums = summed.by(Coded(number, rows), keys["id"].size)
+                parts.append({**keys, "sums": sums.ravel()})
         return added_groups(parts)
 
-    def _nothing(self) -> Found:
-        none = np.zeros(0, np.int64)
-        return {"id": none.astype(np.uint64), "mask": none, "candidate": none, "sums": none}
 
-    def _summed(
-        self,
-        block: RowBlock,
-        rows: NDArray[np.int64],
-        masks: NDArray[np.int64],
-        candidate: NDArray[np.int64],
-    ) -> Found:
-        keys = [block.ids[rows], masks[rows], candidate]
-        order = np.lexsort(keys)
-        some = [key[order] for key in keys]
-        new = np.any([np.diff(key) != 0 for key in some], axis=0)
-        first = np.append(True, new)[: order.size]
-        number = np.empty(order.size, np.int64)
-        number[order] = np.cumsum(first) - 1
-        sums = np.zeros((1, self.scaling.space.raw_columns * int(first.sum())), np.int64)
-        if order.size:
-            SummedRows(block, self.scaling.space, []).add(sums, Coded(number, rows))
-        columns = sums.reshape(self.scaling.space.raw_columns, -1).T
-        return {
-            "id": some[0][first],
-            "mask": some[1][first],
-            "candidate": some[2][first],
-            "sums": columns.ravel(),
-        }
+_KEYS = ("id", "mask", "candidate")
+
+
+def _grouped(keys: Sequence[NDArray[Any]]) -> tuple[IntArray, BoolArray, Found]:
+    """Return an order, where it comes to new keys, and these."""
+    order = np.lexsort(keys)
+    ordered = [key[order] for key in keys]
+    first = np.append(True, np.any([np.diff(key) != 0 for key in ordered], axis=0))[: order.size]
+    return order, first, {name: key[first] for name, key in zip(_KEYS, ordered, strict=True)}
 
 
 def added_groups(parts: Sequence[Found]) -> Found:
     """Return sums by group, pattern and candidate together, in their order."""
-    keys = [np.concatenate([one[name] for one in parts]) for name in ("id", "mask", "candidate")]
-    rows = keys[0].size
-    if rows == 0:
+    order, first, keys = _grouped(
+        [np.concatenate([part[name] for part in parts]) for name in _KEYS]
+    )
+    if order.size == 0:
         return parts[0]
-    sums = np.concatenate([one["sums"] for one in parts]).reshape(rows, -1)
-    order = np.lexsort(keys)
-    keys = [key[order] for key in keys]
-    first = np.append(True, np.any([np.diff(key) != 0 for key in keys], axis=0))
+    sums = np.concatenate([part["sums"] for part in parts]).reshape(order.size, -1)
     added = np.add.reduceat(sums[order], np.flatnonzero(first), axis=0)
-    return {
-        "id": keys[0][first],
-        "mask": keys[1][first],
-        "candidate": keys[2][first],
-        "sums": added.ravel(),
-    }
+    return {**keys, "sums": added.ravel()}

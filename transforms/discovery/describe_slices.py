@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
-from slicebeam.metrics.discovery.phrases import EmbeddingSums
-from slicebeam.metrics.discovery.typical import TypicalExamples
+from slicebeam.metrics.discovery.chunks import JOINED, Summed
+from slicebeam.metrics.discovery.descriptions import EmbeddingSums, TypicalExamples
 from slicebeam.transforms.discovery.clusters import is_cluster_field
 from slicebeam.transforms.discovery.derive_columns import CHANGE, ROW, TESTED, odds_column
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Description:
+class Description(Summed):
     """Sums for reported slices; those of groups of files add up.
 
     `sampled` [m] are positions of tested examples whose text is in the sample, `inside` [S, m] whether they
@@ -47,22 +47,8 @@ class Description:
     embeddings: EmbeddingSums
     overall: pca.PcaSums | None
     typical: TypicalExamples
-    sampled: IntArray
-    inside: BoolArray
-
-    def __add__(self, other: Description) -> Description:
-        one, two = self.assessment, other.assessment
-        mine, its = self.overall, other.overall
-        return Description(
-            one + two if one is not None and two is not None else None,
-            {name: sums + other.components[name] for name, sums in self.components.items()},
-            self.overlap + other.overlap,
-            self.embeddings + other.embeddings,
-            mine + its if mine is not None and its is not None else None,
-            self.typical + other.typical,
-            np.concatenate([self.sampled, other.sampled]),
-            np.concatenate([self.inside, other.inside], axis=1),
-        )
+    sampled: IntArray = field(metadata=JOINED)
+    inside: BoolArray = field(metadata=JOINED)
 
 
 @dataclass(frozen=True)

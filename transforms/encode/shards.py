@@ -210,21 +210,11 @@ def _row_block(
     scaling: Scaling | None,
     ids: NDArray[np.uint64] | None,
 ) -> RowBlock:
-    columns: dict[int, IntArray | Ragged] = {}
-
-    def column(feature: int) -> IntArray | Ragged:
-        if feature not in columns:
-            array = batch.column(f"f{feature}")
-            if pa.types.is_list(array.type):
-                offsets = array.offsets.to_numpy().astype(np.int64)
-                columns[feature] = Ragged(offsets, array.values.to_numpy().astype(np.int64))
-            else:
-                columns[feature] = array.to_numpy().astype(np.int64)
-        return columns[feature]
-
-    def narrow(feature: int) -> NDArray[Any]:
-        codes: NDArray[Any] = batch.column(f"f{feature}").to_numpy()
-        return codes
+    def stored(feature: int) -> NDArray[Any] | Ragged:
+        array = batch.column(f"f{feature}")
+        if not pa.types.is_list(array.type):
+            return np.asarray(array.to_numpy())
+        return Ragged(array.offsets.to_numpy().astype(np.int64), array.values.to_numpy())
 
     rows = batch.num_rows
     positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
@@ -232,7 +222,7 @@ def _row_block(
     cells = batch.column("cell").to_numpy().astype(np.int64)
     none = np.zeros((0, rows), np.int64)
     if scaling is None:
-        return RowBlock(rows, column, cells, ids, positions, none, none, none, narrow)
+        return RowBlock(rows, stored, cells, ids, positions, none, none, none)
     space = scaling.space
     for axis, name in CLASS_COLUMNS.items():
         if axis in space.axes:
@@ -246,14 +236,13 @@ def _row_block(
     measured = _Measured(batch, scaling, cells)
     return RowBlock(
         rows,
-        column,
+        stored,
         cells,
         ids,
         positions,
         measured.weights(),
         measured.terms(),
         measured.buckets if space.ranked else none,
-        narrow,
     )
 
 

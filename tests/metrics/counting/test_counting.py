@@ -29,6 +29,7 @@ VALUES = statistic_space(["log_loss", "mse", "accuracy"], "baseline")
 SCORES = statistic_space(["auc"], "overall")
 EVERYTHING = statistic_space(["auc", "log_loss", "recall"], "baseline", weighted=True)
 SPACES = [COUNTS, WEIGHTS, VALUES, SCORES, EVERYTHING]
+COLUMNS = ("cells", "ids", "positions", "weights", "terms", "buckets")
 
 
 class Table:
@@ -76,22 +77,13 @@ class Table:
             return Ragged(offsets, np.concatenate([[0, 0, 0], flat]).astype(np.int64))
 
         rows = slice(begin, end)
-        return RowBlock(
-            end - begin,
-            column,
-            self.cells[rows],
-            self.ids[rows],
-            self.positions[rows],
-            self.weights[:, rows],
-            self.terms[:, rows],
-            self.buckets[:, rows],
-        )
+        return RowBlock(end - begin, column, *(getattr(self, name)[..., rows] for name in COLUMNS))
 
     def reordered(self, order):
         """The same examples in another order."""
         other = copy.copy(self)
         other.codes = [[codes[row] for row in order.tolist()] for codes in self.codes]
-        for name in ("cells", "ids", "positions", "weights", "terms", "buckets"):
+        for name in COLUMNS:
             setattr(other, name, getattr(self, name)[..., order])
         return other
 
@@ -103,10 +95,8 @@ class Table:
         return list(itertools.product(*(range(self.sizes[f]) for f in features)))
 
     def key(self, features, codes):
-        digits = [
-            int(self.lattice.offsets[f]) + code + 1 for f, code in zip(features, codes, strict=True)
-        ]
-        return int(self.lattice.keys(np.array([digits]))[0])
+        digits = self.lattice.offsets[list(features)] + codes + 1
+        return int(self.lattice.keys(digits[None])[0])
 
     def members(self, features, codes):
         return [
@@ -140,12 +130,6 @@ class Table:
             ]
             layers.append(np.concatenate(drawn).astype(int))
         return np.stack(layers)
-
-    def totals(self, resampling):
-        return self.layers(resampling) @ self.matrix()
-
-    def counts(self, features, codes, resampling):
-        return self.all_counts([features], resampling)[self.key(features, codes)]
 
     def is_nonempty(self, sums):
         return bool(sums[0, : self.space.cells].any())
@@ -187,7 +171,7 @@ def counted(table, units, cuts, resampling, seed):
     order = rng.permutation(3)
     state = states[order[2]] + (states[order[0]] + states[order[1]])
     layers = 1 + (resampling.replicates if resampling else 0)
-    np.testing.assert_array_equal(state.totals, table.totals(resampling))
+    np.testing.assert_array_equal(state.totals, table.layers(resampling) @ table.matrix())
     reader = SumReader(table.lattice, table.space, layers, 1)
     found = []
     for unit, some in zip(units, reader.slices(units, state), strict=True):
@@ -206,16 +190,12 @@ def counted(table, units, cuts, resampling, seed):
 
 SEEDS = st.integers(0, 2**32)
 CUTS = st.lists(st.integers(0, 100), max_size=6)
+COUNTED = {"seed": SEEDS, "cuts": CUTS, "replicates": st.integers(0, 2)}
+COUNTED |= {"space": st.sampled_from(SPACES)}
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    seed=SEEDS,
-    cuts=CUTS,
-    replicates=st.integers(0, 2),
-    parts=st.integers(1, 4),
-    space=st.sampled_from(SPACES),
-)
+@given(**COUNTED, parts=st.integers(1, 4))
 def test_whole_tuples_however_counted(seed, cuts, replicates, parts, space):
     table = Table(seed, space=space)
     resampling = Resampling(replicates, seed) if replicates else None
@@ -224,11 +204,7 @@ def test_whole_tuples_however_counted(seed, cuts, replicates, parts, space):
     nonempty = {key: value for key, value in expected.items() if table.is_nonempty(value)}
     for units in (
         [Unit(features, "dense") for features in tuples],
-        [
-            Unit(features, "sparse", part=part, parts=parts)
-            for features in tuples
-            for part in range(parts)
-        ],
+        [Unit(some, "sparse", part=part, parts=parts) for some in tuples for part in range(parts)],
     ):
         found = {}
         for some in counted(table, units, cuts, resampling, seed):
@@ -238,13 +214,7 @@ def test_whole_tuples_however_counted(seed, cuts, replicates, parts, space):
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    seed=SEEDS,
-    cuts=CUTS,
-    replicates=st.integers(0, 2),
-    parts=st.integers(1, 3),
-    space=st.sampled_from(SPACES),
-)
+@given(**COUNTED, parts=st.integers(1, 3))
 def test_listed_candidates_however_counted(seed, cuts, replicates, parts, space):
     table = Table(seed, space=space)
     rng = np.random.default_rng(seed)
@@ -268,7 +238,7 @@ def test_listed_candidates_however_counted(seed, cuts, replicates, parts, space)
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=SEEDS, cuts=CUTS, replicates=st.integers(0, 2), space=st.sampled_from(SPACES))
+@given(**COUNTED)
 @pytest.mark.slow
 def test_inside_base_slices(seed, cuts, replicates, space):
     table = Table(seed, space=space)
@@ -339,13 +309,10 @@ def test_the_fast_paths_count_the_same(monkeypatch, lookup, spread):
     monkeypatch.setattr(counting, "_SPREAD_OUT", spread)
     monkeypatch.setattr(counting, "ROWS_AT_A_TIME", 5)
     for seed in range(8):
-        test_inside_base_slices.hypothesis.inner_test(seed, [7, 20, 33], 2, SPACES[seed % 5])
-        test_whole_tuples_however_counted.hypothesis.inner_test(
-            seed, [3, 9, 21], 2, 2, SPACES[seed % 5]
-        )
-        test_listed_candidates_however_counted.hypothesis.inner_test(
-            seed, [8, 30], 1, 2, SPACES[seed % 5]
-        )
+        space = SPACES[seed % 5]
+        test_inside_base_slices.hypothesis.inner_test(seed, [7, 20, 33], 2, space)
+        test_whole_tuples_however_counted.hypothesis.inner_test(seed, [3, 9, 21], 2, 2, space)
+        test_listed_candidates_however_counted.hypothesis.inner_test(seed, [8, 30], 1, 2, space)
 
 
 def test_small_slices_are_counted_but_not_reported():
@@ -359,9 +326,8 @@ def test_small_slices_are_counted_but_not_reported():
             table.key(features, c): len(table.members(features, c)) for c in table.slices(features)
         }
         assert some.nonempty == sum(size > 0 for size in sizes.values())
-        kept = dict(
-            zip(some.keys.tolist(), table.space.sizes(some.sums[:, 0]).tolist(), strict=True)
-        )
+        reported = table.space.sizes(some.sums[:, 0]).tolist()
+        kept = dict(zip(some.keys.tolist(), reported, strict=True))
         assert kept == {key: size for key, size in sizes.items() if size >= 5}
 
 

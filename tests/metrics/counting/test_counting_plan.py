@@ -1,4 +1,4 @@
-"""Plans: every slice once, within the memory, and never a different result; membership."""
+"""Plans: every slice once, within the memory, and never a different result."""
 
 from itertools import combinations
 
@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics.counting import counting, counting_plan, membership
+from slicebeam.metrics.counting import counting_plan
 from slicebeam.metrics.counting.counting import (
     Margins,
     Resampling,
     SumReader,
     Tables,
-    Unit,
     selector_bytes,
     table_cells,
 )
@@ -24,7 +23,6 @@ from slicebeam.metrics.counting.counting_plan import (
     TABLE_UNIT,
     Budget,
     JointTable,
-    PlannedUnit,
     blocks,
     joint_tables,
     plan_all,
@@ -32,11 +30,8 @@ from slicebeam.metrics.counting.counting_plan import (
     plan_listed,
 )
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.counting.membership import DistinctGroups, RowHashSums, plan_hashes
-from slicebeam.transforms.count.plans import plan_digest, read_block, write_plan
 from tests.metrics.counting.test_counting import (
     COUNTS,
-    CUTS,
     EVERYTHING,
     SEEDS,
     VALUES,
@@ -45,8 +40,8 @@ from tests.metrics.counting.test_counting import (
     assert_same,
 )
 
-MEMORY = st.sampled_from([1500, 6000, 10**9])
-LEAN = st.sampled_from([COUNTS, WEIGHTS, VALUES])
+PLANNED = {"seed": SEEDS, "memory": st.sampled_from([1500, 6000, 10**9]), "small": st.booleans()}
+PLANNED |= {"replicates": st.integers(0, 2), "space": st.sampled_from([COUNTS, WEIGHTS, VALUES])}
 
 
 def budget_for(table, layers, memory):
@@ -116,7 +111,7 @@ def small_tables(patch, *, select):
 
 
 @settings(max_examples=30, deadline=None)
-@given(seed=SEEDS, memory=MEMORY, replicates=st.integers(0, 2), small=st.booleans(), space=LEAN)
+@given(**PLANNED)
 def test_all_slices_once(seed, memory, replicates, space, *, small):
     table = Table(seed, space=space)
     resampling = Resampling(replicates, 5) if replicates else None
@@ -152,14 +147,7 @@ def candidates_of(table, rng):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    seed=SEEDS,
-    memory=MEMORY,
-    replicates=st.integers(0, 2),
-    small=st.booleans(),
-    select=st.sampled_from([0.0, 5e-9, 1.0]),
-    space=LEAN,
-)
+@given(**PLANNED, select=st.sampled_from([0.0, 5e-9, 1.0]))
 def test_listed_slices_once(seed, memory, replicates, space, *, small, select):
     table = Table(seed, space=space)
     resampling = Resampling(replicates, 5) if replicates else None
@@ -256,76 +244,23 @@ def test_no_candidates():
     assert list(blocks([], budget)) == []
 
 
-def test_plans_travel_through_a_file(tmp_path):
-    keys = np.array([5, 3, 2**62], np.int64)
-    none = np.zeros(0, np.int64)
-    units = [
-        Unit((0,), "dense"),
-        Unit((0, 2), "dense", candidates=keys),
-        Unit((1, 2), "sparse", candidates=none, part=2, parts=7),
-        Unit((0, 1), "inside", (2, 5), bases=np.sort(keys), candidates=keys[:1]),
-        Unit((0, 2), "listed", bases=keys, candidates=keys),
-    ]
-    planned = [PlannedUnit(unit, 0.5, 10) for unit in units]
-    path = tmp_path / "plan"
-    lattice = Lattice((3, 3, 4), 3)
-    written = write_plan(path, [planned[:3], planned[3:]], lattice)
-    assert written == [(1.5, 3 + 3 + 0), (1.0, 1 + 3)]
-    digest = plan_digest(path)
-    back = read_block(path, 0) + read_block(path, 1)
-    for unit, same in zip(units, back, strict=True):
-        for name in ("features", "method", "extensions", "part", "parts"):
-            assert getattr(unit, name) == getattr(same, name)
-        for name in ("bases", "candidates"):
-            one, other = getattr(unit, name), getattr(same, name)
-            assert (one is None) == (other is None)
-            assert one is None or one.tolist() == other.tolist()
-    write_plan(path, [planned[:3], planned[3:]], lattice)
-    assert plan_digest(path) == digest
-    write_plan(path, [planned], lattice)
-    assert plan_digest(path) != digest
-    assert write_plan(path, [], lattice) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("features", [3, 60])
-def test_a_search_stays_within_its_memory(tmp_path, features):
-    """Few rows, and either very many values or very many features."""
-    from benchmarks.memory import Case, imports_peak, peak
-
-    values = 800 if features == 3 else 0
-    flags = ("--top-values", str(values)) if values else ()
-    flags = (*flags, "--strategy", "priority", "--max-candidates", "20000")
-    case = Case("short", 20_000, features, values, flags)
-    case.write(tmp_path / "data.parquet")
-    most, _ = peak(case, tmp_path / "data.parquet", tmp_path / "out", "128MB")
-    assert most - imports_peak() < 128 + 100
-
-
-SIZES = st.lists(st.integers(1, 12), min_size=1, max_size=9)
-
-
 def budget_of(rows, most_cells=1 << 17):
     return Budget(rows, columns=2, passes=1, layers=1, memory=8 * 16 * most_cells)
-
-
-def cells(features, lattice):
-    return int(np.prod([lattice.radices[f] for f in features]))
 
 
 def seconds(tables, lattice, rows):
     return sum(
         rows * TABLE_ROW
         + TABLE_UNIT
-        + cells(table.features, lattice) * 2 * (TABLE_CELL + len(table.tuples) * MARGIN_CELL)
+        + table_cells(table.features, lattice) * 2 * (TABLE_CELL + len(table.tuples) * MARGIN_CELL)
         for table in tables
     )
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    sizes=SIZES,
-    seed=st.integers(0, 2**32),
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=9),
+    seed=SEEDS,
     rows=st.sampled_from([0, 1000, 50_000, 10**7]),
     most=st.sampled_from([1, 50, 3000, 1 << 17]),
     kept=st.floats(0.1, 1),
@@ -350,10 +285,10 @@ def test_every_tuple_is_read_once(sizes, seed, rows, most, kept):
             # An example may stand in several cells of a list's axis, or in none.
             assert not any(lists[feature] for feature in summed)
         if table.features not in table.tuples:
-            assert cells(table.features, lattice) <= most
+            assert table_cells(table.features, lattice) <= most
     alone = [JointTable(features, (features,)) for features in tuples]
     # Pairs and singletons come with the triples, at no more than the adding up.
-    slack = 2 * MARGIN_CELL * sum(cells(table.features, lattice) for table in tables) * 50
+    slack = 2 * MARGIN_CELL * sum(table_cells(table.features, lattice) for table in tables) * 50
     assert seconds(tables, lattice, rows) <= seconds(alone, lattice, rows) + slack
 
 
@@ -375,117 +310,3 @@ def test_margins_are_sums_over_the_other_axes(features):
     margins.of((0, 2, 3))
     others = tuple(2 + axis for axis in range(4) if axis not in features)
     np.testing.assert_array_equal(margins.of(features), joint.sum(axis=others).reshape(2, 3, -1))
-
-
-def grouped(seed, groups, rows=40):
-    """A table whose examples are in groups of very different sizes."""
-    table = Table(seed, rows=rows)
-    rng = np.random.default_rng(seed)
-    numbers = rng.permutation(2**63 - 1 - np.arange(groups)).astype(np.uint64) * np.uint64(2)
-    table.ids = numbers[(rng.random(rows) ** 3 * groups).astype(int)]
-    return table
-
-
-def expected(table):
-    ids = table.ids.tolist()
-    return {
-        table.key(features, codes): len({ids[row] for row in table.members(features, codes)})
-        for features in table.tuples()
-        for codes in table.slices(features)
-    }
-
-
-def check(table, cuts, seed, enough):
-    wanted = expected(table)
-    keys = np.random.default_rng(seed).permutation(np.array(list(wanted), np.int64))
-    keys = keys[: max(1, keys.size * 2 // 3)]
-    found = DistinctGroups(keys, table.lattice)
-    for block in table.blocks(cuts):
-        found.add(block)
-    assert sorted(found.keys.tolist()) == sorted(keys.tolist())
-    assert found.sums.dtype == np.uint64
-    for key, groups in zip(found.keys.tolist(), found.sums.tolist(), strict=True):
-        assert groups == min(wanted[key], enough)
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=SEEDS, cuts=CUTS, groups=st.integers(1, 60), enough=st.sampled_from([1, 4, 100]))
-def test_groups_are_those_of_sets(seed, cuts, groups, enough):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(membership, "ENOUGH_GROUPS", enough)
-        check(grouped(seed, groups), cuts, seed, enough)
-
-
-@pytest.mark.parametrize("lookup", [0, 1 << 18])
-def test_slices_are_searched_or_looked_up(monkeypatch, lookup):
-    monkeypatch.setattr(counting, "_LOOKUP_CELLS", lookup)
-    for seed in range(6):
-        check(grouped(seed, 15), [9, 23], seed, 100)
-
-
-def test_a_slice_of_many_groups_has_enough():
-    table = grouped(8, 4000, rows=3000)
-    assert max(expected(table).values()) > 2 * membership.ENOUGH_GROUPS
-    check(table, [50, 51, 700, 1900], 8, membership.ENOUGH_GROUPS)
-
-
-def test_no_rows_and_no_slices():
-    table = Table(3)
-    keys = np.array([table.key((0,), (0,))], np.int64)
-    assert DistinctGroups(keys, table.lattice).sums.tolist() == [0]
-    none = DistinctGroups(keys[:0], table.lattice)
-    none.add(table.block(0, table.rows))
-    assert none.sums.size == none.keys.size == 0
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=SEEDS,
-    cuts=CUTS,
-    row=st.sampled_from([0.0, 4.5e-9, 1.0]),
-    cells=st.sampled_from([3, 40, 1 << 17]),
-)
-def test_sums_tell_slices_apart(seed, cuts, row, cells):
-    table = Table(seed, rows=12)
-    members = {
-        table.key(features, codes): frozenset(table.members(features, codes))
-        for features in table.tuples()
-        for codes in table.slices(features)
-    }
-    keys = np.random.default_rng(seed).permutation(np.array(list(members), np.int64))
-    singles = np.zeros(table.lattice.base, np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        # Tables are free, worth it or dear; large enough or not.
-        for each in ("TABLE_ROW", "AXIS_ROW", "TABLE_CELL", "MARGIN_CELL", "TABLE_UNIT"):
-            patch.setattr(counting_plan, each, row)
-        patch.setattr(membership, "_BLOCK_BYTES", 8 * cells)
-        patch.setattr(membership, "_TUPLES_AT_A_TIME", 3)
-        blocks = plan_hashes(keys, table.lattice, 12, singles)
-    if row == 1.0:
-        assert not any(block.tables for block in blocks)
-    by_members = {}
-    hashed_keys = []
-    for block in blocks:
-        hashed = RowHashSums(block.keys, table.lattice, singles, block.tables)
-        for rows in table.blocks(cuts):
-            hashed.add(rows)
-        hashed_keys += hashed.keys.tolist()
-        for key, total in zip(hashed.keys.tolist(), hashed.sums.tolist(), strict=True):
-            by_members.setdefault(members[key], set()).add(total)
-    assert sorted(hashed_keys) == sorted(members)
-    assert all(len(sums) == 1 for sums in by_members.values())
-    assert len(set.union(*by_members.values())) == len(by_members)
-    assert by_members.get(frozenset(), {0}) == {0}
-
-
-def test_many_slices_are_summed_in_tables_and_few_small_ones_looked_up():
-    lattice = Lattice((10,) * 14, 3)
-    singles = np.full(lattice.base, 100_000)
-    every = np.concatenate(
-        [lattice.cell_keys(row, np.arange(1000)) for row in lattice.tuples(3).tolist()]
-    )
-    blocks = plan_hashes(every, lattice, 1_000_000, singles)
-    assert 37 <= sum(len(block.tables) for block in blocks) <= 110
-    assert sum(block.seconds for block in blocks) < 1
-    (block,) = plan_hashes(every[::200_000], lattice, 1_000_000, np.full(lattice.base, 20))
-    assert not block.tables

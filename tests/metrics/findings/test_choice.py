@@ -9,11 +9,9 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.findings import choice
-from slicebeam.metrics.findings.candidates import Changes
+from slicebeam.metrics.findings.choice import Changes
 from slicebeam.metrics.findings.conditional import rate_p_value
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.parts import PartTables
-from slicebeam.metrics.findings.target_sums import Patterns, TargetSums
 from slicebeam.metrics.intervals.intervals import wilson
 from tests.conftest import slow
 from tests.encoded_table import EncodedTable
@@ -408,49 +406,6 @@ def test_counts_that_contradict_the_candidates_are_refused(errors):
     ):
         with pytest.raises(ValueError, match=words):
             run(change)
-
-
-@pytest.mark.parametrize("scale", [1.0, -3e7, 5e-324, 1e-300, 1e308])
-def test_rounded_expectations_sum_to_the_same_in_any_order(scale):
-    rng, examples = np.random.default_rng(4), 100_003
-    patterns = Patterns(np.array([examples, 5]), TargetSums("rate"), lambda sums: sums * 1.0)
-    values = scale * rng.random(400)
-    rounded = patterns.summable(values)
-    of_rows = rounded[rng.integers(0, 400, examples)]
-    # The sums themselves must be doubles.
-    if scale < 1e300:
-        forwards, backwards = np.add.accumulate(of_rows)[-1], np.add.accumulate(of_rows[::-1])[-1]
-        assert forwards == backwards == np.add.accumulate(rng.permutation(of_rows))[-1]
-    np.testing.assert_allclose(rounded, values, rtol=0, atol=examples * 2.0**-52 * abs(scale))
-    weighted = Patterns(np.ones(4), TargetSums("rate", weighted=True), lambda sums: sums * 1.0)
-    assert weighted.summable(values) is values
-
-
-def test_parts_of_patterns_equal_counts_of_rows(errors):
-    rng, chosen = np.random.default_rng(2), [3, 200, 70, 11]
-    weight = rng.integers(1, 5, errors.rows)
-    for table in (errors, EncodedTable(errors.codes, errors.target, "rate", weight=weight)):
-        positions = np.arange(table.keys.size)
-        patterns = Patterns(table.everything, table.layout, np.asarray)
-        count = table.counting()
-        tables = PartTables(table.sizes, table.layout, lambda at: count(at, positions))  # noqa: B023
-        for at in chosen:
-            tables.split(patterns.add(tables.count(at, patterns)))
-        masks = count.masks
-        assert sorted(patterns.masks.tolist()) == sorted(set(masks.tolist()))
-        some = np.array([0, 5, 200, 399])
-        parts = tables.parts(some, patterns.masks.size)
-        by = rng.random(patterns.masks.size)
-        weighed, within = tables.weigh(by, 2), tables.within(positions, by, patterns)
-        for row, at in enumerate(some):
-            own = table.members(at)
-            w = table.row_sizes[:, -1]
-            slow = [[(table.row_sizes[own & (masks == m)]).sum(axis=0)] for m in patterns.masks]
-            np.testing.assert_array_equal(parts[row], np.concatenate(slow))
-            inside = np.array([w[own & (masks == m)].sum() for m in patterns.masks])
-            whole = np.array([w[masks == m].sum() for m in patterns.masks])
-            assert weighed[at] == pytest.approx(inside @ by)
-            assert within[at] == pytest.approx((inside * (1 - inside / whole)) @ by)
 
 
 Z = 1.959963984540054

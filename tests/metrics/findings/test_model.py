@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.findings import corrected, model
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.target_sums import TargetSums, design, membership
+from slicebeam.metrics.findings.target_sums import design
 
 
 def rows(seed, count=3000, findings=6):
@@ -140,18 +140,6 @@ def test_the_order_of_patterns_and_those_without_weight_change_nothing():
         more = fit(kind, [*distinct, *empty], 6, [*n, 0], [*errors, 0])
         np.testing.assert_allclose(more.expected[:-1], model.expected, atol=1e-13)
         assert not more.varies[-1]
-
-
-def test_columns_of_sums():
-    x, w = np.array([0.5, -2.0]), np.array([3.0, 2.0])
-    layout = TargetSums("mean", weighted=True)
-    sums = layout.sums_of(x, w).sum(axis=0)
-    for a in (1, 2):
-        for b in range(a + 1):
-            assert layout.moment(sums, a, b) == (w**a * x**b).sum()
-    plain = TargetSums("mean")
-    assert plain.moment(plain.sums_of(x).sum(axis=0), 2, 2) == (x**2).sum()
-    assert membership([5], 3).tolist() == [[True, False, True]]
 
 
 def test_findings_that_are_pure_need_no_linear_program(monkeypatch):

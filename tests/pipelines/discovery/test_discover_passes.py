@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.mixture import CategoricalHead, fit, initial
+from slicebeam.metrics.discovery.mixture import CategoricalHead, initial
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.transforms.discovery import mixture_passes
 from tests.conftest import slow
 from tests.discover_runs import discover, embeddings, examples, written
+from tests.fitted_mixture import fit
 from tests.running import names_of
 
 SEED = 9

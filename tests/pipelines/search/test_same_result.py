@@ -21,7 +21,7 @@ from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search import slice_counter
-from slicebeam.transforms.count.plans import work_items
+from slicebeam.transforms.count.tables import work_items
 from tests.conftest import slow
 from tests.refusals import refuses
 from tests.running import names_of, read, search

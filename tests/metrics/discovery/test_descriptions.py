@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 
+from slicebeam.metrics.discovery import descriptions as module
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery import phrases as module
-from slicebeam.metrics.discovery.phrases import (
+from slicebeam.metrics.discovery.descriptions import (
+    ROLES,
     EmbeddingSums,
     PhraseScores,
+    TypicalExamples,
     best_phrases,
     candidate_phrases,
     content_words,
@@ -24,7 +26,6 @@ from slicebeam.metrics.discovery.phrases import (
     occurrences,
     scored,
 )
-from slicebeam.metrics.discovery.typical import ROLES, TypicalExamples
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 WORDS = ["the", "of", "movie", "film", "player", "battery", "good", "bad", "not", "plot"]
@@ -249,14 +250,10 @@ def test_content_words():
     assert content_words("!") == ("!",)
 
 
-def test_shapes_that_do_not_agree_are_errors():
+def test_phrases_of_too_many_words_are_refused():
     long = [" ".join(f"w{i}" for i in range(200))]
-    for call, message in (
-        (lambda: EmbeddingSums.zero(2, 3) + EmbeddingSums.zero(3, 3), "cannot be added"),
-        (lambda: occurrences(long, min_texts=1, longest=9), "too many"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
+    with pytest.raises(ValueError, match="too many"):
+        occurrences(long, min_texts=1, longest=9)
 
 
 def examples(seed, n, S):

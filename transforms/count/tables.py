@@ -1,37 +1,140 @@
-"""The sums and p-values of every slice of a block, written as one columnar part."""
+"""The plan of an iteration as a file, and the sums and p-values of every slice of its blocks, a part each.
+
+Candidates travel through storage, not as side inputs, which engines fetch again and again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from apache_beam.metrics import Metrics
 
-from slicebeam.metrics.counting.counting import SumReader, Tables
+from slicebeam.metrics.counting.counting import SumReader, Tables, Unit, table_cells
+from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.transforms.count.plans import read_block
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.counting import Resampling, Unit, UnitSums
+    from slicebeam.metrics.counting.counting import Resampling, UnitSums
+    from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.testing.slice_test import SliceTest
-    from slicebeam.transforms.count.plans import WorkItem
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
+
+_SCHEMA = pa.schema(
+    [
+        ("features", pa.list_(pa.int32())),
+        ("method", pa.string()),
+        ("extensions", pa.list_(pa.int32())),
+        ("bases", pa.large_list(pa.int64())),
+        ("candidates", pa.large_list(pa.int64())),
+        ("part", pa.int32()),
+        ("parts", pa.int32()),
+        ("margins", pa.list_(pa.list_(pa.int32()))),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class WorkItem:
+    """A block of the plan, by its number, over some of the shards."""
+
+    block: int
+    shards: tuple[str, ...]
+
+
+def work_items(
+    blocks: Sequence[int], shards: Sequence[str], seconds: float, workers: int
+) -> list[WorkItem]:
+    """Return the work of an iteration: a block over all shards where there are blocks enough.
+
+    That needs no shuffle. Only where there is work for more workers than blocks, the shards are dealt out
+    too, and the tables summed.
+    """
+    wanted = min(workers, int(seconds / BLOCK_SECONDS))
+    groups = 1
+    if blocks and len(blocks) < wanted:
+        groups = min(len(shards), -(-wanted // len(blocks)))
+    dealt = [tuple(shards[group::groups]) for group in range(groups)]
+    return [WorkItem(block, group) for block in blocks for group in dealt]
+
+
+class PlannedBlock(NamedTuple):
+    """The contents of a block of a plan."""
+
+    seconds: float
+    candidates: int
+
+
+def write_plan(
+    path: StoragePath, blocks: Iterable[list[PlannedUnit]], lattice: Lattice
+) -> list[PlannedBlock]:
+    """Write the blocks of a plan, one record batch each, and return what each takes."""
+    written: list[PlannedBlock] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in blocks:
+            units = [planned.unit for planned in block]
+            seconds = sum(planned.seconds for planned in block)
+            written.append(PlannedBlock(seconds, sum(_candidates(unit, lattice) for unit in units)))
+            columns = [[getattr(unit, name) for unit in units] for name in _SCHEMA.names]
+            yield pa.record_batch(list(map(pa.array, columns, _SCHEMA.types)), schema=_SCHEMA)
+
+    write_arrow(path, _SCHEMA, batches())
+    return written
+
+
+def _candidates(unit: Unit, lattice: Lattice) -> int:
+    if unit.candidates is not None:
+        return unit.candidates.size
+    return sum(table_cells(features, lattice) for features in unit.reported) // unit.parts
+
+
+def read_block(path: StoragePath, block: int) -> list[Unit]:
+    """Return the units of one block."""
+    batch = open_arrow(path).get_batch(block)
+    plain = batch.drop_columns(["candidates", "bases"]).to_pylist()
+    # Copies, since the file is closed before the keys are used.
+    keys = {
+        name: [np.array(keys.values, np.int64) if keys.is_valid else None for keys in batch[name]]
+        for name in ("bases", "candidates")
+    }
+    return [
+        Unit(
+            tuple(row["features"]),
+            row["method"],
+            tuple(row["extensions"]),
+            keys["bases"][i],
+            keys["candidates"][i],
+            row["part"],
+            row["parts"],
+            tuple(map(tuple, row["margins"])),
+        )
+        for i, row in enumerate(plain)
+    ]
+
+
+def plan_digest(path: StoragePath) -> str:
+    """Return what identifies a plan: results of another plan are not taken for its own."""
+    with storage_errors(path, "read"):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -104,33 +207,30 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     for column in range(space.columns):
         columns[f"c{column}"] = reduced[:, column]
     large = np.flatnonzero(sizes >= config.min_slice_size)
-    testable, own_sums = (
-        (sums, reduced) if large.size == sizes.size else (sums[large], reduced[large])
-    )
+    # Without a copy where all are large.
+    where = large if large.size < sizes.size else slice(None)
+    own_sums = reduced[where]
     for number, test in enumerate(config.tests):
-        tested, errors = test.run(testable, totals, own_sums, of_all)
-        columns[f"p{number}"] = _spread(tested.p, large, sizes.size, np.nan)
+        tested, errors = test.run(sums[where], totals, own_sums, of_all)
+        found: dict[str, NDArray[Any]] = {"p": tested.p}
         if config.is_first:
-            columns[f"first{number}"] = columns[f"p{number}"]
-        if metric(test.metric).needs.ranked:
+            found["first"] = tested.p
+        own = metric(test.metric)
+        if own.needs.ranked:
             best = tested.p
             if len(totals) == 1 and test.test != "paper":
-                own = metric(test.metric)
                 best = own.least_test_p(Slices(own_sums, space, of_all), test.alternative, tested)
-            columns[f"best{number}"] = _spread(best, large, sizes.size, np.nan)
-        columns[f"reason{number}"] = _spread(tested.reasons, large, sizes.size, 0)
-        columns[f"method{number}"] = _spread(tested.methods, large, sizes.size, 0)
-        columns[f"se{number}"] = _spread(errors, large, sizes.size, np.nan)
+            found["best"] = best
+        found |= {"reason": tested.reasons, "method": tested.methods, "se": errors}
+        for name, values in found.items():
+            is_number = values.dtype.kind == "f"
+            spread = np.full(sizes.size, np.nan if is_number else 0, values.dtype)
+            spread[large] = values
+            columns[f"{name}{number}"] = spread
     facts = {"plan": config.plan_digest, "nonempty": nonempty, "tested": int(large.size)}
     arrays = [pa.array(np.ascontiguousarray(column)) for column in columns.values()]
     batch = pa.record_batch(arrays, names=list(columns))
     return batch.replace_schema_metadata({"facts": json.dumps(facts)})
-
-
-def _spread(values: NDArray[Any], positions: IntArray, size: int, empty: float) -> NDArray[Any]:
-    spread = np.full(size, empty, values.dtype)
-    spread[positions] = values
-    return spread
 
 
 def write_part(path: StoragePath, batch: pa.RecordBatch) -> None:
@@ -153,9 +253,8 @@ def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
 
 def read_facts(path: StoragePath, *, is_finished: bool = True) -> dict[str, Any]:
     """Return the facts of a block without its results; unless it is finished it may be replaced."""
-    opened = open_arrow(path, is_unchanging=is_finished)
-    facts: dict[str, Any] = json.loads(opened.schema.metadata[b"facts"])
-    return facts
+    schema = open_arrow(path, is_unchanging=is_finished).schema
+    return dict(json.loads(schema.metadata[b"facts"]))
 
 
 def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[int]:
@@ -163,13 +262,9 @@ def finished_blocks(folder: StoragePath, plan_digest: str, blocks: int) -> list[
     finished = []
     for block in range(blocks):
         path = part_path(folder, block)
-        if path.exists():
-            try:
-                facts = read_facts(path, is_finished=False)
-            except EngineError:
-                # What was damaged is counted again.
-                continue
-            if facts["plan"] == plan_digest:
+        # What was damaged is counted again.
+        with suppress(EngineError):
+            if path.exists() and read_facts(path, is_finished=False)["plan"] == plan_digest:
                 finished.append(block)
     return finished
 

@@ -1,6 +1,6 @@
-"""Which phrases may describe slices, and which do: those that its embeddings are most like.
+"""What describes slices: phrases that its embeddings are most like, and typical examples.
 
-Candidates are n-grams that occur often, or more in a slice than elsewhere. Source of the scores:
+Candidates of phrases are n-grams that occur often, or more in a slice than elsewhere. Source of the scores:
 Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings", section
 5.3 (inner product with the slice mean less the overall mean).
 """
@@ -8,15 +8,15 @@ Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, compress, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from slicebeam.metrics.discovery.chunks import Embeddings, Summed, blocks
+from slicebeam.metrics.discovery.chunks import FIXED, JOINED, Embeddings, Summed, blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -331,3 +331,98 @@ def _same_word(word: str, other: str) -> bool:
     return long in {short, f"{short}s", f"{short}es"} or (
         short.endswith("y") and long == f"{short[:-1]}ies"
     )
+
+
+Role: TypeAlias = Literal["representative", "improved", "degraded", "boundary"]
+ROLES: tuple[Role, ...] = ("representative", "improved", "degraded", "boundary")
+
+
+class TypicalExample(NamedTuple):
+    """A shown example of a slice."""
+
+    role: Role
+    row: int
+    log_odds: float  # of its membership, in nats
+    change: float  # D, with the shift; NaN without changes
+
+
+@dataclass(frozen=True)
+class TopExamples(Summed):
+    """The best ``most`` members of each slice in one role, by slice, the best first.
+
+    Of equals the lower row is better. As no row comes twice, chunks may be cut anyhow.
+    """
+
+    role: Role = field(metadata=FIXED)
+    most: int = field(metadata=FIXED)
+    slices: IntArray = field(metadata=JOINED)
+    rows: IntArray = field(metadata=JOINED)
+    log_odds: FloatArray = field(metadata=JOINED)
+    change: FloatArray = field(metadata=JOINED)
+
+    def best(self) -> TopExamples:
+        """Return the best of each slice, in order.
+
+        - representative: the highest log-odds of membership.
+        - improved, degraded: the largest and the smallest change; of equal ones, as there are many
+          with zero-one loss, the highest log-odds.
+        - boundary: the smallest log-odds, nearest to leaving the slice.
+        """
+        keys: dict[Role, tuple[FloatArray, ...]] = {
+            "representative": (-self.log_odds,),
+            "improved": (-self.log_odds, -self.change),
+            "degraded": (-self.log_odds, self.change),
+            "boundary": (self.log_odds,),
+        }
+        order = np.lexsort((self.rows, *keys[self.role], self.slices))
+        slices = self.slices[order]
+        place = np.arange(slices.size) - np.searchsorted(slices, slices)
+        kept = order[place < self.most]
+        columns: Any = self.slices, self.rows, self.log_odds, self.change
+        return TopExamples(self.role, self.most, *(column[kept] for column in columns))
+
+    def __add__(self, other: TopExamples) -> TopExamples:
+        return super().__add__(other).best()
+
+
+@dataclass(frozen=True)
+class TypicalExamples(Summed):
+    """Of each slice the best few members in each of `ROLES`."""
+
+    top: tuple[TopExamples, ...]
+
+    @classmethod
+    def zero(cls, most: int) -> TypicalExamples:
+        """Return those of no examples."""
+        none, nothing = np.zeros(0, np.int64), np.zeros(0)
+        return cls(tuple(TopExamples(role, most, none, none, nothing, nothing) for role in ROLES))
+
+    @classmethod
+    def of(
+        cls,
+        members: BoolArray,
+        log_odds: FloatArray,
+        rows: IntArray,
+        most: int,
+        change: FloatArray | None = None,
+    ) -> TypicalExamples:
+        """Return those of one chunk, of members and log-odds [S, n] and rows [n], none twice."""
+        slices, places = np.nonzero(members)
+        D = np.full(rows.size, np.nan) if change is None else change
+        inside = (slices, rows[places], log_odds[slices, places], D[places])
+        return cls(tuple(TopExamples(role, most, *inside).best() for role in ROLES))
+
+    def shown(self, number: int, *, shift: float = 0.0) -> list[TypicalExample]:
+        """Return the examples of a slice, by role, the best first; one may have several roles.
+
+        ``shift`` is added to every change D: with one model the mean loss, known after all chunks.
+        """
+        examples = []
+        for top in self.top:
+            inside = top.slices == number
+            changes = top.change[inside] + shift
+            for row, odds, D in zip(top.rows[inside], top.log_odds[inside], changes, strict=True):
+                if (top.role == "improved" and not D > 0) or (top.role == "degraded" and not D < 0):
+                    continue
+                examples.append(TypicalExample(top.role, int(row), float(odds), float(D)))
+        return examples

@@ -17,7 +17,7 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.metrics.significance import auc
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.pipelines.api import check
-from slicebeam.transforms.count import count_wins
+from slicebeam.transforms.count import slice_sums
 from tests.conftest import slow
 from tests.discover_runs import discover
 from tests.running import Found, rows_of, search
@@ -270,17 +270,17 @@ def test_bytes_do_not_depend_on_how_it_is_run(tmp_path, extra):
 
 def test_a_run_goes_on_after_its_pass_over_the_scores_was_interrupted(tmp_path, monkeypatch):
     whole = run(tmp_path, examples())
-    data, counted = str(tmp_path / "data.parquet"), count_wins.exact_areas
+    data, counted = str(tmp_path / "data.parquet"), slice_sums.exact_areas
     calls = []
 
     def failing(plan, keys, sizes):
-        calls.append(keys.tolist() == [count_wins.WHOLE])
+        calls.append(keys.tolist() == [slice_sums.WHOLE])
         if not calls[-1]:
             raise OSError("the disk is gone")
         return counted(plan, keys, sizes)
 
     with monkeypatch.context() as patched:
-        patched.setattr(count_wins, "exact_areas", failing)
+        patched.setattr(slice_sums, "exact_areas", failing)
         with pytest.raises(EngineError):
             search(tmp_path / "again", data=data, **OPTIONS)
     assert calls == [True, False]
