@@ -77,7 +77,7 @@ def _check(name: str, config: RunConfig) -> None:
     if not has_margin_test(name, config.comparison, weighted=weighted):
         others = "means" if weighted else "shares, such as accuracy and recall, and means"
         if config.comparison == "baseline":
-            others = "all but auc"
+            others = "all but auc and rmse"
         raise OptionError(
             f"--tolerance: {name}{' with --weight' if weighted else ''} has no test against a tolerance; leave it "
             f"out of --metric, or name those that have one by NAME=NUMBER: {others}"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
-from slicebeam.metrics.shift.allocator import Allocator
+from slicebeam.metrics.shift.allocation import Allocator, batch_size, smallest_budget
 from slicebeam.metrics.shift.estimates import error_bound, first_check, summarise
 from slicebeam.metrics.shift.strata import Sample, Strata
 from slicebeam.pipelines.shift.answers import LOST, NO_RESULT

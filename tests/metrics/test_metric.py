@@ -118,13 +118,13 @@ class Examples:
                 ranges[value, old] = Range(float(own.min()), float(own.max()))
         heaviest = 1.0 if self.weight is None else float(self.weight.max())
         space = space.scaled(ranges, heaviest, spare * self.rows)
-        if comparison == "overall":
-            for value in {value for value, _ in ranges} - {LABEL}:
-                own = self.value(value, old=False)
-                if value == "r2" and np.ptp(self.truth) > 0:
-                    moments = self.truth.mean(), self.truth.var()
-                    own = of_error(own, self.truth, own.mean() / moments[1], *moments)
-                space = with_deviations(space, value, own, self.weight)
+        for value in {value for value, _ in ranges} - {LABEL}:
+            own = self.value(value, old=False)
+            if value == "r2" and np.ptp(self.truth) > 0:
+                moments = self.truth.mean(), self.truth.var()
+                own = of_error(own, self.truth, own.mean() / moments[1], *moments)
+            old = self.value(value, old=True) if comparison == "baseline" else None
+            space = with_deviations(space, value, own, self.weight, old)
         return space
 
     def cells(self, space):

@@ -10,7 +10,7 @@ from slicebeam.metrics.counting.statistic_space import Deviations
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Reason
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population
 from tests.metrics.test_metric import Examples
 from tests.random_subsets import saddle_point
 
