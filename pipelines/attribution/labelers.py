@@ -16,7 +16,7 @@ from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import text_hash
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:

@@ -20,13 +20,12 @@ from slicebeam.pipelines.changelist.document import (
 from slicebeam.pipelines.changelist.finding_checks import check_findings
 from slicebeam.pipelines.changelist.provenance import PublishedFile
 from slicebeam.transforms.formats.strict_text import parse_json
-from slicebeam.transforms.storage.publish import sha256_of
+from slicebeam.transforms.storage.publish import DocumentFile, sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.transforms.storage import published_files
     from slicebeam.transforms.storage.publication import FileSet
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -42,7 +41,7 @@ def naming_files(document: _Document, files: FileSet) -> _Document:
     return document.model_copy(update={"files": named or None, "replaced_files": replaced or None})
 
 
-def _entry(file: published_files.DocumentFile) -> PublishedFile:
+def _entry(file: DocumentFile) -> PublishedFile:
     return PublishedFile(name=file.name, sha256=f"sha256:{file.sha256}", size=file.size)
 
 

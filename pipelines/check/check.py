@@ -26,7 +26,7 @@ from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps
-from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.transforms.discovery.embed_examples import ExampleSplit
+    from slicebeam.transforms.discovery.embeddings import ExampleSplit
     from slicebeam.transforms.encode.sources import Source
 
 # Slices whose membership takes as much memory of a chunk as a column does.

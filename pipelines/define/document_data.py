@@ -31,10 +31,9 @@ from slicebeam.pipelines.prepare.rows_within import read_within
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.transforms.discovery.embed_examples import chunk_name
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, write_embeddings
 from slicebeam.transforms.encode.column import id_hashes
-from slicebeam.transforms.encode.definitions import columns_of, members, similarities
+from slicebeam.transforms.encode.conditions import columns_of, members, similarities
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.files import expand_paths
 
@@ -48,7 +47,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.discovery.embeddings import Embedding
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.sources import Source
 
     Vectors = NDArray[np.float32]
 

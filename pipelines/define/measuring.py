@@ -24,7 +24,7 @@ from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.pipelines.search.search_observer import SilentObserver
-from slicebeam.transforms.discovery.embed_examples import ExampleSplit
+from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Condition, Predicate
-from slicebeam.transforms.encode.column_values import arrow_type
+from slicebeam.transforms.encode.column import arrow_type
 from slicebeam.transforms.encode.conditions import check_condition
-from slicebeam.transforms.encode.predicate_text import parse_predicate
+from slicebeam.transforms.encode.predicates import parse_predicate
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import expand_paths, file_format
 

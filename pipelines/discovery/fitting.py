@@ -15,15 +15,14 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
 from slicebeam.pipelines.prepare.shard_passes import pass_over
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.discovery.clusters import Clusters, cluster_field
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
+from slicebeam.transforms.discovery.derive_columns import Clusters, cluster_field
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, one_thread
 from slicebeam.transforms.discovery.mixture_passes import (
     Project,
     SumForMixtures,
     SumForPca,
     shaping,
 )
-from slicebeam.transforms.discovery.one_thread import one_thread
 from slicebeam.transforms.encode.passes import RowGroup, read_found, write_found
 from slicebeam.transforms.storage.storage import holds, matching
 

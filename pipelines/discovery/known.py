@@ -13,10 +13,9 @@ from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_u
 from slicebeam.pipelines.discovery.embedding import EmbeddingFields, embed, embedding_of
 from slicebeam.pipelines.discovery.model import MODEL_FILE, DiscoveryModel
 from slicebeam.pipelines.discovery.preparation import CACHE, derive
-from slicebeam.transforms.discovery.clusters import is_cluster_field
-from slicebeam.transforms.discovery.derive_columns import Derivation
-from slicebeam.transforms.discovery.embed_examples import Embedded
-from slicebeam.transforms.encode.definitions import (
+from slicebeam.transforms.discovery.derive_columns import Derivation, is_cluster_field
+from slicebeam.transforms.discovery.embeddings import Embedded
+from slicebeam.transforms.encode.conditions import (
     columns_of,
     needs_embeddings,
     needs_ids,
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.discovery.clusters import Clusters
-    from slicebeam.transforms.discovery.embed_examples import ExampleSplit
-    from slicebeam.transforms.discovery.embeddings import Embedding
-    from slicebeam.transforms.encode.definitions import Rule
+    from slicebeam.transforms.discovery.derive_columns import Clusters
+    from slicebeam.transforms.discovery.embeddings import Embedding, ExampleSplit
+    from slicebeam.transforms.encode.conditions import Rule
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath

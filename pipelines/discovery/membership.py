@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 
 from slicebeam.transforms.discovery.derive_columns import ROW, TESTED, odds_column, share_column
 from slicebeam.transforms.encode.predicates import slice_hashes
-from slicebeam.transforms.storage.arrow_files import open_arrow
 from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.work_files import open_arrow
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.discovery.clusters import Clusters
+    from slicebeam.transforms.discovery.derive_columns import Clusters
     from slicebeam.transforms.storage.storage import StoragePath
 
 MEMBERSHIP_FILE = "membership.parquet"

@@ -14,7 +14,7 @@ import numpy as np
 from slicebeam.metrics.discovery.mixture import CategoricalHead, Mixture, NormalHead
 from slicebeam.metrics.discovery.pca import Pca
 from slicebeam.metrics.errors import FileError, InputError
-from slicebeam.transforms.discovery.clusters import Clusters
+from slicebeam.transforms.discovery.derive_columns import Clusters
 from slicebeam.transforms.storage.storage import storage_errors
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from slicebeam.pipelines.paid_api.answer_paths import (
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.request_templates import Request, RequestFields, RequestTemplates
 from slicebeam.transforms.formats.strict_text import parse_yaml
-from slicebeam.transforms.secrets.redaction import hiding
+from slicebeam.transforms.secrets.variables import hiding
 from slicebeam.transforms.storage.storage import storage_path
 
 _HIDDEN = "***"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +29,6 @@ from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, str
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
-from slicebeam.transforms.encode.learn_domains import domain_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,8 +199,8 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> D
         weight_field=config.weight,
         group_field=config.group,
         classes=prepared.labels,
-        domains=tuple(Domain(**domain_to_json(domain)) for domain in prepared.domains),
-        left_out=tuple(LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+        domains=tuple(Domain(**asdict(domain)) for domain in prepared.domains),
+        left_out=tuple(LeftOut(**asdict(column)) for column in prepared.left_out),
         hints=tuple(FeatureHint(**vars(hint)) for hint in prepared.hints),
         drift=prepared.drift,
         within=prepared.within,

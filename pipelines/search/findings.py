@@ -27,7 +27,7 @@ from slicebeam.transforms.count.finding_passes import (
     added_groups,
     without_buckets,
 )
-from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.discovery.embeddings import one_thread
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 

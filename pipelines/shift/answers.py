@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from slicebeam.pipelines.paid_api.calls import Item
-from slicebeam.transforms.encode.column_values import python_rows
+from slicebeam.transforms.encode.column import python_rows
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from slicebeam.pipelines.shift.difficulties import (
     difficulty_bins,
     quantile_edges,
 )
-from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
-from slicebeam.transforms.encode.column_values import missing_mask
+from slicebeam.transforms.encode.column import ChunkColumn, id_hashes, missing_mask
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.sources import Source
 
 Role = Literal["label", "old", "recorded"]
 

@@ -16,14 +16,14 @@ from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from slicebeam.transforms.formats.schemas import storable
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
-from slicebeam.transforms.storage.checked_files import (
+from slicebeam.transforms.storage.files import file_format
+from slicebeam.transforms.storage.storage import holds, storage_path, written_whole
+from slicebeam.transforms.storage.work_files import (
     DamagedFileError,
     checksum_of,
     read_facts,
     write_facts,
 )
-from slicebeam.transforms.storage.files import file_format
-from slicebeam.transforms.storage.storage import holds, storage_path, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,10 +79,8 @@ def _blocks(
 
 
 def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
-    """Write the blocks of a file as Parquet parts, and their description as JSON; return its path.
-
-    CSV is written as text: what type a column has is known only when all of it was seen.
-    """
+    """Write the blocks of a file as Parquet parts, and their description as JSON; return its path."""
+    # CSV is written as text: what type a column has is known only when all of it was seen.
     number, path, kind = file
     kinds: dict[str, ColumnKinds] = {}
     parts: list[dict[str, Any]] = []

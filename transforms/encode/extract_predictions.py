@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.transforms.encode.sources import Chunk
+    from slicebeam.transforms.encode.column import Chunk
 
 # Classes beyond this number are not listed: such a label is not a class.
 MOST_CLASSES = 1000

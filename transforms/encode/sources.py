@@ -17,17 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column_values import arrow_type
+from slicebeam.transforms.encode.column import Chunk, arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
-from slicebeam.transforms.storage.checked_files import open_checked
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
 from slicebeam.transforms.storage.storage import identity, open_input, storage_path
+from slicebeam.transforms.storage.work_files import open_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.conditions import SliceMembership
 
 # Bytes of a column that are read at a time.
@@ -111,31 +110,6 @@ class Split:
     def origin(self) -> str:
         """The file that the user gave."""
         return self.file.origin
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The element between transforms: consecutive examples as columns.
-
-    `split` and `batch` are unique together. `places` are positions [rows] after `origin_row`, where other
-    examples are left out in between; None for consecutive ones.
-    """
-
-    split: int
-    batch: int
-    origin: str
-    origin_row: int
-    start_row: int
-    table: pa.Table
-    places: IntArray | None = None
-
-    def row_number(self, at: int) -> int:
-        """Return the number, from 1, that the example at a position has in the user's file."""
-        return self.origin_row + 1 + int(at if self.places is None else self.places[at])
-
-    def with_table(self, table: pa.Table) -> Chunk:
-        """Return the same examples with other columns."""
-        return replace(self, table=table)
 
 
 @dataclass(frozen=True)
@@ -236,31 +210,24 @@ def open_parquet(
     )
 
 
-class parquet_errors:  # noqa: N801  (a context manager is used like a function)
+@contextmanager
+def parquet_errors(path: str) -> Iterator[None]:
     """Turn Arrow's errors while a Parquet file is read into one line that names the file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        """Enter."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Translate the error."""
-        if isinstance(error, FileNotFoundError):
-            raise InputError(f"{self.path}: the file vanished while it was read") from error
-        if isinstance(error, PermissionError):
-            raise InputError(f"{self.path}: no permission to read it") from error
-        if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
-            reason = str(error).splitlines()[0].rstrip(".")
-            if "Expected all lists to be of size" in reason:
-                raise InputError(
-                    f"{self.path}: a list of a column of fixed length has no value ({reason}), "
-                    "which Arrow cannot read; drop such examples, or write lists of any length"
-                ) from error
-            raise InputError(
-                f"{self.path}: not readable as Parquet ({reason}); write it again or give --format"
-            ) from error
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: the file vanished while it was read") from error
+    except PermissionError as error:
+        raise InputError(f"{path}: no permission to read it") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        said = f"not readable as Parquet ({reason}); write it again or give --format"
+        if "Expected all lists to be of size" in reason:
+            said = (
+                f"a list of a column of fixed length has no value ({reason}), which Arrow cannot read; "
+                "drop such examples, or write lists of any length"
+            )
+        raise InputError(f"{path}: {said}") from error
 
 
 def _require_text(batch: pa.RecordBatch, path: str) -> None:
@@ -346,10 +313,8 @@ def _read_within(
 def _read_together(
     metadata: pq.FileMetaData, row_groups: Sequence[int], most_rows: int
 ) -> Iterator[list[int]]:
-    """Yield row groups that fit a chunk together, or one that does not.
-
-    Reading on into the next row group would cut a chunk there, and leave a small one.
-    """
+    """Yield row groups that fit a chunk together, or one that does not."""
+    # Reading on into the next row group would cut a chunk there, and leave a small one.
     together: list[int] = []
     rows = 0
     for group in row_groups:
@@ -364,11 +329,9 @@ def _read_together(
 
 
 def _cut(batches: Iterable[pa.RecordBatch], rows: int, file: StoredFile) -> Iterator[pa.Table]:
-    """Yield tables of this many rows; the last may be shorter.
-
-    Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
-    written of a chunk's embeddings has to fit what is read of its other columns later.
-    """
+    """Yield tables of this many rows; the last may be shorter."""
+    # Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
+    # written of a chunk's embeddings has to fit what is read of its other columns later.
     held: list[pa.RecordBatch] = []
     missing = rows
     for batch in batches:

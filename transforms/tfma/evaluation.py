@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
@@ -21,9 +22,10 @@ from slicebeam.transforms.tfma.install import tfma_module
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Feature that holds the numbers of the slices that an example is in.
@@ -167,11 +169,12 @@ class EvaluateSlices(beam.PTransform):
         examples = self.examples
         chunks = pipeline | ReadExamples(examples.source, examples.columns)
         for side, model in examples.models.items():
-            from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
+            from slicebeam.transforms.encode.models import LoadedModel
+            from slicebeam.transforms.encode.run_model import run_model
 
-            wanted = WantedPredictions(outputs=True, positive=examples.positive_class)
+            outputs = partial(LoadedModel.outputs, positive=examples.positive_class)
             columns = examples.model_columns[side]
-            chunks |= f"Predict {side}" >> run_model(model, columns, side, wanted)
+            chunks |= f"Predict {side}" >> run_model(model, columns, side, {"output": outputs})
         batches = chunks | "To TFMA" >> beam.FlatMap(record_batches, examples)
         config = tfma_module("proto.config_pb2").EvalConfig.FromString(self.config)
         evaluation = (

@@ -19,7 +19,7 @@ from slicebeam.pipelines.shift.difficulties import (
     rounded_down,
 )
 from slicebeam.pipelines.shift.pool import LabelledPool, PoolItems
-from slicebeam.transforms.encode.sources import Chunk
+from slicebeam.transforms.encode.column import Chunk
 from tests.refusals import refuses
 
 

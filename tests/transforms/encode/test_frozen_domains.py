@@ -1,8 +1,9 @@
-"""``--domains`` and ``--since``: what the earlier run's data did not hold is found in new data."""
-
+import datetime as dt
+import decimal
 import json
 import runpy
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,32 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.dataset import Domain, Seen
 from slicebeam.pipelines.changelist.parts import Condition
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.prepare.drift import why_absent
+from slicebeam.transforms.encode.domains import ColumnSummary
+from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
+from slicebeam.transforms.encode.value_counts import ValueCounts
 from tests.conftest import slow
 from tests.running import read, search
-from tests.transforms.encode.test_inputs import check
+from tests.transforms.encode.test_domains import GAPS, TEXTS, assert_encodes, domain_of
+from tests.transforms.encode.test_sources import (
+    INF,
+    check,
+    cycled,
+    left_out,
+    names,
+    raw,
+    search_table,
+    searched,
+    with_roles,
+)
 
 ROLES = {"label": "label", "prediction": "prediction"}
 FLAGS = ["--label=label", "--prediction=prediction", "--max-cross-size=2"]
-SCRIPT = Path(__file__).parents[2] / "examples" / "scheduled" / "make_nights.py"
+SCRIPT = Path(__file__).parents[3] / "examples" / "scheduled" / "make_nights.py"
 ROWS = 2000
 
 
@@ -217,20 +233,8 @@ PAIRS = {
         {"x = d": 20, "x not in {a, b, c, … 1 more}": 100},
         ["x: 11.0% of the examples have 2 values that DOC does not have (c, d); 5.0% have other values, none in DOC."],
     ),
-    "both truth values": (
-        drawn([True, False], [0.5, 0.5]),
-        drawn([True, False, None], [0.5, 0.4, 0.1]),
-        [("==", False), ("==", True), ("is_null", None)],
-        {},
-        ["x: 10.0% missing, none in DOC."],
-    ),
-    "a truth value that came late": (
-        drawn([True, None], [0.5, 0.5]),
-        drawn([True, False, None], [0.4, 0.1, 0.5]),
-        [("==", True), ("is_null", None), ("==", False)],
-        {"x = false": 200},
-        ["x: 10.0% of the examples have 1 value that DOC does not have (false)."],
-    ),
+    "both truth values": (drawn([True, False], [0.5, 0.5]), drawn([True, False, None], [0.5, 0.4, 0.1]), [("==", False), ("==", True), ("is_null", None)], {}, ["x: 10.0% missing, none in DOC."]),
+    "a truth value that came late": (drawn([True, None], [0.5, 0.5]), drawn([True, False, None], [0.4, 0.1, 0.5]), [("==", True), ("is_null", None), ("==", False)], {"x = false": 200}, ["x: 10.0% of the examples have 1 value that DOC does not have (false)."]),
     "integers that are doubles once some are missing, as pandas writes them": (
         pa.array(drawn([0, 1, 2], [0.4, 0.3, 0.3]), pa.int64()),
         pa.array(drawn([0.0, 1.0, 2.0, 7.0, None, 0.5], [0.4, 0.2, 0.1, 0.1, 0.1, 0.1]), pa.float64()),
@@ -385,3 +389,200 @@ def test_the_night_after_has_nothing_new(nights, now, tmp_path):
     assert found.domains() == now.domains()
     assert drift(found) == []
     assert (found.document["since"]["new"], found.slices_bytes) == (0, now.slices_bytes)
+
+
+def test_domains_of_an_earlier_run(tmp_path):
+    """The same predicates on new data, some of whose values satisfy none."""
+    first = with_roles(
+        {
+            "n": cycled(list(range(50))),
+            "word": cycled(["a", "b", None]),
+            "many": cycled([f"v{i}" for i in range(60)]),
+            "day": cycled([dt.date(2024, 1, i + 1) for i in range(28)]),
+            "tags": cycled([["x"], ["y", "x"], None]),
+        }
+    )
+    before = search_table(tmp_path, first, top_values=5)
+    second = with_roles(
+        {
+            "new": cycled([1, 2]),
+            "tags": cycled([["x", "z"], ["z"], [], ["y"]]),
+            "day": cycled([dt.date(2025, 1, i + 1) for i in range(28)]),
+            "many": cycled(["v1", "never seen", None]),
+            "word": cycled(["a", "c", "b"]),
+            "n": cycled([-5.5, 3.0, 200.0, None]),
+        }
+    )
+    pq.write_table(second, tmp_path / "second.parquet")
+    domains = str(tmp_path / "out" / "changelist.json")
+    after = search(
+        tmp_path / "after",
+        data=(str(tmp_path / "second.parquet"),),
+        domains=domains,
+        label="label",
+        prediction="prediction",
+        min_slice_size=1,
+        max_cross_size=2,
+    )
+    shapes = [one.domains() for one in (before, after)]
+    # What was not there, or not frequent, comes after what was.
+    added = {"word": [("==", "c")], "tags": [("contains", "z")], "n": [("is_null", None)]}
+    added["many"] = [("==", "never seen"), ("==", "v1"), ("is_null", None)]
+    for f, singles in shapes[0].items():
+        kept = [one for one in singles if one["all"][0]["op"] != "not_in"]
+        now = [one for one in shapes[1][f] if one["all"][0]["op"] != "not_in"]
+        assert now[: len(kept)] == kept
+        new = [(one["all"][0]["op"], one["all"][0].get("value")) for one in now[len(kept) :]]
+        assert new == added.get(f, [])
+    assert {f: len(one) for f, one in after.domains().items() if f not in shapes[0]} == {"new": 2}
+    assert after.document["dataset"]["left_out"] == []
+    frame = raw(second)
+    check(after, frame, (frame["label"] == frame["prediction"]).to_numpy(bool))
+    words = after.table[after.table["slice"].isin(["word = a", "word = b", "word is missing"])]
+    assert words["n"].unique().tolist() == [(frame["word"] == word).sum() for word in "ab"]
+
+
+def next_run(folder, before, now, **options):
+    """Search with the domains of another table, and hold the counts against pandas."""
+    search_table(folder, with_roles(before), **options)
+    table = with_roles(now)
+    pq.write_table(table, folder / "now.parquet")
+    domains = str(folder / "out" / "changelist.json")
+    found = searched(folder / "now", [folder / "now.parquet"], domains=domains, max_cross_size=1)
+    # numpy's types, as most users have them: pandas rounds a constant to their width.
+    numbers = {name for name in now if pa.types.is_floating(now[name].type)}
+    frame = raw(table)
+    frame[[*numbers]] = table.select([*numbers]).to_pandas()
+    check(found, frame, (frame["label"] == frame["prediction"]).to_numpy(bool))
+    return found
+
+
+TENTHS = [i / 10 for i in range(-30, 200, 7)]
+NUMBERS = {
+    "double": lambda: cycled([*TENTHS, 9.8, 0.25, -0.0, None, INF]),
+    "float": lambda: cycled([*TENTHS, 9.8, 0.25, -0.0, None, -INF], pa.float32()),
+    "int64": lambda: cycled([*range(-9, 20), 2**40, None]),
+    "int8": lambda: cycled([*range(-9, 20), 127], pa.int8()),
+    "uint64": lambda: cycled([*range(30)], pa.uint64()),
+    "few": lambda: cycled([0, 1, 2, 5, 9, 16]),
+    "mostly": lambda: cycled([0.25] * 9 + [0.5, 9.8, 1.0]),
+}
+
+
+# The others take long and differ less.
+@pytest.mark.parametrize(
+    "before", [kind if kind in ("double", "int64") else slow(kind) for kind in NUMBERS]
+)
+def test_domains_of_another_number_type(tmp_path, before):
+    now = {kind: make() for kind, make in NUMBERS.items()}
+    if before in ("int64", "int8"):
+        # No unsigned column holds their negative edges.
+        del now["uint64"]
+    found = next_run(tmp_path, {kind: NUMBERS[before]() for kind in now}, now)
+    assert names(found) == set(now)
+    # The predicates are those of the earlier run; some examples of each type satisfy them.
+    for kind in now:
+        assert found.table["slice"].str.startswith(f"{kind} ").any()
+
+
+def test_integers_that_pandas_reads_as_fractions(tmp_path):
+    """Missing values make floats of a column of integers; they are none of the other values."""
+    before = {"few": cycled([0, 1, 2]), "more": cycled([0, 0, 1, 2, 3])}
+    before["list"] = cycled([[1, 2], [3], None])
+    now = {
+        "few": cycled([1.0, float("nan"), None, 2.0, -0.0, 0.5]),
+        "more": cycled([1.0, float("nan"), 7.0, 0.0, None]),
+        "list": cycled([[1.0, float("nan")], [3.0, None], None]),
+    }
+    found = next_run(tmp_path, before, now, top_values=2)
+    sizes = dict(zip(found.table["slice"], found.table["n"], strict=True))
+    assert sizes["more not in {0, 1}"] == now["more"].to_pylist().count(7.0)
+    assert sizes["list is missing"] == now["list"].null_count
+
+
+@pytest.mark.parametrize(("before", "now"), [
+    slow(pa.timestamp("s"), pa.timestamp("us")),
+    (pa.timestamp("us"), pa.timestamp("s")),
+    (pa.timestamp("ns", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
+    slow(pa.time32("s"), pa.time64("us")),
+    (pa.time64("ns"), pa.time32("ms")),
+    slow(pa.decimal128(9, 1), pa.decimal128(12, 3)),
+    (pa.decimal128(12, 3), pa.decimal128(9, 1)),
+], ids=str)  # fmt: skip
+def test_domains_of_a_finer_and_a_coarser_type(tmp_path, before, now):
+    def column(kind):
+        if pa.types.is_decimal(kind):
+            step = decimal.Decimal(1).scaleb(-kind.scale)
+            return cycled([i + step for i in range(50)], kind)
+        second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+        return cycled([i * second + (second > 1) for i in range(50)], kind)
+
+    assert len(next_run(tmp_path, {"x": column(before)}, {"x": column(now)}).table) >= 10
+
+
+NAIVE = pa.timestamp("us")
+NARROW = "float is too narrow to tell its predicates apart; cast the column to double"
+MISFITS = {
+    "text": (cycled([*range(50)]), cycled(["a", "b"]), "was int64 and is string now"),
+    "decimal": (cycled([decimal.Decimal(i) / 8 for i in range(50)]), cycled([i / 8 for i in range(50)]), "was decimal128(4, 3) and is double now"),
+    "no decimal": (cycled([*range(50)]), cycled([decimal.Decimal(i) for i in range(50)]), "was int64 and is decimal128(2, 0) now"),
+    "zone": (cycled([*range(50)], NAIVE), cycled([*range(50)], pa.timestamp("us", "UTC")), "was timestamp[us] and is timestamp[us, tz=UTC] now"),
+    "no zone": (cycled([*range(50)], pa.timestamp("us", "UTC")), cycled([*range(50)], NAIVE), "was timestamp[us, tz=UTC] and is timestamp[us] now"),
+    "list": (cycled(["a", "b"]), cycled([["a"], ["b"]]), "was string and is list<string> now"),
+    "no list": (cycled([["a"], ["b"]]), cycled(["a", "b"]), "was list<string> and is string now"),
+    "list of numbers": (cycled([1, 2]), cycled([[1], [2]]), "was int64 and is list<int64> now"),
+    "negative": (cycled([*range(-50, 50)]), cycled([*range(50)], pa.uint64()), "do not fit a column of uint64"),
+    "narrow": (cycled([0.25] * 9 + [0.25 + 2**-50, 0.75, 0.5]), cycled([0.25, 0.5], pa.float32()), NARROW),
+    "narrow integers": (cycled([2**24, 2**24 + 1]), cycled([1.0, 2.0], pa.float32()), NARROW),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_domains_that_do_not_fit(tmp_path, name):
+    before, now, message = MISFITS[name]
+    with pytest.raises(InputError) as caught:
+        next_run(tmp_path, {"x": before}, {"x": now})
+    path = tmp_path / "out" / "changelist.json"
+    assert str(caught.value).startswith(f"--domains {path}: column 'x'")
+    assert message in str(caught.value)
+
+
+def test_features_that_the_data_lacks_are_said(tmp_path):
+    found = next_run(tmp_path, {f: cycled([1, 2]) for f in ("a", "gone", "b")}, {"a": cycled([1])})
+    path = tmp_path / "out" / "changelist.json"
+    reason = f"in {path} but not in this data"
+    assert left_out(found) == {"gone": reason, "b": reason}
+
+
+@pytest.mark.parametrize("rows", [1, 4, 11])
+def test_numbers_outside_the_bins_are_counted_against_numpy(rows):
+    """However they are cut into chunks, those at the very edges too."""
+    values = np.array([-2.0, 0.0, 0.5, 1.0, 1.0, 5.0, 6.0, 7.5, 8.0, 8.0, 9.0])
+    seen = ColumnSummary(0, low=0.0, high=8.0)
+    bins = FrozenBins(FrozenDomain(domain_of("numeric", "double", *_of(GAPS), seen=seen), 100))
+    for begin in range(0, len(values), rows):
+        bins.add(pa.chunked_array([pa.array(values[begin : begin + rows])]))
+    found = bins.result()
+    assert found.closed
+    assert_encodes(found, pa.array(values))
+    held = ((values >= 0) & (values < 1)) | (values == 5) | ((values >= 7) & (values < 8))
+    assert found.seen.other == (~held).sum()
+    assert (found.seen.below, found.seen.above) == ((values < 0).sum(), (values > 8).sum())
+
+
+def _of(of):
+    return [(one.op, one.value) for one in of.singletons]
+
+
+def test_what_a_document_does_not_tell_is_not_known():
+    for old, told in ((TEXTS, (None, None)), (replace(TEXTS, seen=ColumnSummary(3, 9, 4)), (4, 3))):
+        frozen = FrozenDomain(old, 100)
+        assert (frozen.largest_other, frozen.missing) == told
+
+
+def test_what_a_sketch_forgot_is_among_the_others():
+    # Of 100 rows 5 are missing, 60 and 20 have names, 3 are others that the sketch kept.
+    counted = ValueCounts(pa.array(["a", "b", "z"]), np.array([60, 20, 3]), rows=100, missing=5)
+    found = with_new_values(FrozenDomain(TEXTS, 100), counted, top_values=9, smallest=10, error=0.1)
+    assert found.seen.other == 100 - 5 - 60 - 20
+    assert found.seen.largest_other == 3

@@ -1,5 +1,3 @@
-"""Values of environment variables are used, and what is written down shows their names."""
-
 import base64
 import json
 import logging

@@ -1,11 +1,7 @@
-"""What is read: every type and format, each row of the result held against the raw table."""
-
 import datetime as dt
 import decimal
-import gzip
-import json
 import tempfile
-import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.column import id_hashes
-from slicebeam.transforms.encode.sources import Chunk
+from slicebeam.transforms.encode.conditions import SliceMembership
+from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from tests.oracles import lattice, predicates
 from tests.running import search
-from tests.transforms.formats import test_tfrecord as tfrecord
 
 ROWS = 240
 ROLES = {"label": "label", "prediction": "prediction"}
@@ -166,29 +162,6 @@ def test_an_id_that_is_asked_for_is_a_feature(tmp_path):
     assert "not_in" in {one["op"] for one in found.document["dataset"]["domains"][1]["singletons"]}
 
 
-CHUNK = Chunk(0, 0, "data.parquet", 0, 0, pa.table({}))
-
-
-def test_the_hash_of_an_id_is_of_its_value_alone():
-    texts = ["", "a", "b", "a\0", "12345678", "123456789", "x" * 16, "x" * 17, "x" * 24, "x" * 5000]
-    together = id_hashes(pa.array(texts), CHUNK)
-    assert len(set(together.tolist())) == len(texts)
-    alone = [id_hashes(pa.array([text]), CHUNK)[0] for text in texts]
-    np.testing.assert_array_equal(together, alone)
-    encoded = pa.array(texts[::-1]).dictionary_encode()
-    np.testing.assert_array_equal(id_hashes(encoded, CHUNK)[::-1], alone)
-
-
-def test_one_long_id_does_not_fill_the_memory():
-    ids = pa.array(["x" * 40_000, *map(str, range(10_000))])
-    tracemalloc.start()
-    hashes = id_hashes(ids, CHUNK)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(np.unique(hashes)) == len(ids)
-    assert peak < 10 << 20
-
-
 @pytest.mark.parametrize("old", [cycled([1.5, None]), cycled([[1]]), cycled(["fish"])])
 def test_old_predictions_do_not_matter_beside_all_examples(tmp_path, old):
     table = with_roles({"n": cycled([1, 2, 3]), "old": old})
@@ -240,131 +213,6 @@ def test_files_of_compatible_schemas(tmp_path):
     both["tags"] = [[tag] if isinstance(tag, str) else tag for tag in both["tags"]]
     assert names(found) == set(first)
     check(found, pd.DataFrame(both), np.array(label) == np.array(prediction))
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
-def test_csv(tmp_path, suffix, monkeypatch):
-    """Quotes, line ends in values, blanks, spellings of missing, a type that changes late."""
-    monkeypatch.setattr("slicebeam.transforms.encode.convert._BLOCK_BYTES", 500)
-    rows = [[" lead", 'say ""hi""', "a, b", "two\nlines", "", None][i % 6] for i in range(ROWS)]
-    amounts = [["1", " 2.5", "NA", "N/A", "-3e2", "null", "inf"][i % 7] for i in range(ROWS)]
-    late = [str(i % 9) for i in range(ROWS - 1)] + ["x"]
-    codes = [["007", "010", "9"][i % 3] for i in range(ROWS)]
-    days = [f"2024-01-{i % 28 + 1:02d}" for i in range(ROWS)]
-    label, prediction = (column.to_pylist() for column in classes())
-    lines = ["name,amount,late,code,day,label,prediction"]
-    for values in zip(rows, amounts, late, codes, days, label, prediction, strict=True):
-        name = "" if values[0] is None else f'"{values[0]}"'
-        lines.append(",".join([name, *values[1:]]))
-    text = "\n".join(lines) + "\n"
-    path = tmp_path / f"data{suffix}"
-    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
-    found = searched(tmp_path / "out", [path])
-    number = {"NA": None, "N/A": None, "null": None}
-    frame = pd.DataFrame(
-        {
-            "name": [None if name is None else name.replace('""', '"') for name in rows],
-            "amount": [number.get(value, value) for value in amounts],
-            "late": late,
-            "code": codes,
-            "day": pd.Series([dt.date.fromisoformat(day) for day in days], dtype=object),
-        }
-    ).astype({"amount": float})
-    assert names(found) == set(frame)
-    check(found, frame, np.array(label) == np.array(prediction))
-
-
-def test_csv_without_a_header(tmp_path):
-    label, prediction = (column.to_pylist() for column in classes())
-    lines = [f"{i % 4}, {a}, {b}" for i, (a, b) in enumerate(zip(label, prediction, strict=True))]
-    (tmp_path / "adult.data").write_text("|junk\n" + "\n".join(lines))
-    options = {"format": "csv", "column_names": ("n", "label", "prediction"), "skip_rows": 1}
-    found = searched(tmp_path / "out", [tmp_path / "adult.data"], **options)
-    frame = pd.DataFrame({"n": [i % 4 for i in range(ROWS)]})
-    check(found, frame, np.array(label) == np.array(prediction))
-
-
-def test_json_lines(tmp_path):
-    label, prediction = (column.to_pylist() for column in classes())
-    rows = [
-        {
-            "n": [1, 2.5, None, -7][i % 4],
-            "text": ["a", "NA", "", None, "ü"][i % 5],
-            "tags": [["x", "y"], [], None, ["x", "x"]][i % 4],
-            "flag": [True, False, None][i % 3],
-            "at": f"2024-01-{i % 28 + 1:02d}T10:00:00Z",
-            "label": label[i],
-            "prediction": prediction[i],
-            **({"rare": i % 2} if i % 5 == 0 else {}),
-        }
-        for i in range(ROWS)
-    ]
-    path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    found = searched(tmp_path / "out", [path])
-    frame = pd.DataFrame(rows)
-    frame["at"] = pd.to_datetime(frame["at"])
-    assert names(found) == {"n", "text", "tags", "flag", "at", "rare"}
-    check(found, frame, np.array(label) == np.array(prediction))
-
-
-@pytest.fixture
-def without_keys(tmp_path):
-    """JSON Lines with columns that Parquet cannot store."""
-    useless = {"inner": {"a": [{}, {}]}, "nothing": None}
-    rows = [
-        {"n": i % 3, "empty": [{}, None][i % 2], **useless, "label": label, "prediction": predicted}
-        for i, (label, predicted) in enumerate(
-            zip(*map(pa.Array.to_pylist, classes()), strict=True)
-        )
-    ]
-    path = tmp_path / "data.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    return path
-
-
-def test_json_objects_without_keys_are_left_out(tmp_path, without_keys):
-    found = searched(tmp_path / "out", [without_keys])
-    assert names(found) == {"n"}
-    inner = "Parquet cannot store struct<a: list<item: struct<>>>"
-    empty, nothing = "Parquet cannot store struct<>", "every value is missing"
-    assert left_out(found) == {"empty": empty, "inner": inner, "nothing": nothing}
-
-
-@pytest.mark.parametrize(
-    "role", ["label", "prediction", "weight", "group", "example_id", "features"]
-)
-def test_objects_without_keys_have_no_role(tmp_path, without_keys, role):
-    flag, given = role.replace("_", "-"), ("empty",) if role == "features" else "empty"
-    why = r"\(Parquet cannot store struct<>\); name another"
-    with pytest.raises(InputError, match=f"--{flag}: column 'empty' cannot be read {why}"):
-        searched(tmp_path / "out", [without_keys], **{role: given})
-    assert not (tmp_path / "out" / "changelist.json").exists()
-
-
-def test_tfrecord(tmp_path):
-    label, prediction = (column.to_pylist() for column in classes())
-    rows = [
-        {
-            "n": [[1], [2], [], [3]][i % 4],
-            "x": [[i % 30 / 4], [0.5]][i % 2],
-            "tags": [[b"a", b"b"], [b"a"], []][i % 3],
-            "label": [label[i].encode()],
-            "prediction": [prediction[i].encode()],
-        }
-        for i in range(ROWS)
-    ]
-    shards = [
-        tfrecord.write(tmp_path / f"{name}-of-00002", map(tfrecord.example, part))
-        for name, part in (("e.tfrecord-00000", rows[:100]), ("e.tfrecord-00001", rows[100:]))
-    ]
-    found = searched(tmp_path / "out", [Path(path) for path in shards])
-    one = {name: [row[name][0] if row[name] else None for row in rows] for name in ("n", "x")}
-    # A feature without a value is missing: the format knows no empty list.
-    tags = [[tag.decode() for tag in row["tags"]] or None for row in rows]
-    frame = pd.DataFrame({**one, "tags": tags})
-    assert names(found) == {"n", "x", "tags"}
-    check(found, frame, np.array(label) == np.array(prediction))
 
 
 def test_another_run_into_the_same_folder(tmp_path):
@@ -452,3 +300,53 @@ def test_any_table(tmp_path, table, bins, top_values):
     except InputError as error:
         # A table may have no column that could be cut.
         assert "no feature" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(("row_group", "chunk_rows", "sizes"), [
+    (100, 250, [200, 200, 200, 200, 200]),
+    (100, 100, [100] * 10),
+    (400, 250, [250, 150, 250, 150, 200]),
+    (1000, 2000, [1000]),
+])  # fmt: skip
+def test_row_groups_that_fit_are_read_together(tmp_path, row_group, chunk_rows, sizes):
+    path = str(tmp_path / "data.parquet")
+    texts = [f"value {row % 7 + row // 300}" for row in range(1000)]
+    table = pa.table({"number": range(1000), "text": texts})
+    pq.write_table(table, path, row_group_size=row_group)
+    source = open_parquet([StoredFile(path, path)]).in_chunks(chunk_rows)
+
+    def chunks(columns):
+        return [chunk for split in source.splits for chunk in read_split(source, split, columns)]
+
+    numbers = chunks(["number"])
+    assert [chunk.table.num_rows for chunk in numbers] == sizes
+    starts = [sum(sizes[:place]) for place in range(len(sizes))]
+    assert [chunk.start_row for chunk in numbers] == starts
+    read = pa.concat_tables([chunk.table for chunk in numbers])
+    assert read.column("number").to_pylist() == list(range(1000))
+    # A chunk of texts may end where a dictionary does, with its row group: none is cut elsewhere.
+    of_texts = chunks(["text"])
+    if row_group <= chunk_rows:
+        assert all(chunk.table.num_rows % row_group == 0 for chunk in of_texts)
+    assert [one for c in of_texts for one in c.table.column("text").to_pylist()] == texts
+
+
+def test_rows_of_any_slice_with_their_places(tmp_path):
+    rng = np.random.default_rng(7)
+    number, word = rng.integers(0, 50, 1000), rng.choice(["a", "b", "c"], 1000)
+    path = str(tmp_path / "x.parquet")
+    table = pa.table({"number": number, "word": word, "row": np.arange(1000)})
+    pq.write_table(table, path, row_group_size=300)
+    slices = (
+        (Singleton("number", "<", 5), Singleton("word", "==", "a")),
+        (Singleton("number", "==", 9),),
+    )
+    wanted = np.flatnonzero(((number < 5) & (word == "a")) | (number == 9))
+    source = replace(open_parquet([StoredFile(path, path)]), within=SliceMembership(slices))
+    (split,) = source.splits
+    split = replace(split, rows=wanted.size, left_out=1000 - wanted.size)
+    chunks = list(read_split(source.in_chunks(100), split, ["row"]))
+    rows = [chunk.table["row"].to_pylist() for chunk in chunks]
+    assert [row for own in rows for row in own] == wanted.tolist()
+    assert [chunk.row_number(0) - 1 for chunk in chunks] == [own[0] for own in rows]
+    assert [chunk.start_row for chunk in chunks] == [0, *np.cumsum(list(map(len, rows)))[:-1]]

@@ -1,5 +1,3 @@
-"""Mixtures that a discovery fits by passes over files are those of EM on all examples in memory."""
-
 from itertools import pairwise
 
 import numpy as np
