@@ -61,6 +61,7 @@ def search(
     correction: Literal["fdr-level", "fwer-level", "bh", "by", "none"] | None = None,
     alpha: float | None = None,
     min_slice_size: int | None = None,
+    parity: str | Sequence[str] = (),
     max_cross_size: int = 3,
     strategy: Literal["batch", "iterative", "priority"] | None = None,
     iterations: int = 5,
@@ -122,6 +123,7 @@ def search(
     correction : Correction for testing many slices: fdr-level, fwer-level, bh, by or none. By default fdr-level.
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
+    parity : Columns of groups, such as sex, to compare in prediction rate, true and false positive rate and accuracy: the largest gap of each. One or several.
     max_cross_size : Maximum number of predicates in a slice.
     strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority where that is estimated to take more than a minute.
     iterations : Iterations of `strategy` priority.

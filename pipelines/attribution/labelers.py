@@ -43,10 +43,8 @@ class Labeler(Protocol):
 class RecordedLabels:
     """Labels from a column of the data.
 
-    Parameters
-    ----------
-    positive : values of which the words are true; none for a column of booleans, of 0 and 1, or of
-        yes, no and unsure
+    ``positive``: values of which the words are true; none for a column of booleans, of 0 and 1, or
+    of yes, no and unsure.
     """
 
     def __init__(self, column: str, positive: Sequence[str]) -> None:

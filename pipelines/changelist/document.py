@@ -13,7 +13,7 @@ from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
 from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 from slicebeam.pipelines.changelist.gate import Gate
-from slicebeam.pipelines.changelist.parts import Part, SliceCoverage
+from slicebeam.pipelines.changelist.parts import ParityGap, Part, SliceCoverage
 from slicebeam.pipelines.changelist.provenance import Provenance, PublishedFile
 from slicebeam.pipelines.changelist.shifted import Shift
 from slicebeam.pipelines.changelist.since import Since
@@ -75,6 +75,9 @@ class ChangeList(Part):
         (),
         description="for each metric that averages over examples: how much the slices explain together; "
         "none with weights, and after an edit that changed the slices without counting them",
+    )
+    parity: tuple[ParityGap, ...] = Field(
+        (), description="with --parity: for each column, measure and model the largest gap"
     )
     tfma_metrics: tuple[TfmaMetric, ...] = Field(
         (),

@@ -138,12 +138,6 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
 
     With a ChangeList, missing options are those of the run that the document describes: its
     columns, metrics and tests. A model is code, which only the user may name.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy; or a model that the
-        document names and the user does not.
     """
     for name in options:
         if name not in CheckConfig.model_fields:

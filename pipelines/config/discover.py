@@ -25,6 +25,7 @@ class DiscoverConfig(SearchConfig):
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
         {"exclude_features", "domains", "since", "since_if_exists", "tfma_module", "keep_outputs"}
+        | {"parity"}
     )
 
     embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
@@ -165,11 +166,5 @@ class DiscoverConfig(SearchConfig):
 
 
 def discover_config(options: dict[str, Any]) -> DiscoverConfig:
-    """Return the validated configuration of a discovery.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
+    """Return the validated configuration of a discovery."""
     return validated(DiscoverConfig, options)

@@ -121,7 +121,7 @@ class MetricsConfig(ModelsConfig):
         """Refuse losses that no metric reads, and metrics that lack losses or labels."""
         from slicebeam.metrics.registry import needs_of
 
-        needs = needs_of(self.metric)
+        needs = needs_of(self.measured)
         if self.baseline_loss and not self.loss:
             raise OptionError("--baseline-loss also needs the losses of the new model: give --loss")
         for name in ("loss", "baseline_loss"):
@@ -218,11 +218,16 @@ class MetricsConfig(ModelsConfig):
                 "are two"
             )
 
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics whose statistics are counted, of which ``metric`` are tested."""
+        return self.metric
+
     def sets_a_class_apart(self) -> bool:
         """Whether one class is set apart: by scores, or by a metric of one class."""
         from slicebeam.metrics.registry import needs_of
 
-        return self.uses_threshold or needs_of(self.metric).one_class
+        return self.uses_threshold or needs_of(self.measured).one_class
 
     @property
     def uses_threshold(self) -> bool:

@@ -104,7 +104,7 @@ class RunConfig(MetricsConfig):
             "baseline": (self.baseline_prediction, self.baseline_score, self.baseline_model),
         }
         self.check_losses()
-        needs = needs_of(self.metric)
+        needs = needs_of(self.measured)
         if not any(sides["prediction"]) and needs.predictions:
             raise InputError("no predictions: give --prediction, --score or --model")
         for name in (
@@ -227,9 +227,11 @@ class RunConfig(MetricsConfig):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
-        from slicebeam.transforms.encode.models import model_files
+        models: list[str] = []
+        if self.model or self.baseline_model:
+            from slicebeam.transforms.encode.models import model_files
 
-        models = [*model_files(self.model), *model_files(self.baseline_model)]
+            models = [*model_files(self.model), *model_files(self.baseline_model)]
         return (*models, *filter(None, [self.since]))
 
     @property

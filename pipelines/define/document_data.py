@@ -67,10 +67,7 @@ FAILING = (BROKEN, BOTH_WRONG, WRONG)
 class DocumentData:
     """The examples of a document, read in chunks.
 
-    Attributes
-    ----------
-    data : files or globs; None for those of the document
-    seed : of `order`, 0 to 2³² - 1
+    ``data``: files or globs; None for those of the document. ``seed``: of `order`, 0 to 2³² - 1.
     """
 
     known: PublishedDiscovery
@@ -193,10 +190,9 @@ class DocumentData:
     def tiers(self, of: Slice, first: Sequence[str], option: str) -> list[IntArray]:
         """Return the positions of a slice's examples: those of each of the first roles, and the others.
 
-        Parameters
-        ----------
-        first : roles that are worth a look first; they are nothing where no class is predicted
-        option : that asks for examples, for the error where the slice has another number of them
+        ``first``: roles that are worth a look first; they are nothing where no class is predicted.
+        ``option``: that asks for examples, for the error where the slice has another number of
+        them.
         """
         tiers = self.by_role(of.definition, first)
         check_size(of, sum(map(len, tiers)), option)
@@ -268,13 +264,8 @@ class DocumentData:
     def centroids(self, definitions: Mapping[str, AnyDefinition]) -> tuple[FloatArray, IntArray]:
         """Return the mean raw embedding of the `counted` examples of each slice, and their number.
 
-        Parameters
-        ----------
-        definitions : by the name that an error has
-
-        Returns
-        -------
-        float64 [slices, D], 0 where there are none, and int64 [slices]
+        ``definitions``: by the name that an error has. Returns float64 [slices, D], 0 where there
+        are none, and int64 [slices].
         """
         of_components = [self._request({"": one}).clusters for one in definitions.values()]
         counts_all = ~np.array(of_components)[:, None]

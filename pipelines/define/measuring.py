@@ -55,13 +55,10 @@ def measured(
 ) -> list[Slice]:
     """Return slices with their sizes and changes, as a check of them would find them.
 
-    Parameters
-    ----------
-    document : whose models, metrics and tests are used
-    data : the examples; None for those of the document, of which those that shaped its components are
-        left out where slices are about components
-    changelist_uri : of the document, beside which the model of a discovery is
-    confirmed : the entries of the document that the user confirms
+    ``document``: whose models, metrics and tests are used. ``data``: the examples; None for those
+    of the document, of which those that shaped its components are left out where slices are about
+    components. ``changelist_uri``: of the document, beside which the model of a discovery is.
+    ``confirmed``: the entries of the document that the user confirms.
     """
     known = PublishedDiscovery(changelist_uri, document, confirmed)
     wanted = _wanted(known, definitions)

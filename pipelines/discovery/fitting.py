@@ -54,10 +54,8 @@ _SAVED_EVERY = 2.0
 class EmbeddedFiles:
     """The files that hold the embeddings of all examples, in their order.
 
-    Attributes
-    ----------
-    shaping : those of each that shape the mixtures
-    is_zero_one : whether losses are of a right or a wrong class
+    ``shaping``: those of each that shape the mixtures. ``is_zero_one``: whether losses are of a
+    right or a wrong class.
     """
 
     paths: tuple[StoragePath, ...]
@@ -153,9 +151,7 @@ class _FittingState:
 class Fitted:
     """Mixtures as EM left them.
 
-    Attributes
-    ----------
-    likelihoods : by column: the mean log likelihood before each iteration, in nats
+    ``likelihoods``: by column: the mean log likelihood before each iteration, in nats.
     """
 
     clusters: Clusters

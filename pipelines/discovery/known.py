@@ -104,10 +104,8 @@ class PublishedDiscovery:
 class DerivedColumnRequest:
     """What slices need of examples besides the columns of the data.
 
-    Attributes
-    ----------
-    definitions : of slices without a predicate, by the column of their members
-    own : columns of the data that are not components, whatever their names
+    ``definitions``: of slices without a predicate, by the column of their members. ``own``: columns
+    of the data that are not components, whatever their names.
     """
 
     definitions: Mapping[str, AnyDefinition]
@@ -181,10 +179,8 @@ def with_derived(
 ) -> Source:
     """Return the examples with the columns that slices ask for, in files of the work folder.
 
-    Parameters
-    ----------
-    chunked : returns the source as it is read where embeddings are read too
-    split : the examples that are left out; None for all
+    ``chunked``: returns the source as it is read where embeddings are read too. ``split``: the
+    examples that are left out; None for all.
     """
     if wishes.ids and id_field is None:
         raise InputError("a slice is defined by ids: name the column of ids with --example-id")

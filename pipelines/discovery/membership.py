@@ -30,10 +30,8 @@ def write_membership(
     ``slices.parquet``), ``responsibility`` (float, from the embedding alone), ``log_odds`` (double,
     finite: ln(r/(1 − r)) of this component, in nats, by which members of a slice are ranked).
 
-    Parameters
-    ----------
-    beside : folder of the further values reported for each example
-    is_split : whether some examples shaped the mixtures and were not tested
+    ``beside``: folder of the further values reported for each example. ``is_split``: whether some
+    examples shaped the mixtures and were not tested.
     """
     ids = {
         domain.name: pa.array(

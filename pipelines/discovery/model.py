@@ -40,10 +40,8 @@ _DAMAGE = (
 class DiscoveryModel:
     """What assigns new examples to discovered slices.
 
-    Attributes
-    ----------
-    clusters : the mixtures, and the axes that they are fitted along
-    encoder : arrays of the encoder fitted to texts; empty if there is none
+    ``clusters``: the mixtures, and the axes that they are fitted along. ``encoder``: arrays of the
+    encoder fitted to texts; empty if there is none.
     """
 
     clusters: Clusters

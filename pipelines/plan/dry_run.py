@@ -120,7 +120,8 @@ class RunPlan:
         for job in self.jobs:
             where = "on the engine" if job.sent else "in this process, because it is small"
             of_these = f", {job.candidates:,} conjunctions" if job.candidates else ""
-            lines.append(f"job {job.name}: {where}; {_seconds(job)}{of_these}")
+            about = "at most" if job.is_bound else "about"
+            lines.append(f"job {job.name}: {where}; {about} {job.seconds:.3g} s of CPU{of_these}")
         if self.options:
             lines += ["", "options of each job:", *(f"  {option}" for option in self.options)]
         about = "at most" if any(job.is_bound for job in self.jobs) else "about"
@@ -129,10 +130,6 @@ class RunPlan:
         lines += ["", f"estimate: {about} {hours}; {sent} on the engine", _CAUTION]
         lines += [f"not included: {one}" for one in facts["not_estimated"]]
         return "\n".join(lines)
-
-
-def _seconds(job: PlannedJob) -> str:
-    return f"{'at most' if job.is_bound else 'about'} {job.seconds:.3g} s of CPU"
 
 
 def _bytes(size: float) -> str:
@@ -338,6 +335,6 @@ def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
     left_out = list(cost_lines(config, sample.rows))
     if config.resamples_examples and not config.is_paper:
         left_out.append("replicates of the slices that turn out to be promising")
-    space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
+    space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)
     outcome = resolve_outcome(config, sample.source)
     return _Inputs(config, engine, work, sample, outcome, space, tuple(left_out))

@@ -19,7 +19,6 @@ from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
-from slicebeam.transforms.encode.models import load_model, model_features
 from slicebeam.transforms.encode.passes import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
 from slicebeam.transforms.search_graph import EncodeExamples
@@ -52,6 +51,8 @@ def model_columns(
     for side, path in files:
         if path is None:
             continue
+        from slicebeam.transforms.encode.models import load_model, model_features
+
         own = model_features(load_model(path))
         names = own or config.model_inputs or features
         for name in names:

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column
-from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.feature_hints import is_named_output
-from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.parts import WriteParts
 
 
+_MOST_GROUPS = 200  # of --parity: every pair is compared
 _OUTPUT = "named like a model's output; --keep-outputs makes features of such"
 
 
@@ -49,6 +48,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
     for option, given in (
         ("features", config.features),
         ("exclude-features", config.exclude_features),
+        ("parity", getattr(config, "parity", ())),
     ):
         for name in given:
             if name not in names:
@@ -75,6 +75,24 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
     chosen = config.features or tuple(name for name in names if name not in roles)
     features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
     return _without_outputs(features) if config.leaves_outputs_out else ChosenColumns(features, ())
+
+
+def check_parity_columns(
+    config: SearchConfig, domains: Sequence[FeatureDomain], left_out: Sequence[LeftOutColumn]
+) -> None:
+    """Refuse columns of ``--parity`` that do not divide the examples into groups."""
+    known = {domain.name: domain for domain in domains}
+    reasons = {column.name: column.reason for column in left_out}
+    for name in config.parity:
+        if name not in known:
+            reason = reasons.get(name, "not a feature; add it to --features")
+            raise OptionError(f"--parity {name!r} has no groups: {reason}")
+        if known[name].kind == "list":
+            raise OptionError(f"--parity {name!r} is a column of lists, whose groups overlap")
+        if known[name].size > _MOST_GROUPS:
+            raise OptionError(
+                f"--parity {name!r} has {known[name].size:,} groups, more than {_MOST_GROUPS}; lower --top-values or --bins"
+            )
 
 
 def _without_outputs(names: list[str]) -> ChosenColumns:
@@ -115,12 +133,11 @@ def learning(
     config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder
 ) -> Learning:
     """Return what is to be learned of the features."""
-    given = (
-        given_domains(config.domains, source, features, config.domains_option)
-        if config.domains
-        else None
-    )
-    if given is not None:
+    given = None
+    if config.domains:
+        from slicebeam.pipelines.prepare.given_domains import given_domains
+
+        given = given_domains(config.domains, source, features, config.domains_option)
         if config.features:
             # A feature that the user did not name is not missed.
             given = replace(given, lost=())
@@ -156,6 +173,8 @@ def learn(
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), wanted.options.top_values)
+    from slicebeam.pipelines.prepare.drift import drift_lines
+
     return Learned(
         domains,
         (*given.left_out, *left_out),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
     """Return the measurements of each example, after checking that the columns match."""
     label_type = source.column_type(config.label, "--label") if config.label else pa.null()
-    needs = needs_of(config.metric)
+    needs = needs_of(config.measured)
     new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))
     is_paired = config.comparison == "baseline"
     # Else the slice is held against all examples: what the old model said is of no account.
@@ -74,10 +74,12 @@ def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> 
     text = config.positive_class
     if text is None:
         if common == "string":
+            of_metrics = needs_of(config.metric).one_class
+            about = ", ".join(config.metric) if of_metrics else "--parity"
             why = (
                 "--score does not say which class it refers to"
                 if config.uses_threshold
-                else f"{', '.join(config.metric)} is about one class"
+                else f"{about} is about one class"
             )
             raise OptionError(
                 f"--positive-class is missing: label {config.label!r} is text, and {why}"

@@ -10,8 +10,7 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.feature_hints import feature_hints
-from slicebeam.pipelines.prepare.features import choose_features, learn
-from slicebeam.pipelines.prepare.given_domains import read_domains_of
+from slicebeam.pipelines.prepare.features import check_parity_columns, choose_features, learn
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage
@@ -42,6 +41,8 @@ def prepare(
 ) -> EncodedDataset:
     """Read the data, learn the domains and write the encoded shards."""
     if config.domains:
+        from slicebeam.pipelines.prepare.given_domains import read_domains_of
+
         # What is wrong with it is said before anything takes long.
         read_domains_of(config.domains, config.domains_option)
     if any(file_format(path, config.format) != "parquet" for path in files):
@@ -118,7 +119,8 @@ def encoding_of(
             f"no feature is left to slice by ({reasons or 'no other column'}); give data with "
             "columns that describe the examples"
         )
-    space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
+    check_parity_columns(config, domains, left_out)
+    space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)
     lattice = Lattice(
         tuple(domain.size for domain in domains),
         # Levels beyond the number of features hold no slice, and take no share of alpha.

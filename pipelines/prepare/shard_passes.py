@@ -91,9 +91,7 @@ def pass_over_shards(
 ) -> list[Found]:
     """Return the result of a function on the shards, by workers if that is worth a job.
 
-    Parameters
-    ----------
-    keeps : whether a run that continues finds it, also where this process does the work
+    ``keeps``: whether a run that continues finds it, also where this process does the work.
     """
     groups = 2 * engine.workers
     if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:

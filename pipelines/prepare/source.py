@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import apache_beam as beam
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.transforms.encode.convert import Conversion, ConvertToParquet, converted_source
+from slicebeam.transforms.encode.convert import (
+    Conversion,
+    convert_file,
+    converted_source,
+    is_converted,
+)
+from slicebeam.transforms.encode.file_blocks import CsvLayout
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import file_format
 
@@ -42,21 +51,20 @@ def read_source(
             f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert them to one format"
         )
     else:
-        conversion = Conversion(
-            work.folder("parquet"),
-            config.column_names,
-            config.skip_rows,
-            kinds[0] != "csv",
-            config.delimiter,
-        )
-        transform = ConvertToParquet(list(zip(files, kinds, strict=True)), conversion)
+        layout = CsvLayout(config.column_names, config.skip_rows, config.delimiter)
+        conversion = Conversion(work.folder("parquet"), layout, sparse_keys=kinds[0] != "csv")
+        numbered = list(zip(range(len(files)), files, kinds, strict=True))
         size = sum(int(identity[0]) for identity in map(work.identity_of, files) if identity)
         run_stage(
             work,
             engine,
             "parquet",
-            lambda pipeline: pipeline | "Convert to Parquet" >> transform,
-            transform.is_written,
+            lambda pipeline: (
+                pipeline
+                | "Files" >> beam.Create(numbered)
+                | "Convert to Parquet" >> beam.Map(partial(convert_file, conversion))
+            ),
+            lambda: is_converted(conversion, len(files)),
             job="convert",
             seconds=size * SECONDS_PER_BYTE,
             reads_data=True,

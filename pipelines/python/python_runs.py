@@ -106,6 +106,11 @@ class Report:
         ]
         return pa.Table.from_pylist(rows, schema=_FINDINGS)
 
+    @property
+    def parity(self) -> pa.Table:
+        """The largest gaps of ``parity=``, as the document has them: a row for each column, model and measure."""
+        return pa.Table.from_pylist([one.model_dump() for one in self.changelist.parity])
+
     def show(self, report: Literal["findings", "all"] = "findings") -> None:
         """Print it as the command does; in a notebook show its page in a frame.
 

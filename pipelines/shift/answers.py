@@ -75,12 +75,9 @@ class Classes:
 class LedgerAnswers:
     """Answers bought from an API, or stored in the ledger.
 
-    Attributes
-    ----------
-    buy : makes the calls that the ledger has no answer of: items, and how many calls it may hold in
-        the end
-    class_of : returns the class that an answer stands for, None for none
-    replayed : answers that the ledger had before this run
+    ``buy``: makes the calls that the ledger has no answer of: items, and how many calls it may hold
+    in the end. ``class_of``: returns the class that an answer stands for, None for none.
+    ``replayed``: answers that the ledger had before this run.
     """
 
     items: PoolItems

@@ -37,12 +37,9 @@ class Stopping:
 class Assessment:
     """The queried items and the counts.
 
-    Attributes
-    ----------
-    strata : of the pool; the last class of the matrix is "no result"
-    items : int64 [calls] positions of the queried candidates
-    codes : int64 [calls] columns of their answers
-    lost : calls that count as paid and were never answered
+    ``strata``: of the pool; the last class of the matrix is "no result". ``items``: int64 [calls]
+    positions of the queried candidates. ``codes``: int64 [calls] columns of their answers.
+    ``lost``: calls that count as paid and were never answered.
     """
 
     strata: Strata

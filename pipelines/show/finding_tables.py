@@ -39,10 +39,8 @@ class FindingTables(NamedTuple):
 class Column(NamedTuple):
     """A column of the table.
 
-    Attributes
-    ----------
-    cells : its texts, by rank
-    is_optional : whether it is left out where the slices need its room
+    ``cells``: its texts, by rank. ``is_optional``: whether it is left out where the slices need its
+    room.
     """
 
     header: str
@@ -175,10 +173,8 @@ def table(
 ) -> Table:
     """Return a table with a row for each finding.
 
-    Parameters
-    ----------
-    width : columns of the terminal; None to write each slice on one line
-    hidden : headers of columns that are left out
+    ``width``: columns of the terminal; None to write each slice on one line. ``hidden``: headers of
+    columns that are left out.
     """
     from rich import box
     from rich.table import Table
@@ -225,9 +221,7 @@ def legend(
 ) -> str:
     """Return the legend of the columns.
 
-    Parameters
-    ----------
-    hidden : columns left out for lack of space
+    ``hidden``: columns left out for lack of space.
     """
     words = []
     for some in shown:
