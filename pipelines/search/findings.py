@@ -114,7 +114,7 @@ def finding_lists(
 
 def _why_not_an_average(own: Metric) -> str:
     if own.needs.values:
-        return _TWO_ROOTS
+        return own.indivisible or _TWO_ROOTS
     is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
     return _TWO_RATIOS if is_ratio else _NO_SHARE
 

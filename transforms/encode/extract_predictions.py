@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_PROBABILITIES
-from slicebeam.metrics.measures.mean import number_loss
+from slicebeam.metrics.measures.mean import LABEL, number_loss
 from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import averaged_column, metric
 from slicebeam.transforms.encode.column import ChunkColumn, plain_type
@@ -164,7 +164,9 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             positive = _is_positive(label, outcome)
             found.indicators["positive", False] = positive
     truth = None
-    of_errors = "--metric " + ", ".join(v for v in needs.values if number_loss(v) is not None)
+    of_errors = "--metric " + ", ".join(
+        v for v in needs.values if v != LABEL and number_loss(v) is not None
+    )
     if outcome.label is not None and needs.predicted_numbers:
         truth = _Numbers.of(chunk, outcome.label, of_errors)
     for side in _SIDES:
