@@ -188,8 +188,7 @@ def difference(kind: Any, inside: np.ndarray, target: np.ndarray) -> tuple[float
         covariance = of_patterns(after, sums, layout, is_in, -acts.outside[was])
     size = weight[is_in].sum()
     value, expected = total[is_in].sum() / size, float(merged[2] @ model.expected) / size
-    variance = covariance.value - 2 * covariance.both + covariance.expected
-    return value - expected, float(np.sqrt(max(variance, 0.0)))
+    return value - expected, covariance.error
 
 
 def row(name: str, some: list[Measured]) -> tuple[str, float, float]:

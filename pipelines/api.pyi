@@ -63,6 +63,7 @@ def search(
     alpha: float | None = None,
     min_slice_size: int | None = None,
     parity: str | Sequence[str] = (),
+    confirm: float | None = None,
     max_cross_size: int = 3,
     strategy: Literal["batch", "iterative", "priority"] | None = None,
     iterations: int = 5,
@@ -115,7 +116,7 @@ def search(
     top_values : Values of a categorical column that get a predicate of their own.
     domains : ChangeList of an earlier run whose bins and values to use. New values are added.
     keep_outputs : Slice by columns named like a model's output (score_old, y_pred).
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, r2, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -126,6 +127,7 @@ def search(
     alpha : Significance level. By default 0.05.
     min_slice_size : Smallest slice to test, in examples. By default 20.
     parity : Columns of groups, such as sex, to compare in prediction rate, true and false positive rate and accuracy: the largest gap of each. One or several.
+    confirm : Share of the examples to reserve for measuring the findings. The others are searched.
     max_cross_size : Maximum number of predicates in a slice.
     strategy : batch: every conjunction. iterative: level by level. priority: the most promising ones. By default batch; priority where that is estimated to take more than a minute.
     iterations : Iterations of `strategy` priority.
@@ -263,7 +265,7 @@ def discover(
     bins : Quantile bins of a numeric column.
     exact_edges : Use values of the data as the edges of bins, not round numbers.
     top_values : Values of a categorical column that get a predicate of their own.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, r2, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.
@@ -387,7 +389,7 @@ def check(
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
     exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.
-    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
+    metric : Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier, calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, r2, mae, bias, mape, smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss, mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass, mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric of TensorFlow Model Analysis, computed after the search for the slices it found. One or several; the first one steers the search. By default accuracy; loss with `loss`.
     compare : What a slice is compared with: overall (all examples) or baseline (the old model). By default baseline if an old model is given.
     alternative : Direction of the change to find: worse, better or both.
     seed : Random seed.

@@ -49,11 +49,13 @@ class CellMetric(Metric):
     ----------
     counts : the sets, each a condition on the indicators such as ``positive & ~predicted``; empty for all
     denominators : the sets that the metric is undefined without
+    margins : sets within these of which all are needed, where denominators are not enough
     is_ratio : whether it is a function of ratios of sums of counts, one for each denominator
     """
 
     counts: tuple[str, ...] = ()
     denominators: tuple[str, ...] = ("",)
+    margins: tuple[str, ...] = ()
     is_ratio: bool = False
 
     def __init_subclass__(cls) -> None:
@@ -101,8 +103,8 @@ class CellMetric(Metric):
         return gradient
 
     def denominator(self, slices: Slices) -> IntArray:
-        """Return the examples [slices] in the smallest denominator."""
-        within = [slices.count(cells) for cells in self.strata(slices)]
+        """Return the examples [slices] in the smallest denominator, or margin."""
+        within = [slices.count(condition) for condition in self.margins or self.denominators]
         return np.asarray(np.minimum.reduce(within))
 
     def seen(self, slices: Slices) -> Slices:

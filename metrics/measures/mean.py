@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.random_subset import Population
 
 PINBALL = "pinball:"
+# The label itself, of which R² needs the variance.
+LABEL = "label"
 # On a lattice a tail begins this part of its span, from a value's middle, nearer to the mean.
 _OF_SPAN = 0.3
 # The mid-p has half of the chance of the value itself, the tail .8 of it: it is at most 1.6 times as large.
@@ -75,7 +77,8 @@ class Mean(Metric):
         sources: tuple[Source, ...] = ("new", "old", "change")
         used = sources if comparison == "baseline" else sources[:1]
         if not weighted:
-            return tuple(Term(value, source, 3) for source in used)
+            powers = (3, 4) if value == LABEL else (3,)
+            return tuple(Term(value, source, power) for source in used for power in powers)
         return tuple(Term(value, source, power, 3) for source in used for power in range(4))
 
     def _total(
@@ -474,6 +477,8 @@ _LOSSES = {
     "mae": NumberLoss(lambda y, p: np.abs(p - y)),
     "mse": NumberLoss(_square),
     "rmse": NumberLoss(_square),
+    "r2": NumberLoss(_square),
+    LABEL: NumberLoss(lambda y, _: y),
     "mape": NumberLoss(
         lambda y, p: np.abs(p - y) / np.abs(y),
         wrong_labels=lambda y: y == 0,

@@ -43,8 +43,8 @@ UNDEFINED_SHARE = 0.05
 _EQUAL = 1e-9
 
 
-def check_comparison(name: str, comparison: Comparison) -> None:
-    """Refuse to compare two models by a metric that cannot: OptionError."""
+def check_comparison(name: str, comparison: Comparison, *, weighted: bool = False) -> None:
+    """Refuse to compare two models, or to weigh examples, by a metric that cannot: OptionError."""
     own = metric(name)
     if comparison == "baseline" and own.needs.two_models:
         raise OptionError(
@@ -53,8 +53,10 @@ def check_comparison(name: str, comparison: Comparison) -> None:
         )
     if comparison == "baseline" and not own.compares_models:
         raise OptionError(
-            f"--metric {name} is the same for every model; use --compare overall, or leave it out"
+            f"--metric {name} {own.incomparable}; use --compare overall, or leave it out"
         )
+    if weighted and not own.takes_weights:
+        raise OptionError(f"--metric {name} takes no weights; leave out --weight, or the metric")
 
 
 def needs_rows(test: Test, name: str, space: StatisticSpace) -> bool:

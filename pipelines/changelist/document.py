@@ -8,7 +8,13 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from slicebeam.pipelines.changelist.adaptive import AdaptiveTests
-from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
+from slicebeam.pipelines.changelist.changes import (
+    Change,
+    Comparison,
+    Confirmation,
+    MetricEntry,
+    Model,
+)
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
 from slicebeam.pipelines.changelist.findings import Finding, FindingModel
@@ -61,6 +67,7 @@ class ChangeList(Part):
         None, description="of the command adapt run, whose slices are topics: present"
     )
     discovery: Discovery | None = Field(None, description="of the command discover: present")
+    confirmation: Confirmation | None = Field(None, description="present with --confirm")
     findings: tuple[Finding, ...] = Field(
         (),
         description="in a search, discovery or check: the few slices that are worse than "

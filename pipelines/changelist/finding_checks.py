@@ -74,6 +74,7 @@ def _wrong_numbers(place: str, one: Finding) -> Iterator[str]:
     }
     numbers |= {"interval.0": one.interval[0], "interval.1": one.interval[1]}
     numbers |= {f"corrected.{name}": number for name, number in one.corrected}
+    numbers |= {f"confirmed.{name}": number for name, number in one.confirmed or ()}
     for name, number in numbers.items():
         if number is not None and not math.isfinite(number):
             yield f"{place}.{name} is {number}, which is not a finite number"

@@ -19,7 +19,7 @@ from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
-from slicebeam.pipelines.prepare.rows_within import read_within
+from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source
 from slicebeam.pipelines.prepare.value_slices import value_slices
 from slicebeam.pipelines.run.published import Published
@@ -93,11 +93,14 @@ def prepare_given(
     engine: Engine,
     on_stage: Callable[[Stage], None],
     split: ExampleSplit | None = None,
+    *,
+    is_own_data: bool = False,
 ) -> EncodedDataset:
     """Write encoded shards that say in which of the wanted slices an example is.
 
     ``known``: the document that they are from; None for a file. ``split``: the examples that shaped
-    the components that slices are about, which are left out.
+    the components that slices are about, which are left out. ``is_own_data``: whether the files are
+    those of the document, whose reserved examples are left out.
     """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
@@ -106,6 +109,8 @@ def prepare_given(
     within = None if known is None else known.document.dataset.within
     if within is not None:
         source, within = read_within(source, within, work, engine)
+    if known is not None and is_own_data:
+        source = searched_rows(source, known.document, work, engine)
     outcome = resolve_outcome(config, source)
     read = model_columns(config, source, choose_features(config, source, outcome).features)
     size = len(wanted.slices)

@@ -24,8 +24,8 @@ class DiscoverConfig(SearchConfig):
     command: ClassVar[Command] = "discover"
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module", "keep_outputs"}
-        | {"parity"}
+        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module"}
+        | {"keep_outputs", "confirm", "parity"}
     )
 
     embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -10,6 +10,9 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.option_fields import COLUMNS, FILE, Option, flag
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
+
+if TYPE_CHECKING:
+    from slicebeam.transforms.encode.reserved_rows import ReservedRows
 
 STRATEGIES = ("batch", "iterative", "priority")
 # Options that have an effect on some strategies only.
@@ -64,6 +67,8 @@ class SearchConfig(RunConfig):
     """Maximum number of candidates in an iteration of --strategy priority."""
     prune_significant: Annotated[bool, Option("Search")] = False
     """Visit no slices within significant slices, as AutoSlicer does."""
+    confirm: Annotated[Annotated[float, Field(gt=0, le=0.5)] | None, Option("Statistics")] = None
+    """Share of the examples to reserve for measuring the findings. The others are searched."""
     save_slices: Annotated[
         str | None, Option("Output", default="tested, up to a million slices")
     ] = None
@@ -137,6 +142,17 @@ class SearchConfig(RunConfig):
         if self.exact_edges or {"domains", "bins", "top_values"} & self.model_fields_set:
             return self
         return self.model_copy(update={"domains": self.since})
+
+    @property
+    def reserved(self) -> ReservedRows | None:
+        """The examples that are reserved: whole groups, or by their ids or positions."""
+        if self.confirm is None:
+            return None
+        from slicebeam.transforms.encode.reserved_rows import ReservedRows
+
+        option = "--group" if self.group else "--example-id"
+        column = self.group or self.example_id
+        return ReservedRows(self.confirm, self.seed, column, option, is_reserved=True)
 
     @property
     def leaves_outputs_out(self) -> bool:

@@ -173,7 +173,7 @@ class RunConfig(MetricsConfig):
         from slicebeam.metrics.testing.slice_test import check_comparison
 
         for name in self.metric:
-            check_comparison(name, self.comparison)
+            check_comparison(name, self.comparison, weighted=self.weight is not None)
         if self.group and self.example_id and not self.names_examples:
             raise OptionError(
                 "--example-id has no effect with --group, whose examples are resampled together"

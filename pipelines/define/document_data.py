@@ -27,7 +27,7 @@ from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.rows import read_rows
-from slicebeam.pipelines.prepare.rows_within import read_within
+from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
 from slicebeam.pipelines.prepare.source import AS_QUERIES, read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -107,6 +107,7 @@ class DocumentData:
                 within = self.known.document.dataset.within
                 if within is not None and source.rows:
                     source, _ = read_within(source, within, work, engine)
+                source = searched_rows(source, self.known.document, work, engine)
         if source.rows == 0:
             raise OptionError(f"--data {' '.join(paths)}: there are no examples in it")
         if self.known.document.discovery is not None:

@@ -63,7 +63,8 @@ def measured(
     known = PublishedDiscovery(changelist_uri, document, confirmed)
     wanted = _wanted(known, definitions)
     with _check(known, data, runner_config, runner_option) as (config, engine, split):
-        prepare = partial(_prepared, wanted=wanted, known=known, split=split)
+        own = data is None
+        prepare = partial(_prepared, wanted=wanted, known=known, split=split, is_own_data=own)
         steps = Steps(prepare)
         published = run_steps(config, steps, engine, SilentObserver())
     found = {one.slice_id: one for one in published.changelist.slices}
@@ -100,7 +101,8 @@ def coverage_of(
         work = WorkFolder(storage_path(config.output))
         work.begin(config, files, resume=False)
         with work:
-            prepared = prepare_given(config, wanted, known, files, work, engine, _in_silence, split)
+            of_run = files, work, engine, _in_silence, split
+            prepared = prepare_given(config, wanted, known, *of_run, is_own_data=data is None)
             keys = prepared.lattice.singleton_keys()
             return list_coverage(config, prepared, keys, work, engine)
 
@@ -163,9 +165,11 @@ def _prepared(
     wanted: WantedSlices,
     known: PublishedDiscovery,
     split: ExampleSplit | None,
+    is_own_data: bool,
 ) -> EncodedDataset:
     files, work, engine, on_stage = rest
-    return prepare_given(config, wanted, known, files, work, engine, on_stage, split)
+    of_run = files, work, engine, on_stage, split
+    return prepare_given(config, wanted, known, *of_run, is_own_data=is_own_data)
 
 
 def split_of(known: PublishedDiscovery) -> ExampleSplit | None:

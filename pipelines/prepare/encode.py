@@ -92,12 +92,16 @@ def encode(
     left_out: tuple[LeftOutColumn, ...],
     work: WorkFolder,
     engine: Engine,
+    prefix: str = "",
 ) -> EncodedDataset:
-    """Write the shards, unless they exist, and check their records of the examples."""
+    """Write the shards, unless they exist, and check their records of the examples.
+
+    ``prefix``: of the stages of examples beside those that are searched, which are not resampled.
+    """
     run_stage(
         work,
         engine,
-        "shards",
+        f"{prefix}shards",
         lambda pipeline: (
             pipeline
             | "Splits" >> beam.Create(list(encoding.source.splits))
@@ -124,7 +128,8 @@ def encode(
     )
 
     def over(stage: str, function: Function) -> list[Found]:
-        return pass_over_shards(paths, stage, function, work, engine, rows * SECONDS_PER_ROW)
+        seconds = rows * SECONDS_PER_ROW
+        return pass_over_shards(paths, f"{prefix}{stage}", function, work, engine, seconds)
 
     scaling = scale(encoding, over, facts, rows)
     found = over("totals", partial(totals, scaling, lattice))
@@ -133,7 +138,7 @@ def encode(
         raise OptionError(f"--weight {config.weight!r} is 0 for every example")
     shards = tuple(map(str, paths))
     repeated: RepeatedIds | None = None
-    if config.numbers_rows:
+    if config.numbers_rows and not prefix:
         column = "id" if encoding.example_id else CONTENT
         heaviest = scaling.heaviest if column == CONTENT else 0.0
         files = numbered(config, paths, column, rows, work, engine, heaviest)
@@ -155,7 +160,7 @@ def encode(
         shards,
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
-        exact.of_all(),
+        exact.of_all(f"{prefix}auc-of-all"),
         repeated_ids=repeated,
         models_agree=bool(differs) and all(one is False for one in differs),
         label_counts=sum_labels(

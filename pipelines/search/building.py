@@ -15,7 +15,13 @@ import numpy as np
 
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
-from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
+from slicebeam.pipelines.changelist.changes import (
+    Change,
+    Comparison,
+    Confirmation,
+    MetricEntry,
+    Model,
+)
 from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -29,6 +35,7 @@ from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, str
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
+from slicebeam.transforms.encode.reserved_rows import ReservedRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,6 +120,7 @@ def build(
             slices_fingerprint=slices_fingerprint,
         ),
         check=_check(prepared, results),
+        confirmation=_confirmation(config, prepared),
         findings=tuple(finding for one in lists for finding in one.findings),
         finding_models=tuple(one.model for one in lists),
         slices=slices,
@@ -157,6 +165,16 @@ def fingerprint_of(prepared: EncodedDataset) -> str:
         ]
     content = json.dumps([prepared.rows, prepared.content, shapes], sort_keys=True)
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
+
+
+def _confirmation(config: RunConfig, prepared: EncodedDataset) -> Confirmation | None:
+    if prepared.reserved is None:
+        return None
+    rows, overall = prepared.reserved.source.within, _overall(config, prepared.reserved)
+    if not isinstance(rows, ReservedRows):
+        raise TypeError("reserved examples that no hash chose")
+    n = prepared.reserved.rows
+    return Confirmation(share=rows.share, column=rows.column, n=n, overall=overall)
 
 
 def _check(prepared: EncodedDataset, results: Results) -> Check | None:

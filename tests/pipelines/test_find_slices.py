@@ -139,6 +139,7 @@ def test_another_pipeline_begins_anew(table, rows, tmp_path):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"data": "x.parquet"}, "FindSlices takes no data: the examples are the PCollection"),
+    ({"confirm": 0.3}, "FindSlices takes no confirm: the examples of a PCollection have no order"),
     ({"runner_config": "flink"}, "takes no runner_config: the pipeline has its own runner"),
     ({"model": "m.pkl"}, "takes no model: put RunInference before it, and name the column"),
     ({"strategy": "priority"}, "takes no strategy: it visits every conjunction"),

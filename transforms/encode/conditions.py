@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.metrics.discovery.chunks import Embeddings
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.domains import Kind
 
 
@@ -69,6 +70,10 @@ class SliceMembership:
                     distinct.append(one)
                 numbers[-1].append(number)
         return distinct, numbers
+
+    def holds(self, chunk: Chunk) -> BoolArray:
+        """Return which examples [rows] of a chunk are in at least one of the slices."""
+        return np.diff(self.codes(chunk.table).offsets) > 0
 
     def codes(self, table: pa.Table) -> Ragged:
         """Return the slices of each example of a table with these columns, ascending."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_PROBABILITIES
-from slicebeam.metrics.measures.mean import number_loss
+from slicebeam.metrics.measures.mean import LABEL, number_loss
 from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import averaged_column, metric
 from slicebeam.transforms.encode.column import ChunkColumn, plain_type
@@ -164,8 +164,10 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
             found.pairs["label"] = label
         if outcome.positive_class is not None:
             found.indicators["positive", False] = _is_positive(label, outcome)
-    of_errors = "--metric " + ", ".join(v for v in needs.values if number_loss(v) is not None)
     truth = None
+    of_errors = "--metric " + ", ".join(
+        v for v in needs.values if v != LABEL and number_loss(v) is not None
+    )
     if outcome.label is not None and needs.predicted_numbers:
         truth = _Numbers.of(chunk, outcome.label, of_errors)
     for side in _SIDES:

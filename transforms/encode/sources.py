@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from slicebeam.transforms.storage.work_files import open_checked
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from slicebeam.transforms.encode.conditions import SliceMembership
+    from slicebeam.metrics.arrays import BoolArray
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
@@ -96,7 +96,7 @@ class Split:
     """Consecutive row groups of one file: the unit of reading.
 
     `origin_row` and `start_row` are the positions of its first example in the user's file and among all,
-    `left_out` the rows in none of the slices that a source is read within.
+    `left_out` the rows that a source is read without, `left_out_before` those of the splits before it.
     """
 
     index: int
@@ -106,6 +106,7 @@ class Split:
     start_row: int
     rows: int
     left_out: int = 0
+    left_out_before: int = 0
 
     @property
     def origin(self) -> str:
@@ -113,20 +114,31 @@ class Split:
         return self.file.origin
 
 
+class RowFilter(Protocol):
+    """Some of the examples, such as those in at least one of some slices."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide."""
+
+    def holds(self, chunk: Chunk) -> BoolArray:
+        """Return which examples [rows] of a chunk of the whole data these are."""
+
+
 @dataclass(frozen=True)
 class Source:
     """All the examples of a run.
 
-    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: slices of
-    which examples are in at least one, others being left out; None for all. `lists`: column -> columns of
-    numbers that are also read as one of lists. `varying`: columns that were left out, as they vary within queries.
+    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: the
+    examples that are read, others being left out; None for all. `lists`: column -> columns of numbers that are
+    also read as one of lists. `varying`: columns that were left out, as they vary within queries.
     """
 
     splits: tuple[Split, ...]
     schema_bytes: bytes
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
-    within: SliceMembership | None = None
+    within: RowFilter | None = None
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     varying: tuple[str, ...] = ()
 
@@ -316,14 +328,16 @@ def _read_lists(source: Source, split: Split, columns: Sequence[str]) -> Iterato
 
 
 def _read_within(
-    source: Source, within: SliceMembership, split: Split, columns: Sequence[str]
+    source: Source, within: RowFilter, split: Split, columns: Sequence[str]
 ) -> Iterator[Chunk]:
-    """Yield the chunks of the examples that are in one of the slices."""
+    """Yield the chunks of the examples that a source is read within."""
     everything = replace(source, within=None)
-    read = list(dict.fromkeys([*columns, *within.columns]))
+    read = list(dict.fromkeys([*columns, *within.columns])) or source.schema.names[:1]
     done = batch = 0
-    for chunk in read_split(everything, replace(split, rows=split.rows + split.left_out), read):
-        places = np.flatnonzero(np.diff(within.codes(chunk.table).offsets))
+    position = split.start_row + split.left_out_before
+    whole = replace(split, start_row=position, rows=split.rows + split.left_out)
+    for chunk in read_split(everything, whole, read):
+        places = np.flatnonzero(within.holds(chunk))
         if not places.size:
             continue
         table = chunk.table.take(pa.array(places)).select(columns or read)
@@ -332,7 +346,7 @@ def _read_within(
         done, batch = done + places.size, batch + 1
     if done != split.rows:
         raise InputError(
-            f"{split.origin}: {done:,} rows are in the slices, and {split.rows:,} were when the run "
+            f"{split.origin}: {done:,} rows are chosen, and {split.rows:,} were when the run "
             "began; run again without --resume when nothing writes to the file"
         )
 

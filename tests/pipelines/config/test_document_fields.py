@@ -71,6 +71,7 @@ SHOWN = {
     "SliceCoverage": ("metric",),
     "Finding": ("metric", "slice_id"),
     "FindingModel": ("metric", "reason"),
+    "Confirmation": ("column",),
     "Provenance": ("tool_version", "runner"),
     "Run": ("config", "data", "content"),
     "PublishedFile": ("sha256",),

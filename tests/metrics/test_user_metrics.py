@@ -17,7 +17,7 @@ from slicebeam.pipelines.cli import run
 from tests.refusals import refuses
 from tests.running import small_search
 
-PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "own-metric.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "own-metric.md"
 MORE = """
 import numpy as np
 from slicebeam.metrics.metric import Needs

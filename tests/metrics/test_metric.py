@@ -10,10 +10,11 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS, Range, Statistic
 from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.measures.mean import number_loss
+from slicebeam.metrics.measures.mean import LABEL, number_loss
+from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.registry import averaged_column, metric, metrics, statistic_space
-from slicebeam.metrics.significance.auc import bucket_edges, discretisation_error
+from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.outcome_codes import Reason
 from tests.deviations import with_deviations
 
@@ -117,9 +118,13 @@ class Examples:
                 ranges[value, old] = Range(float(own.min()), float(own.max()))
         heaviest = 1.0 if self.weight is None else float(self.weight.max())
         space = space.scaled(ranges, heaviest, spare * self.rows)
-        for value in {value for value, _ in ranges}:
+        for value in {value for value, _ in ranges} - {LABEL}:
+            own = self.value(value, old=False)
+            if value == "r2" and np.ptp(self.truth) > 0:
+                moments = self.truth.mean(), self.truth.var()
+                own = of_error(own, self.truth, own.mean() / moments[1], *moments)
             old = self.value(value, old=True) if comparison == "baseline" else None
-            space = with_deviations(space, value, self.value(value, old=False), self.weight, old)
+            space = with_deviations(space, value, own, self.weight, old)
         return space
 
     def cells(self, space):
@@ -198,6 +203,10 @@ class Examples:
         sums, totals = self.reduced(space, members)
         return Slices(sums, space, totals)
 
+    def of(self, names, comparison, members):
+        """Slices in the space of some metrics."""
+        return self.slices(self.space(names, comparison), members)
+
 
 def random_members(seed, slices, rows):
     rng = np.random.default_rng(seed)
@@ -241,6 +250,7 @@ def by_sklearn(name, some, *, old=False):
         "mae": lambda: sk.mean_absolute_error(some.truth, some.guess[old], **with_weight),
         "calibration_in_the_large": lambda: np.average(positive - score, weights=weight),
         "jaccard": lambda: np.average(score, weights=weight),
+        "r2": lambda: sk.r2_score(*numbers, **with_weight),
         "rmse": lambda: sk.root_mean_squared_error(some.truth, some.guess[old], **with_weight),
         "mape": lambda: sk.mean_absolute_percentage_error(*numbers, **with_weight),
         "smape": lambda: np.average(2 * error / np.abs(numbers).sum(axis=0), weights=weight),
@@ -266,11 +276,20 @@ def comparisons(name):
     return COMPARISONS if metric(name).compares_models else ("overall",)
 
 
+def weightings(names):
+    """Metrics without weights, and with them where they take any."""
+    return [
+        (one, some)
+        for one in names
+        for some in (False, True)
+        if not some or metric(one).takes_weights
+    ]
+
+
 CASES = [(name, comparison) for name in NAMES for comparison in comparisons(name)]
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "weighted"), weightings(NAMES))
 def test_values_are_those_of_scikit_learn(name, *, weighted):
     for classes in (2, 4):
         examples = Examples.random(classes, 400, classes=classes, weighted=weighted)
@@ -292,22 +311,6 @@ def test_values_are_those_of_scikit_learn(name, *, weighted):
                 np.testing.assert_allclose(of_raw, value, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_auc_of_many_scores_is_near(*, weighted):
-    examples = Examples.random(1, 3000, weighted=weighted)
-    rng = np.random.default_rng(2)
-    examples = replace(examples, score=(rng.normal(examples.label), rng.normal(examples.label)))
-    members = random_members(6, 5, examples.rows)
-    space = examples.space(["auc"], "baseline")
-    raw, _ = examples.sums(space, members)
-    for old in (False, True):
-        expected = [by_sklearn("auc", examples.take(some), old=old) for some in members]
-        error = discretisation_error(space.histogram(raw[:, 0], old=old))
-        found = metric("auc").value_of_raw(Slices(raw[:, 0], space, is_old=old))
-        assert (np.abs(found - expected) <= error + 1e-12).all()
-        assert error.max() < 0.003
-
-
 @pytest.mark.parametrize("comparison", COMPARISONS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_metrics_share_a_space(monkeypatch, comparison, *, weighted):
@@ -316,32 +319,36 @@ def test_metrics_share_a_space(monkeypatch, comparison, *, weighted):
     for classes in (2, 3):
         examples = Examples.random(9, 300, classes=classes, weighted=weighted)
         members = random_members(7, 5, examples.rows)
-        names = [name for name in NAMES if comparison in comparisons(name)]
+        names = [
+            one
+            for one, some in weightings(NAMES)
+            if some == weighted and comparison in comparisons(one)
+        ]
         space = examples.space(names, comparison)
-        sums, totals = examples.reduced(space, members)
+        slices = examples.slices(space, members)
         for name in names:
             own, alone = metric(name), examples.space([name], comparison)
             few, few_totals = examples.reduced(alone, members)
             for old in (False, True)[: space.sides]:
                 np.testing.assert_allclose(
-                    own.value(Slices(sums, space, is_old=old)),
+                    own.value(replace(slices, is_old=old)),
                     own.value(Slices(few, alone, is_old=old)),
                     rtol=1e-13,
                 )
             for ends in zip(
-                own.delta_interval(Slices(sums, space, totals), 0.9),
+                own.delta_interval(slices, 0.9),
                 own.delta_interval(Slices(few, alone, few_totals), 0.9),
                 strict=True,
             ):
                 # The whole has no width, but for the root of what rounding leaves.
                 np.testing.assert_allclose(*ends, rtol=1e-8, atol=1e-8)
             by_itself = own.test(Slices(few, alone, few_totals), "both")
-            together = own.test(Slices(sums, space, totals), "both")
+            together = own.test(slices, "both")
             np.testing.assert_array_equal(together.methods, by_itself.methods)
             np.testing.assert_allclose(together.p, by_itself.p, rtol=1e-8)
 
 
-@pytest.mark.parametrize(("name", "comparison"), CASES)
+@pytest.mark.parametrize(("name", "comparison"), [one for one in CASES if one[0] != "r2"])
 def test_an_integer_weight_is_that_many_examples(name, comparison):
     plain = Examples.random(3, 250, classes=3 if name in MACRO else 2)
     members = random_members(8, 6, plain.rows)
@@ -386,30 +393,26 @@ def test_gradients_are_finite_differences(name, comparison):
             np.testing.assert_allclose(gradient[:, cell] * 2 * width, steps, rtol=1e-6, atol=1e-11)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "weighted"), weightings(NAMES))
 def test_deltas_references_complements_and_inputs(name, *, weighted):
     examples = Examples.random(11, 300, classes=3 if name in MACRO else 2, weighted=weighted)
     members = random_members(12, 6, examples.rows)[1:]
-    slices = [examples.take(some) for some in members]
+    parts = [examples.take(some) for some in members]
     own = metric(name)
-    value = np.array([by_sklearn(name, some) for some in slices])
+    value = np.array([by_sklearn(name, some) for some in parts])
     rest = [by_sklearn(name, examples.take(~some)) for some in members]
     for comparison in comparisons(name):
-        space = examples.space([name], comparison)
-        sums, totals = examples.reduced(space, members)
+        slices = examples.of([name], comparison, members)
         if comparison == "overall":
             reference = np.full(len(members), by_sklearn(name, examples))
         else:
-            reference = np.array([by_sklearn(name, some, old=True) for some in slices])
+            reference = np.array([by_sklearn(name, some, old=True) for some in parts])
         close = {"rtol": 1e-12, "atol": 1e-11}
-        np.testing.assert_allclose(own.reference(Slices(sums, space, totals)), reference, **close)
-        np.testing.assert_allclose(own.complement(Slices(sums, space, totals)), rest, **close)
-        np.testing.assert_allclose(
-            own.delta(Slices(sums, space, totals)), value - reference, **close
-        )
-        for one in sums:
-            inputs = own.inputs(Slices(one[None], space, totals))
+        np.testing.assert_allclose(own.reference(slices), reference, **close)
+        np.testing.assert_allclose(own.complement(slices), rest, **close)
+        np.testing.assert_allclose(own.delta(slices), value - reference, **close)
+        for at in range(len(slices)):
+            inputs = own.inputs(slices.rows([at]))
             assert len(inputs) >= 3
             assert all(inputs)
             assert np.isfinite(list(inputs.values())).all()
@@ -424,16 +427,14 @@ def test_undefined_here_is_0_or_a_warning_in_scikit_learn():
         ("mcc", sk.matthews_corrcoef(label, predicted)),
         ("recall", sk.recall_score(label, predicted, zero_division=0)),
     ):
-        space = examples.space([name], "overall")
-        sums, _ = examples.reduced(space, np.ones((1, 40), bool))
-        assert np.isnan(metric(name).value(Slices(sums, space))[0])
+        slices = examples.of([name], "overall", np.ones((1, 40), bool))
+        assert np.isnan(metric(name).value(slices)[0])
         assert theirs == 0
     # Kappa is 0 where only the labels are one class, and is tested; what is undefined is not.
     for name, value, reason in (("kappa", 0, 0), ("mcc_multiclass", np.nan, Reason.UNDEFINED)):
-        space = examples.space([name], "overall")
-        sums, totals = examples.reduced(space, np.arange(40)[None] < 30)
-        np.testing.assert_equal(metric(name).value(Slices(sums, space)), [value])
-        assert metric(name).untestable(Slices(sums, space, totals)).tolist() == [reason]
+        slices = examples.of([name], "overall", np.arange(40)[None] < 30)
+        np.testing.assert_equal(metric(name).value(slices), [value])
+        assert metric(name).untestable(slices).tolist() == [reason]
 
 
 class Plain(Metric):
