@@ -335,7 +335,9 @@ class Handler(BaseHTTPRequestHandler):
     def _insert(self, bucket, query, body):
         kind = query.get("uploadType", "")
         _known(query, {"uploadType", "name", "ifGenerationMatch"})
-        if kind == "multipart":
+        if kind == "media":
+            attributes, data = {}, body
+        elif kind == "multipart":
             attributes, data = _related(self.headers.get("Content-Type", ""), body)
         elif kind == "resumable":
             attributes = json.loads(body) if body else {}

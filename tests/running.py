@@ -89,13 +89,13 @@ def search(output, *, resume=False, **options):
 
 def search_noting_ids(output, rows, **options):
     ids = np.zeros(rows, np.uint64)
-    drawn = Tables._drawn
+    add = Tables.add
 
     def noting(tables, block):
         ids[block.positions.astype(np.int64)] = block.ids
-        return drawn(tables, block)
+        return add(tables, block)
 
-    with mock.patch.object(Tables, "_drawn", noting):
+    with mock.patch.object(Tables, "add", noting):
         found = search(output, **options)
     assert np.unique(ids).size == rows
     return found, ids

@@ -229,11 +229,11 @@ def named(text):
 # where the files of a result depend on it, and to the second where a test shows that they do not.
 DECIDE = named("""
     alpha alternative api baseline_loss baseline_model baseline_prediction baseline_score bins budget by
-    changelist column_names compare components confidence correction data delimiter difficulty dimensions
+    changelist column_names compare components confidence confirm correction data delimiter difficulty dimensions
     discovery_share domains embedding encoder eval_config exact_edges example_id exclude_features features
     focus format group iterations keep_outputs label ledger loss loss_weight max_candidates max_cross_size
-    method metric min_slice_size model model_inputs old_matrix old_prediction phrases plan positive_class prediction
-    price prune_significant repeat replay_prediction replicates score score_classes seed since skip_rows slices
+    method metric min_slice_size model model_inputs old_matrix old_prediction parity phrases plan positive_class
+    prediction price prune_significant query repeat replay_prediction replicates score score_classes seed since skip_rows slices
     strategy target_error test text tfma_metric tfma_module threshold top_values weight within_findings
 """)
 # save_slices leaves rows of a table out when it is published.
