@@ -203,8 +203,7 @@ class DataflowService:
         return {"jobMessages": self._job(place).messages}
 
     def _metrics(self, place, _query, _body):
-        job = self._job(place)
-        context = {"namespace": "slicebeam", "step": "s1"}
+        job, context = self._job(place), {"namespace": "slicebeam", "step": "s1"}
         metrics = [
             {
                 "name": {"origin": "user", "name": name, "context": {**context, **tentative}},

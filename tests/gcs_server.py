@@ -182,8 +182,7 @@ class Objects:
             entries.setdefault(folder, None)
             if name == folder and trailing:
                 entries[name] = stored
-        order = sorted(entries, key=str.encode)
-        token = query.get("pageToken")
+        order, token = sorted(entries, key=str.encode), query.get("pageToken")
         if token:
             after = base64.urlsafe_b64decode(token)
             order = order[bisect_right([name.encode() for name in order], after) :]

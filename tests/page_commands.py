@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
-ROOT = Path(__file__).parent.parent
-README = "README.md"
-TUTORIAL = "docs/tutorial.md"
+ROOT, README, TUTORIAL = Path(__file__).parent.parent, "README.md", "docs/tutorial.md"
 PAGES = tuple(
     path.relative_to(ROOT).as_posix()
     for path in (

@@ -39,8 +39,7 @@ def planted_triple(seed, rows, features, *, least=480, most=500, worse_values=0)
         columns[f"c{i}"] = np.array([f"v{code}" for code in range(values)])[codes[-1]]
     while True:
         chosen = rng.choice(len(codes), 3, replace=False).tolist()
-        row = int(rng.integers(rows))
-        inside = np.ones(rows, bool)
+        row, inside = int(rng.integers(rows)), np.ones(rows, bool)
         for feature in chosen:
             inside &= codes[feature] == codes[feature][row]
         n = int(inside.sum())
@@ -52,5 +51,4 @@ def planted_triple(seed, rows, features, *, least=480, most=500, worse_values=0)
         worse |= codes[feature] == 0
     wrong = rng.random(rows) < np.where(inside, 0.5, np.where(worse, 0.2, 0.1))
     columns["prediction"] = np.where(wrong, 1 - columns["label"], columns["label"])
-    conditions = frozenset((f"c{f}", "==", f"v{codes[f][row]}") for f in chosen)
-    return Planted(columns, conditions, n)
+    return Planted(columns, frozenset((f"c{f}", "==", f"v{codes[f][row]}") for f in chosen), n)

@@ -88,8 +88,7 @@ def search(output, *, resume=False, **options):
 
 
 def search_noting_ids(output, rows, **options):
-    ids = np.zeros(rows, np.uint64)
-    drawn = Tables._drawn
+    ids, drawn = np.zeros(rows, np.uint64), Tables._drawn
 
     def noting(tables, block):
         ids[block.positions.astype(np.int64)] = block.ids
@@ -151,8 +150,7 @@ def rows_of(found, frame):
 
 def refused(arguments, capsys, *, folder, code=2):
     """Run the command, which must fail in a line or two; in what it says the folder is ``DIR``."""
-    found = run(arguments)
-    printed = capsys.readouterr()
+    found, printed = run(arguments), capsys.readouterr()
     assert found == code, printed.err
     assert printed.out == ""
     assert "Traceback" not in printed.err

@@ -103,8 +103,7 @@ def enters(network):
 def main():
     task = json.load(sys.stdin)
     # What these load, they load now: the other user may be unable to read the packages.
-    server = grpc.server(ThreadPoolExecutor(4))
-    control = Control()
+    server, control = grpc.server(ThreadPoolExecutor(4)), Control()
     beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
     at = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()

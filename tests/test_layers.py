@@ -44,8 +44,7 @@ def modules(root, folders):
 
 def arrows(root, folders):
     """All imports of one module of the package by another."""
-    files = modules(root, folders)
-    found = set()
+    files, found = modules(root, folders), set()
     for file in files.values():
         for node in ast.walk(ast.parse((root / file).read_text("utf-8"))):
             if isinstance(node, ast.Import):

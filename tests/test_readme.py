@@ -244,8 +244,7 @@ def test_the_tutorial_shows_what_explain_prints(tmp_path, monkeypatch, capsys):
 def test_the_picture_is_what_the_demo_prints():
     """Line by line; run ``python docs/pictures/demo.py`` where the output has changed."""
     script = runpy.run_path(str(ROOT / "docs" / "pictures" / "demo.py"))
-    rows = {}
-    svg = script["PICTURE"].read_text("utf-8")
+    rows, svg = {}, script["PICTURE"].read_text("utf-8")
     matrix = svg[svg.rindex('<g class="demo-matrix">') :]
     for y, text in re.findall(r'<text [^>]*y="([\d.]+)"[^>]*>(.*?)</text>', matrix, re.DOTALL):
         rows[float(y)] = rows.get(float(y), "") + " " + html.unescape(text)

@@ -135,8 +135,7 @@ def cases():
 def _cases(draw, bases):
     data, document = draw(st.sampled_from(bases))
     use = draw(pick(*words("domains domains domains domains since check check check run run")))
-    tree = json.loads(document)
-    times = draw(pick(0, 1, 1, 1, 1, 2, 3))
+    tree, times = json.loads(document), draw(pick(0, 1, 1, 1, 1, 2, 3))
     for _ in range(times):
         change(draw, tree if draw(chance(15)) else _part(tree, use))
     content = text(tree).encode("utf-8", "surrogatepass")

@@ -217,8 +217,7 @@ def _check_slices(table, frame, is_right):
         name = row["slice"]
         assert row["n"] == held.sum(), f"{name}: {row['n']} examples, but {held.sum()} in the file"
         if is_right is not None and row["metric"] == "accuracy" and row["n"]:
-            accuracy = float(is_right[held].mean())
-            told = row["value"]
+            accuracy, told = float(is_right[held].mean()), row["value"]
             is_near = told is not None and math.isclose(told, accuracy, abs_tol=1e-9)
             assert is_near, f"{name}: accuracy {told}, but {accuracy} in the file"
 

@@ -187,8 +187,7 @@ def _broken(draw, content, other):
 
 @st.composite
 def cases(draw):
-    data = draw(tables())
-    checksums = draw(st.booleans())
+    data, checksums = draw(tables()), draw(st.booleans())
     intact = draw(written(data, checksums))
     content = intact
     for _ in range(times := draw(pick(0, 0, 0, 0, 1, 1, 2))):
@@ -196,8 +195,7 @@ def cases(draw):
     if times:
         content = draw(written(data, checksums))
     content = draw(_broken(content, intact))
-    name, options = "data.parquet", []
-    fate = draw(st.integers(0, 99))
+    name, options, fate = "data.parquet", [], draw(st.integers(0, 99))
     if fate >= 98:
         content, name = gzip.compress(content, mtime=0), draw(pick("data.parquet.gz", name))
     elif fate >= 94:

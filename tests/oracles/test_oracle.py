@@ -53,8 +53,7 @@ PAIRS = "a0b0 a0b1 a1b0 a1b1 a0c0 a0c1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1"
 def test_algorithm_1_prunes_the_small():
     result = lattice.algorithm_1(list(NAMED), COUNT, always(""), 3, 2)
     assert result.generated == [cuts(SINGLES), cuts(PAIRS), cuts("a0b0c0 a0b0c1 a1b0c0 a1b0c1")]
-    assert result.visited[cut("a1b1")] == 0
-    assert result.visited[cut("a0b0c1")] == 1
+    assert (result.visited[cut("a1b1")], result.visited[cut("a0b0c1")]) == (0, 1)
     assert result.significant == set()
 
 
@@ -116,8 +115,7 @@ def test_algorithm_2_leaves_out_what_became_significant():
     )
     assert result.generated[1] == cuts("a1b0 a1b1 a1c0 a1c1")
     assert result.generated[2] == cuts("a0b1 a0c0 a0c1 b1c0 b1c1")
-    assert result.estimates[2] == 3.75
-    assert result.significant == cuts("b0")
+    assert (result.estimates[2], result.significant) == (3.75, cuts("b0"))
 
 
 def test_topmost():
@@ -127,8 +125,7 @@ def test_topmost():
 @st.composite
 def tables(draw):
     """Draw masks of a small table whose features hold every example once, and some slices."""
-    N = draw(st.integers(1, 40))
-    masks = {}
+    N, masks = draw(st.integers(1, 40)), {}
     for feature in "abcd"[: draw(st.integers(1, 4))]:
         values = draw(st.lists(st.integers(0, 2), min_size=N, max_size=N))
         masks |= {(feature, value): np.array(values) == value for value in range(3)}
@@ -140,8 +137,7 @@ def tables(draw):
 @given(tables(), st.integers(1, 5), st.integers(1, 3))
 def test_strategies_agree_with_enumeration(table, min_size, L):
     N, masks, chosen = table
-    count = lattice.counter(masks)
-    truth = lattice.all_slices(masks, L, min_size)
+    count, truth = lattice.counter(masks), lattice.all_slices(masks, L, min_size)
     assert truth == {one: n for one, n in lattice.all_slices(masks, L, 0).items() if n >= min_size}
     exhaustive = lattice.algorithm_1(list(masks), count, lambda _: set(), L, min_size)
     assert {one: n for one, n in exhaustive.visited.items() if n >= min_size} == truth

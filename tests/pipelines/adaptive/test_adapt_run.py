@@ -460,8 +460,7 @@ def test_a_topic_that_fails_or_cannot_be_judged(tmp_path, capsys, name):
 ])  # fmt: skip
 @pytest.mark.slow
 def test_a_topic_that_is_worse(tmp_path, capsys, words, codes, says):
-    rows = rows_of("/A", words) + FINE
-    old = f"--baseline-model={OLD}"
+    rows, old = rows_of("/A", words) + FINE, f"--baseline-model={OLD}"
     if codes[0] != codes[1]:
         assert judge(tmp_path, rows, old, "--fail-on=failing") == codes[0]
         capsys.readouterr()
@@ -487,8 +486,7 @@ def test_gates_say_what_scipy_says(tmp_path, seed):
         rows += rows_of(topic, ", ".join(words))
     frame = pd.DataFrame(rows)
     frame["new"], frame["old"] = frame.input.str[0] == "f", frame.input.str[2] == "f"
-    by_hand = topics_of(frame)
-    gate = ("failing", "worse")[seed % 2]
+    by_hand, gate = topics_of(frame), ("failing", "worse")[seed % 2]
     fails = {"failing": by_hand.rule.isin(["failing", "broken"])}
     expected = fails.get(gate, by_hand.significant == "broken").any()
     code = judge(tmp_path, rows, f"--baseline-model={OLD}", f"--fail-on={gate}")

@@ -137,8 +137,7 @@ def test_a_paid_model_is_asked_once_for_each_text(tree, tmp_path, paid_server):
     options |= {"classes": ("pos=POSITIVE", "neg=NEGATIVE")}
     wanted = AdaptSuggestConfig(tree=str(tree), model=file, **options)
     notes = []
-    found = suggest(wanted, notes.append)
-    assert {one.test.output for one in found.tests} == {"pos"}
+    assert {one.test.output for one in suggest(wanted, notes.append).tests} == {"pos"}
     assert any("a model never gave: 'neg'" in note for note in notes)
     asked = len(api.requests)
     assert len(set(api.charged)) == len(api.charged) == asked
@@ -178,6 +177,8 @@ def test_from_the_command_line(tree, capsys):
     assert len(json.loads(capsys.readouterr().out)["suggestions"]) == 3
     assert cli.run([*given, "--proposer", "minde"]) == 2
     assert "did you mean 'mined'?" in capsys.readouterr().err
+    # The help names all of them.
+    assert (*offline_proposers(), ENDPOINT) == PROPOSERS
 
 
 def test_from_python(tree):
@@ -216,10 +217,6 @@ def test_wrong_options(options, message, tree, monkeypatch):
     Path("p.txt").write_text("a\n")
     Path("empty.txt").write_text("\n")
     refuses(InputError, message, run, Path("tree.csv"), **options)
-
-
-def test_the_help_names_all_proposers():
-    assert (*offline_proposers(), ENDPOINT) == PROPOSERS
 
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sentences"
@@ -298,8 +295,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
 
     pairs = zip(pool, target.answers(pool), strict=True)
     random = 100 * float(np.mean([said != clear.get(text, said) for text, said in pairs]))
-    found = np.zeros((SEEDS, ROUNDS))
-    last = []
+    found, last = np.zeros((SEEDS, ROUNDS)), []
     for seed in range(SEEDS):
         tree = TestTree.of_tests([])
         for number in range(ROUNDS):
@@ -401,10 +397,10 @@ def test_topics_are_suggested_in_the_same_way():
     assert prompt.text == said
 
 
-@pytest.mark.parametrize(
-    ("topic", "factor"),
-    [("/A/B", 1.0), ("/A/B/C", 1e-4), ("/A", 1e-18), ("/A/BC", 1e-24), ("/D", 1e-30)],
-)
+FACTORS = {"/A/B": 1.0, "/A/B/C": 1e-4, "/A": 1e-18, "/A/BC": 1e-24, "/D": 1e-30}
+
+
+@pytest.mark.parametrize(("topic", "factor"), FACTORS.items())
 def test_nearer_topics_count_more(topic, factor):
     assert prompts.membership(topic, "/A/B") == pytest.approx(factor)
 

@@ -142,8 +142,7 @@ def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):
     monkeypatch.setattr(module, "_labeler", lambda *_, **__: labeler)
     least = ("--least-precision", "0.95", "--least-recall", "0.01")
     result = commands("run", "--budget", "20", *least, "--json")
-    told = json.loads(result.stdout)
-    assert {one["labeler"] for one in told["rounds"]} == {"terminal"}
+    assert {one["labeler"] for one in json.loads(result.stdout)["rounds"]} == {"terminal"}
     keys = iter("yq")
     result = commands("run", "--budget", "60")
     assert result.stdout == ""

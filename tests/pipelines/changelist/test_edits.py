@@ -14,14 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.changelist import discovered as dc
 from slicebeam.pipelines.changelist import edits as ed
 from slicebeam.pipelines.changelist import revisions as rev
-from slicebeam.pipelines.changelist.discovered import (
-    AnyOfDefinition,
-    Attribution,
-    MembershipDefinition,
-    NotDefinition,
-)
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import annotated
 from slicebeam.pipelines.changelist.finding_checks import check_findings
@@ -55,8 +50,7 @@ def journal(document, *edits):
 
 
 def test_rename_describe_annotate(document):
-    slice_id = document.slices[1].slice_id
-    before = copy.deepcopy(document)
+    slice_id, before = document.slices[1].slice_id, copy.deepcopy(document)
     renamed = ed.renamed(document, slice_id, "Young")
     names = [one.name for one in renamed.document.slices]
     assert names == ["topic = food", "Young", "age in [24, 31)"]
@@ -71,8 +65,7 @@ def test_rename_describe_annotate(document):
     assert noted.document.slices[1].notes == ("look here", "and here")
     assert noted.edit.before == ["look here"]
     # All else is as it was, in the document that was given too.
-    told = {"name": "age < 24", "notes": ()}
-    slices = list(noted.document.slices)
+    told, slices = {"name": "age < 24", "notes": ()}, list(noted.document.slices)
     slices[1] = slices[1].model_copy(update=told)
     assert (tuple(slices), document) == (before.slices, before)
 
@@ -111,7 +104,7 @@ def test_attribution_is_undone_too(document):
     some = Estimate(value=0.5, lo=0.25, hi=0.75, confidence=0.95)
     measured = {"precision": some, "recall": some, "missed": Estimate(value=0.0)}
     bars = {"least_precision": 0.8, "least_recall": 0.5, "looks": 2}
-    told = Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
+    told = dc.Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
     slice_id = document.slices[0].slice_id
     one = ed.attributed(document, slice_id, told)
     assert one.document.slices[0].attribution == told
@@ -146,12 +139,11 @@ class Steps:
     def new(self, definition):
         self.made += 1
         # None is defined like another one.
-        extra = MembershipDefinition(ids=(self.made,))
-        return made(self.first, f"s{self.made}", AnyOfDefinition(of=(definition, extra)))
+        extra = dc.MembershipDefinition(ids=(self.made,))
+        return made(self.first, f"s{self.made}", dc.AnyOfDefinition(of=(definition, extra)))
 
     def take(self):
-        document, slices = self.document, self.document.slices
-        possible = ["add"]
+        document, slices, possible = self.document, self.document.slices, ["add"]
         if slices:
             possible += ["rename", "describe", "annotate", "remove", "split"]
         if len(slices) > 1:
@@ -172,14 +164,14 @@ class Steps:
             edited = ed.removed(document, self.one().slice_id)
         elif op == "split":
             old = self.one()
-            parts = [self.new(old.definition), self.new(NotDefinition(of=old.definition))]
+            parts = [self.new(old.definition), self.new(dc.NotDefinition(of=old.definition))]
             edited = ed.split(document, old.slice_id, parts)
         elif op == "merge":
             pool = st.lists(st.sampled_from(slices), min_size=2, max_size=4, unique_by=id)
             some = self.draw(pool)
             of = tuple(one.definition for one in some)
             gone = [one.slice_id for one in some]
-            edited = ed.merged(document, gone, self.new(AnyOfDefinition(of=of)))
+            edited = ed.merged(document, gone, self.new(dc.AnyOfDefinition(of=of)))
         else:
             edited = ed.undone(document)
         self.document = journal(document, edited)
@@ -189,8 +181,7 @@ class Steps:
 @given(st.data())
 def test_undoing_all_gives_the_slices_of_the_beginning(path, data):
     start = SearchChangeList.model_validate_json(path.read_text())
-    steps = Steps(start, data.draw)
-    states = [start.slices]
+    steps, states = Steps(start, data.draw), [start.slices]
     for _ in range(data.draw(st.integers(1, 12))):
         before = len(steps.document.edits)
         steps.take()
@@ -205,8 +196,7 @@ def test_undoing_all_gives_the_slices_of_the_beginning(path, data):
         states.pop()
         now = journal(now, ed.undone(now))
         assert now.slices == states[-1]
-    assert now.slices == start.slices
-    assert now.model_copy(update={"edits": ()}) == start
+    assert (now.slices, now.model_copy(update={"edits": ()})) == (start.slices, start)
 
 
 def test_find_slice(document):
@@ -323,8 +313,7 @@ def test_numbers_that_json_has_not(original, tmp_path):
 
 
 def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
-    content = json.loads(original.read_text())
-    path = tmp_path / "changelist.json"
+    content, path = json.loads(original.read_text()), tmp_path / "changelist.json"
     path.write_text(original.read_text())
     gone = content["findings"][0]["slice_id"]
     assert run(["edit", "remove", f"--changelist={path}", f"--slice={gone}"]) == 0
@@ -517,8 +506,7 @@ def test_crash_leaves_no_revision(copied, tmp_path, monkeypatch, dies_at):
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
-    assert len(list(tmp_path.iterdir())) == 2
-    assert rev.latest(tmp_path) == Path(copied)
+    assert (len(list(tmp_path.iterdir())), rev.latest(tmp_path)) == (2, Path(copied))
     (left,) = (one for one in tmp_path.iterdir() if one.name.startswith("."))
     os.utime(left, (0, 0))
     # The next writer gets the number, and removes what the crash left.

@@ -54,8 +54,7 @@ def assert_counted(found, table, options):
     assert len(told) == table.num_rows
     tested = (told["split"] != "discovery").to_numpy()
     of = told["slice_id"].astype(str).to_numpy()
-    expected = set(of[tested])
-    least = options["min_slice_size"]
+    expected, least = set(of[tested]), options["min_slice_size"]
     sizes = {name: int((tested & (of == name)).sum()) for name in expected}
     rows = found.table.set_index("slice_id")
     rows = rows[rows["slice"].str.fullmatch(rf"cluster@{components} = \d+")]
@@ -100,11 +99,7 @@ def test_fewer_points_than_components(kind, expected, tmp_path):
 SCALED = embeddings(TABLE)
 
 
-@pytest.mark.parametrize(("dimensions", "scale"), [
-    (2, 1e36),
-    slow(128, 1e36),
-    slow(128, 1e19),
-])  # fmt: skip
+@pytest.mark.parametrize(("dimensions", "scale"), [(2, 1e36), slow(128, 1e36), slow(128, 1e19)])
 def test_large_vectors_fall_into_the_same_groups(dimensions, scale, tmp_path, recwarn):
     """Squares of these overflow single precision."""
     # Apart enough that the least variance, which does not grow with them, decides nothing.
@@ -173,9 +168,8 @@ def test_models_that_are_always_right(tmp_path):
 @pytest.mark.slow
 def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
     own = {name: ["a", "b"] * 60 for name in ("slice", "slice_id", "row", "split", "log odds")}
-    table = with_columns(**own, **{"cluster@7": ["x"] * ROWS})
+    table = with_columns(**own, **{"cluster@7": ["x"] * ROWS, "cluster@5 ": ["y", "z"] * 60})
     features = (*own, "cluster@5 ")
-    table = table.append_column("cluster@5 ", [["y", "z"] * 60])
     plain = found_in(tmp_path, table, features=features, max_cross_size=2).table.set_index("slice")
     assert plain.loc["slice = a", "n"] == 60
     mean = table["loss_new"].to_numpy()[1::2].mean()
@@ -198,11 +192,12 @@ def test_one_text_of_another_kind(text, tmp_path):
         assert all(len(each["display"]["text"]) <= 300 for each in one["found"].get("examples", ()))
 
 
-@pytest.mark.parametrize("kind", [
-    pa.dictionary(pa.int8(), pa.string()),
-    slow(pa.large_string()),
-    slow(pa.string_view()),
-], ids=str)  # fmt: skip
+ENCODED = pa.dictionary(pa.int8(), pa.string())
+
+
+@pytest.mark.parametrize(
+    "kind", [ENCODED, slow(pa.large_string()), slow(pa.string_view())], ids=str
+)
 def test_text_of_any_type(kind, tmp_path):
     plain = pa.array([["a film that is good", "bad news", "the plot"][group] for group in GROUPS])
     column = plain.dictionary_encode().cast(kind) if "dict" in str(kind) else plain.cast(kind)
@@ -293,10 +288,6 @@ def split_of(found):
     return of_id.first().astype(str)
 
 
-def changed(table, column, values):
-    return table.set_column(table.schema.get_field_index(column), column, pa.array(values))
-
-
 @pytest.fixture(scope="module")
 def table():
     return examples(2, n=600, apart=1.5)
@@ -327,8 +318,7 @@ def test_split_is_a_hash_of_the_id(table, found, tmp_path):
 @pytest.mark.slow
 def test_a_larger_share_only_adds_to_what_shapes(table, found, tmp_path):
     less = split_of(ran(tmp_path, "less", table, discovery_share=0.4))
-    wanted = split_of(found)
-    shaping = set(less.index[less == "discovery"])
+    wanted, shaping = split_of(found), set(less.index[less == "discovery"])
     assert shaping < set(wanted.index[wanted == "discovery"])
     assert 0.3 < len(shaping) / table.num_rows < 0.5
 
@@ -340,7 +330,7 @@ def test_what_goes_together_is_on_one_side(table, tmp_path, *, grouped):
         found = ran(tmp_path, "groups", table, group="author")
         of_id = split_of(found)[table.column("id").to_pylist()].to_numpy()
     else:
-        found = ran(tmp_path, "ids", changed(table, "id", group), example_id="id")
+        found = ran(tmp_path, "ids", with_columns(table, id=group), example_id="id")
         of_id = split_of(found)[group].to_numpy()
         counts = found.membership.groupby("id").size()
         assert counts.to_dict() == dict(zip(*np.unique(group, return_counts=True), strict=True))
@@ -364,7 +354,7 @@ def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     for column in ("loss_new", "loss_old"):
         values = table.column(column).to_numpy().copy()
         values[evaluated] = rng.permutation(values[evaluated]) * 3 + 1
-        other = changed(other, column, values)
+        other = with_columns(other, **{column: values})
     found_again = ran(tmp_path, "other", other, features=("source",))
     assert found_again.mixture.keys() == found.mixture.keys()
     for name, values in found.mixture.items():
@@ -376,7 +366,7 @@ def test_losses_of_tested_examples_shape_nothing(table, found, tmp_path):
     # Those of the others do shape it.
     values = table.column("loss_new").to_numpy().copy()
     values[~evaluated] = rng.permutation(values[~evaluated])
-    shaped = ran(tmp_path, "shaped", changed(table, "loss_new", values))
+    shaped = ran(tmp_path, "shaped", with_columns(table, loss_new=values))
     means = "cluster@5/loss_means0"
     assert not np.array_equal(shaped.mixture[means], found.mixture[means])
 

@@ -205,8 +205,7 @@ def names(found, document="changelist.json"):
 @pytest.fixture
 def fails(found, capsys):
     def run_it(command, *flags, code=2):
-        before = files(found / "out")
-        uri = found / "out" / "changelist.json"
+        before, uri = files(found / "out"), found / "out" / "changelist.json"
         arguments = [*command.split(), "--changelist", str(uri), *map(str, flags)]
         said = refused(arguments, capsys, folder=found, code=code)
         assert files(found / "out") == before

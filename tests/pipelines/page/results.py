@@ -101,8 +101,7 @@ def hostile_data(folder):
     """Search data whose columns and values are markup and formulas, and return the output's folder."""
     rng, n = np.random.default_rng(7), 2_000
     place = rng.choice([HOSTILE, FORMULA, "plain"], n)
-    sex = rng.choice(["+1", "-1"], n)
-    label = rng.integers(0, 2, n)
+    sex, label = rng.choice(["+1", "-1"], n), rng.integers(0, 2, n)
     wrong = rng.random(n) < np.where(place == "plain", 0.05, np.where(sex == "+1", 0.5, 0.3))
     columns = {HOSTILE: place, "@sex": sex, "label": label}
     columns["prediction"] = np.where(wrong, 1 - label, label)

@@ -209,8 +209,7 @@ def test_a_slice_is_found_by_what_people_call_it(browser, results, tmp_path):
 
 def test_a_rectangle_in_the_map_filters(browser, results):
     with opened(browser, results["overall"], view="#slices") as page:
-        before = shown_count(page)
-        chart = page.locator(".density")
+        before, chart = shown_count(page), page.locator(".density")
         chart.scroll_into_view_if_needed()
         box = chart.bounding_box()
         page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 10)
@@ -310,8 +309,7 @@ def test_the_file_for_spreadsheets_has_the_rows(browser, results):
     whole = {one["slice_id"]: one for one in table(results["overall"]).to_pylist()}
     for row in rows:
         own = whole[row["slice_id"]]
-        assert row["slice"] == own["slice"]
-        assert int(row["n"]) == own["n"]
+        assert (row["slice"], int(row["n"])) == (own["slice"], own["n"])
         for name in ("value", "value_low", "delta", "ci_low", "ci_high"):
             assert float(row[name]) == pytest.approx(own[name], rel=1e-6, abs=1e-7)
         for name in ("p_value", "q_value"):
@@ -327,8 +325,7 @@ def test_no_spreadsheet_runs_what_a_stranger_wrote(browser, results):
         for reader in (",", ";", "\t"):
             for line in csv.reader(io.StringIO(text), delimiter=reader):
                 for cell in line:
-                    begins = cell.strip()[:1] in tuple("=+@\t\r")
-                    assert not begins, cell
+                    assert cell.strip()[:1] not in tuple("=+@\t\r"), cell
 
 
 @pytest.mark.parametrize("name", ["hostile", "hostile data"])
@@ -396,9 +393,8 @@ def test_a_discovery_shows_its_groups(browser, results):
         for shown, one in zip(groups.all(), described, strict=True):
             phrases = shown.locator(".chip").all_inner_texts()
             assert phrases == [phrase["text"] for phrase in one["found"]["phrases"]]
-            assert shown.locator("blockquote").inner_text() in [
-                example["display"]["text"] for example in one["found"]["examples"]
-            ]
+            texts = [example["display"]["text"] for example in one["found"]["examples"]]
+            assert shown.locator("blockquote").inner_text() in texts
         for word in ("embeddings", "mixture", "variance"):
             term = page.locator("dfn", has_text=word).first
             term.focus()

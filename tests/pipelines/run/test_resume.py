@@ -11,14 +11,9 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.config import run_options
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.discover import discover_config
-from slicebeam.pipelines.config.run_options import (
-    CheckRunOptions,
-    DiscoverRunOptions,
-    SearchRunOptions,
-    ShiftRunOptions,
-)
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import shift_config
 from slicebeam.pipelines.run import engine, run_stage
@@ -73,9 +68,7 @@ def contents(output):
 
 @pytest.fixture
 def computes_nothing(monkeypatch):
-    def computing(*_, **__):
-        raise AssertionError("something is computed again")
-
+    computing = Mock(side_effect=AssertionError("something is computed again"))
     monkeypatch.setattr(engine.Engine, "run", computing)
     monkeypatch.setattr(WorkFolder, "begin", computing)
     return monkeypatch
@@ -84,8 +77,7 @@ def computes_nothing(monkeypatch):
 @every_command
 def test_what_was_not_begun_begins(given, tmp_path, capsys):
     assert run([*given, "--resume"]) == 0
-    said = capsys.readouterr().err
-    folder = tmp_path / "out" / "_work"
+    said, folder = capsys.readouterr().err, tmp_path / "out" / "_work"
     assert f"--resume: there is no unfinished run in {folder}; a new one starts" in said
     assert not (tmp_path / "out" / "_work").exists()
 
@@ -118,8 +110,7 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
 @every_command
 def test_a_run_killed_after_it_published_is_finished(given, tmp_path, monkeypatch, request):
     monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", Mock(side_effect=Killed))
-    with pytest.raises(Killed):
-        run(given)
+    refuses(Killed, "", run, given)
     before = contents(tmp_path / "out")
     assert "run.json" in before
     lock = tmp_path / "out" / ".changelist.json.lock"
@@ -146,8 +137,7 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
-        with pytest.raises(Killed):
-            run(given)
+        refuses(Killed, "", run, given)
     assert run([*given, "--resume"]) == 0
     assert json.loads(document.read_text())["created_at"] > before
 
@@ -266,8 +256,8 @@ def other(value):
 def test_every_option_is_classified():
     known = {name for config in CONFIGS.values() for name in type(config).model_fields}
     assert known == DECIDE | MAY_DIFFER | RESOLVED
-    shown = (SearchRunOptions, CheckRunOptions, DiscoverRunOptions, ShiftRunOptions)
-    assert {name for options in shown for name in options.model_fields} == SHOW
+    each = [getattr(run_options, f"{name.title()}RunOptions") for name in COMMANDS]
+    assert {name for options in each for name in options.model_fields} == SHOW
     assert len(known) == len(DECIDE) + len(MAY_DIFFER) + len(RESOLVED)
     assert not SHOW & known
 
@@ -280,8 +270,7 @@ def test_what_decides_the_result_may_not_differ(command, tmp_path):
     may_differ = MAY_DIFFER - (DECIDE_BY_CHUNKS if has_chunks else frozenset())
     begun = described(config, [])
     for name in {*type(config).model_fields} - RESOLVED:
-        changed = config.model_copy(update={name: other(getattr(config, name))})
-        resumed = described(changed, [])
+        resumed = described(config.model_copy(update={name: other(getattr(config, name))}), [])
         assert (resumed.config_hash == begun.config_hash) == (name in may_differ), name
         if name in may_differ:
             resumed.check_same(begun, tmp_path)
@@ -291,15 +280,8 @@ def test_what_decides_the_result_may_not_differ(command, tmp_path):
 
 
 OPTIONS = {
-    "accuracy": {
-        # So many slices that small tables hold them in several blocks.
-        "features": (
-            *("workclass", "education", "occupation", "native-country"),
-            *("age", "fnlwgt", "hours-per-week"),
-        ),
-        "top_values": 40,
-        "bins": 20,
-    },
+    # So many slices that small tables hold them in several blocks.
+    "accuracy": {"features": ("workclass", "education", "occupation", "native-country", "age", "fnlwgt", "hours-per-week"), "top_values": 40, "bins": 20},
     "groups": {"group": "native-country", "features": ("education", "relationship", "sex"), "replicates": 100, "min_slice_size": 100},
     "auc": {"metric": ("auc",), "score": "score", "features": ("education", "sex", "relationship")},
 }  # fmt: skip
@@ -316,9 +298,8 @@ DEFAULT |= {("findings-0-worse-2", "lower"), ("iteration-1-resampled", "higher")
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, adult_path):
-    return {
-        way: search(tmp_path_factory.mktemp(way), **options_of(way, adult_path)) for way in OPTIONS
-    }
+    made = tmp_path_factory.mktemp
+    return {way: search(made(way), **options_of(way, adult_path)) for way in OPTIONS}
 
 
 def options_of(way, data):
@@ -368,7 +349,6 @@ def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, mo
     command = ["search", f"--data={adult_path}", f"--output={tmp_path}", "--label=income"]
     command += ["--prediction=prediction", "--metric=auc", "--score=score"]
     command.append(f"--features={features}")
-
     with monkeypatch.context() as patch:
         fault = Mock(side_effect=MemoryError)
         patch.setattr("slicebeam.pipelines.search.iterations.Iterations._count", fault)
@@ -382,10 +362,12 @@ def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, mo
     assert read(tmp_path).slices_bytes == undisturbed["auc"].slices_bytes
 
 
-@pytest.mark.parametrize(("stage", "options"), [
-    ("hashes", {}),
-    slow("iteration-1-resampled-groups", {"group": "fnlwgt"}),
-], ids=["hashes", "groups"])  # fmt: skip
+OF_GROUPS = slow("iteration-1-resampled-groups", {"group": "fnlwgt"})
+
+
+@pytest.mark.parametrize(
+    ("stage", "options"), [("hashes", {}), OF_GROUPS], ids=["hashes", "groups"]
+)
 def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage, options):
     inner, removed = run_stage.run_stage, []
 
@@ -399,6 +381,6 @@ def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage,
 
     monkeypatch.setattr(run_stage, "run_stage", without_a_part)
     roles = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
-    with pytest.raises(EngineError, match=r"\d{6}\.arrow"):
-        search(tmp_path / "out", data=adult_path, **roles, **options)
+    given = {"data": adult_path, **roles, **options}
+    refuses(EngineError, r"\d{6}\.arrow", search, tmp_path / "out", **given)
     assert len(removed) == 1

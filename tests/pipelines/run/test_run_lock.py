@@ -379,8 +379,7 @@ def test_another_configuration_finds_no_stage_whatever_its_name(tmp_path, config
 def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monkeypatch):
     folder = tmp_path / "_work"
     folder.mkdir()
-    left = [folder / name for name in (".run.json.abcd_123", ".lock.0a1b2c3d", "lock")]
-    for path in left:
+    for path in [folder / name for name in (".run.json.abcd_123", ".lock.0a1b2c3d", "lock")]:
         path.touch()
         os.utime(path, (1, 1))
     # Nobody says whose lock it is, and it is old enough to be watched.
@@ -628,8 +627,7 @@ def test_an_output_folder_that_is_a_link_of_the_user_works(made, tmp_path):
     (tmp_path / "out").symlink_to(tmp_path / "big" / "out")
     (tmp_path / "scratch").mkdir()
     (tmp_path / "work").symlink_to(tmp_path / "scratch")
-    values = {"DATA": str(made / "data.parquet")}
-    out = str(tmp_path / "out")
+    values, out = {"DATA": str(made / "data.parquet")}, str(tmp_path / "out")
     for command in (SEARCH, CHECK, REPORT, DEFINE, SEARCH, [*SEARCH, "--work-dir", "WORK"]):
         given = [values.get(one, one).replace("OUT", out) for one in command]
         assert run([one.replace("WORK", str(tmp_path / "work")) for one in given]) == 0

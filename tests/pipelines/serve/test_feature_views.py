@@ -72,8 +72,7 @@ def test_labelling_by_keyboard_alone(browser, tmp_path):
         assert "Precision" in page.inner_text("table")
         assert violations(page) == []
         (path,) = (result / "attribution").glob("words-*/labels.jsonl")
-        lines = path.read_text().splitlines()
-        kept = {one["item"]: one for one in map(json.loads, lines)}
+        kept = {one["item"]: one for one in map(json.loads, path.read_text().splitlines())}
         expected = ["yes", "unsure", "unsure", "yes", "no", *["yes"] * (drawn - 5)]
         assert sorted(one["label"] for one in kept.values()) == sorted(expected)
         assert {one["labeler"] for one in kept.values()} == {"yuna"}
@@ -179,8 +178,7 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
 
 
 def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
-    result, data = hostile_data(tmp_path), tmp_path / "wide.parquet"
-    wide = HOSTILE * 30
+    result, data, wide = hostile_data(tmp_path), tmp_path / "wide.parquet", HOSTILE * 30
     columns = pq.read_table(tmp_path / "hostile.parquet").to_pydict()
     columns[HOSTILE] = [wide if one == HOSTILE else one for one in columns[HOSTILE]]
     pq.write_table(pa.table(columns), data)
@@ -221,8 +219,7 @@ def test_examples_of_other_data_are_refused(browser, tmp_path):
 
 
 def test_playground_by_keyboard(browser, tmp_path):
-    rows = pq.read_table(ADULT).to_pandas()
-    read = ["age", "education-num"]
+    rows, read = pq.read_table(ADULT).to_pandas(), ["age", "education-num"]
     for name, depth in (("old", 1), ("new", 4)):
         model = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(
             rows[read], rows["income"]

@@ -202,9 +202,8 @@ def test_the_policy_and_the_token_keep_other_pages_out(browser, served):
     assert read[2] in ("opaque", "refused")
     other.set_content(f'<iframe src="{origin}/"></iframe>')
     other.wait_for_timeout(300)
-    assert all(
-        "slicebeam" not in frame.content() or frame == other.main_frame for frame in other.frames
-    )
+    frames = [one for one in other.frames if one != other.main_frame]
+    assert all("slicebeam" not in one.content() for one in frames)
     context.close()
     # Without the token there is nothing to see.
     bare = browser.new_page()
@@ -226,8 +225,7 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         one.unlink()
     with serving(folder) as served:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page = context.new_page()
-        wrong = []
+        page, wrong = context.new_page(), []
         page.on("pageerror", lambda one: wrong.append(str(one)))
         page.goto(served.address)
         page.get_by_role("heading", name="3 runs").wait_for()
@@ -269,8 +267,7 @@ def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, s
         part.wait_for()
         (counts,) = since["metrics"]
         assert f"worse than then on {counts['value_worse']:,} and better on" in part.inner_text()
-        assert page.locator("section.since").count() == 1
-        assert violations(page) == []
+        assert (page.locator("section.since").count(), violations(page)) == (1, [])
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         # One click leads to the slice that changed most: what it was, and its value over the runs.
         worst = part.locator(".biggest", has_text="for the worse").get_by_role("link")
@@ -301,14 +298,12 @@ def test_slices_without_a_test_are_not_called_tested(browser, tmp_path):
 
 
 def judged(path):
-    tree = read_tree(str(path))
-    known = {"0a", "0b", "0c"}
+    tree, known = read_tree(str(path)), {"0a", "0b", "0c"}
     return {one.id: one.label for one in tree.rows(tree.is_test) if one.id not in known}
 
 
 def test_twenty_suggestions_by_keyboard_alone(browser, tmp_path):
-    path = tree_in(tmp_path)
-    result = search_result(tmp_path)
+    path, result = tree_in(tmp_path), search_result(tmp_path)
     more = ("--tree", str(path), "--tree-model", MODEL)
     with serving(result, *more) as served, shown(browser, served) as page:
         tab_to(page, "Tests")
