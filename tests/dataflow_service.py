@@ -100,15 +100,10 @@ class DataflowService:
         self._environment = environment
         self._faults = []
         self._changing = threading.RLock()
-        self._pool = subprocess.Popen(
-            [sys.executable, "-m", "tests.dataflow_service"],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        command = [sys.executable, "-m", "tests.dataflow_service"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        how = {"cwd": ROOT, "env": {**os.environ, **environment}, "text": True}
+        self._pool = subprocess.Popen(command, **pipes, **how)
 
     def add(self, fault):
         self._faults.append(fault)
@@ -204,14 +199,11 @@ class DataflowService:
 
     def _metrics(self, place, _query, _body):
         job, context = self._job(place), {"namespace": "slicebeam", "step": "s1"}
-        metrics = [
-            {
-                "name": {"origin": "user", "name": name, "context": {**context, **tentative}},
-                "scalar": count,
-            }
-            for name, count in job.counts.items()
-            for tentative in ({}, {"tentative": "true"})
-        ]
+        metrics = []
+        for name, count in job.counts.items():
+            for tentative in ({}, {"tentative": "true"}):
+                told = {"origin": "user", "name": name, "context": {**context, **tentative}}
+                metrics.append({"name": told, "scalar": count})
         name = {"origin": "dataflow/v1b3", "name": "TotalVcpuTime"}
         metrics.append({"name": name, "scalar": 7.0})
         return {"metrics": metrics, "metricTime": _time(time.time())}

@@ -69,17 +69,18 @@ class EncodedTable:
         return keys, np.stack(sizes, axis=1), total, count[some], np.full(some.size, len(features))
 
     def members(self, candidate):
-        digits = self.lattice.digits(self.keys[[candidate]])[0]
-        digits = digits[digits > 0]
-        features = self.lattice.feature_of[digits]
-        return (self.codes[:, features] == digits - 1 - self.lattice.offsets[features]).all(axis=1)
+        features, codes = self._cell(candidate)
+        return (self.codes[:, features] == codes).all(axis=1)
 
     def conditions(self, candidate):
+        features, codes = self._cell(candidate)
+        return tuple(zip(features.tolist(), codes.tolist(), strict=True))
+
+    def _cell(self, candidate):
         digits = self.lattice.digits(self.keys[[candidate]])[0]
         digits = digits[digits > 0]
         features = self.lattice.feature_of[digits]
-        codes = digits - 1 - self.lattice.offsets[features]
-        return tuple(zip(features.tolist(), codes.tolist(), strict=True))
+        return features, digits - 1 - self.lattice.offsets[features]
 
     def significant(self, alpha=0.05, *, upward=True):
         """Return which slices differ from all rows, by a normal law and Bonferroni in each level."""

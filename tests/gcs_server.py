@@ -136,15 +136,9 @@ class Objects:
     def insert(self, bucket, name, data, attributes, query):
         if not name:
             raise Refused(400, "required", "Required object name is missing.")
-        stored = Stored(
-            bucket,
-            name,
-            data,
-            0,
-            attributes.get("contentType") or "application/octet-stream",
-            attributes.get("metadata") or {},
-            time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()),
-        )
+        kind = attributes.get("contentType") or "application/octet-stream"
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+        stored = Stored(bucket, name, data, 0, kind, attributes.get("metadata") or {}, now)
         for key, value in (("md5Hash", stored.md5), ("crc32c", stored.crc32c)):
             told = attributes.get(key)
             if told and told != value:

@@ -16,14 +16,8 @@ from typing import NamedTuple
 from urllib.request import urlopen
 
 ROOT, README, TUTORIAL = Path(__file__).parent.parent, "README.md", "docs/tutorial.md"
-PAGES = tuple(
-    path.relative_to(ROOT).as_posix()
-    for path in (
-        *sorted(ROOT.glob("*.md")),
-        *sorted((ROOT / "docs").rglob("*.md")),
-        *sorted((ROOT / "examples").rglob("*.md")),
-    )
-)
+_FOUND = (ROOT.glob("*.md"), (ROOT / "docs").rglob("*.md"), (ROOT / "examples").rglob("*.md"))
+PAGES = tuple(path.relative_to(ROOT).as_posix() for one in _FOUND for path in sorted(one))
 # Pages whose blocks go on with what earlier ones wrote.
 TRAINING = "docs/how-to/train-on-tests.md"
 ONE_AFTER_ANOTHER = ("README.md", "docs/how-to/discover.md", "docs/how-to/report.md")
@@ -128,11 +122,11 @@ def run_pages(folder):
             (place / shared).symlink_to(ROOT / shared)
         lines = []
         for command in (one for own, block in runnable() if own == page for one in block):
-            lines += [f"echo {shlex.quote(f'+ {command}')}", command]
             said = exit_code(command)
-            lines += [
+            end = (
                 f'code=$?; [ $code = {said} ] || {{ echo "exit code $code, not {said}"; exit 1; }}'
-            ]
+            )
+            lines += [f"echo {shlex.quote(f'+ {command}')}", command, end]
         if subprocess.run(["bash", "-c", "\n".join(lines)], cwd=place, check=False).returncode:
             sys.exit(f"{page}: the last command above failed")
     served = re.search(r"`(slicebeam serve [^`]+)`", text_of(README))

@@ -41,10 +41,8 @@ class Found:
 
     def names(self):
         """The oracle's name of each singleton, by its JSON."""
-        every = [
-            (name, at, one) for name, of in self.domains().items() for at, one in enumerate(of)
-        ]
-        return {json.dumps(one["all"][0], sort_keys=True): (name, at) for name, at, one in every}
+        flat = [(name, at, one) for name, of in self.domains().items() for at, one in enumerate(of)]
+        return {json.dumps(one["all"][0], sort_keys=True): (name, at) for name, at, one in flat}
 
     def conjunctions(self, rows=None):
         """The slice of each row of the table, as the oracle names it."""

@@ -118,11 +118,9 @@ def main():
         told[address] = {"connects": connects(address)}
         if told[address]["connects"]:
             with grpc.insecure_channel(target(address)) as channel:
-                own = {
-                    "reads": reads(channel, task["file"]),
-                    "starts": starts(channel, control, at),
-                }
-                told[address] |= {**own, "takes_jobs": takes_jobs(channel)}
+                told[address]["reads"] = reads(channel, task["file"])
+                told[address]["starts"] = starts(channel, control, at)
+                told[address]["takes_jobs"] = takes_jobs(channel)
     for network in task["networks"]:
         told[network] = {"connects": enters(network)}
     sys.stdout.write(json.dumps(told))

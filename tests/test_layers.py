@@ -77,10 +77,8 @@ def upward(found, order):
         homeless = [name for name in (source, target) if name not in rank]
         wrong += [f"{arrow}: {name} has no place in ORDER; give it one" for name in homeless]
         if source in rank and target in rank and rank[target] > rank[source]:
-            wrong.append(
-                f"{arrow}: {source} lies below {target} and must not know it; move what it needs to "
-                f"{source} or below, or {arrow.source} to {target}"
-            )
+            said = f"{source} lies below {target} and must not know it; move what it needs to"
+            wrong.append(f"{arrow}: {said} {source} or below, or {arrow.source} to {target}")
     return wrong
 
 
@@ -101,11 +99,9 @@ def circles(found):
             way = [came[first.source]]
             while way[-1] is not first:
                 way.append(came[way[-1].source])
-            told.setdefault(
-                frozenset(arrow.source for arrow in way),
-                f"{', '.join(map(str, reversed(way)))}: a circle; move what both need to a module "
-                "that imports neither",
-            )
+            remedy = "a circle; move what both need to a module that imports neither"
+            key = frozenset(arrow.source for arrow in way)
+            told.setdefault(key, f"{', '.join(map(str, reversed(way)))}: {remedy}")
     return list(told.values())
 
 
@@ -152,9 +148,10 @@ def test_wrong_arrows_are_named_with_file_and_line(tmp_path):
     (tmp_path / "high").mkdir()
     text = "def f() -> None:\n    from slicebeam.high import b\n\n    b.g()\n"
     (tmp_path / "low" / "a.py").write_text(text)
-    (tmp_path / "high" / "b.py").write_text(
+    text = (
         "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from slicebeam.low.a import f\n"
     )
+    (tmp_path / "high" / "b.py").write_text(text)
     found = arrows(tmp_path, {"low", "high"})
     assert list(map(str, found)) == ["high/b.py:4 -> low/a.py", "low/a.py:2 -> high/b.py"]
     (wrong,) = upward(found, ("low", "high"))

@@ -142,9 +142,8 @@ def _judge(case, data, output):
 
 def published(folder):
     text = (folder / "changelist.json").read_text("utf-8")
-    return json.loads(text, parse_constant=_refuse), pq.read_table(
-        folder / "slices.parquet"
-    ).to_pylist()
+    table = pq.read_table(folder / "slices.parquet").to_pylist()
+    return json.loads(text, parse_constant=_refuse), table
 
 
 def _refuse(name):

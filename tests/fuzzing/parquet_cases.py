@@ -137,9 +137,8 @@ def read(path):
 @st.composite
 def _reshaped(draw, data):
     """The table with an odd column, role, name or number of rows."""
-    kind = draw(
-        pick(*words("type type type type type type role rows nulls columns same name nulls"))
-    )
+    kinds = words("type type type type type type role rows nulls columns same name nulls")
+    kind = draw(pick(*kinds))
     rows = data.num_rows
     if kind == "rows":
         return data.slice(0, draw(pick(0, 0, 1)))
@@ -174,9 +173,8 @@ def _broken(draw, content, other):
     if fate < 75:
         # What only a checksum tells.
         at = draw(st.integers(4, max(4, footer - 1)))
-        return (
-            content[:at] + bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) + content[at + 1 :]
-        )
+        bit = 1 << draw(st.integers(0, 7))
+        return content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :]
     if fate < 85:
         return content[:4] + draw(damaged(content[4:footer], (1,))) + content[footer:]
     if fate < 98:

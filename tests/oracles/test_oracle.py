@@ -108,11 +108,9 @@ def test_algorithm_2_breaks_ties_by_the_order():
 
 
 def test_algorithm_2_leaves_out_what_became_significant():
-    calls = itertools.count(1)
+    at = itertools.count(1)
     # b0 waits in the queue when the second iteration makes it significant.
-    result = priority(
-        P, significant=lambda _: cuts("b0") if next(calls) >= 2 else set(), iterations=3
-    )
+    result = priority(P, significant=lambda _: cuts("b0") if next(at) >= 2 else set(), iterations=3)
     assert result.generated[1] == cuts("a1b0 a1b1 a1c0 a1c1")
     assert result.generated[2] == cuts("a0b1 a0c0 a0c1 b1c0 b1c1")
     assert (result.estimates[2], result.significant) == (3.75, cuts("b0"))

@@ -31,13 +31,13 @@ from tests.refusals import refusal, refuses
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
+def original(tmp_path_factory):
     return searched(tmp_path_factory.mktemp("searched"))
 
 
 @pytest.fixture(scope="module")
-def document(path):
-    document = SearchChangeList.model_validate_json(path.read_text())
+def document(original):
+    document = SearchChangeList.model_validate_json(original.read_text())
     assert len(document.slices) == 3
     return document
 
@@ -179,8 +179,8 @@ class Steps:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
-def test_undoing_all_gives_the_slices_of_the_beginning(path, data):
-    start = SearchChangeList.model_validate_json(path.read_text())
+def test_undoing_all_gives_the_slices_of_the_beginning(original, data):
+    start = SearchChangeList.model_validate_json(original.read_text())
     steps, states = Steps(start, data.draw), [start.slices]
     for _ in range(data.draw(st.integers(1, 12))):
         before = len(steps.document.edits)
@@ -245,11 +245,6 @@ def test_damaged_journal(document, op, before):
         ed.undone(document.model_copy(update={"edits": (wrong,)}))
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return searched(tmp_path_factory.mktemp("searched"))
-
-
 def first(**changed):
     return lambda document: document["findings"][0].update(changed)
 
@@ -286,6 +281,7 @@ def shared(**changed):
     (shared(share=1), "intersections add up to 1."),
     (lambda document: document["finding_models"].append(document["finding_models"][0]), "finding_models[1] is the second of accuracy, worse"),
     (first(value="NaN"), "incomplete ChangeList (findings.0.value"),
+    (first(value=float("nan")), "not readable as JSON"),
 ])  # fmt: skip
 def test_findings_that_do_not_fit(change, said, original, tmp_path, capsys):
     content = json.loads(original.read_text())
@@ -302,14 +298,6 @@ def test_findings_that_do_not_fit(change, said, original, tmp_path, capsys):
     assert capsys.readouterr().err.count("\n") == 1
     path.write_text(json.dumps(content))
     assert read_search(str(path), "--changelist").findings
-
-
-def test_numbers_that_json_has_not(original, tmp_path):
-    content = json.loads(original.read_text())
-    content["findings"][0]["value"] = float("nan")
-    path = tmp_path / "changelist.json"
-    path.write_text(json.dumps(content))
-    refuses(InputError, "not readable as JSON", read_search, str(path), "--changelist")
 
 
 def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
@@ -394,6 +382,9 @@ def test_latest(copied, tmp_path):
     last = read_search(rev.base_of(str(tmp_path)), "--changelist")
     assert rev.later_revision(tmp_path, last) is None
     assert [edit.after[-1] for edit in last.edits] == list("abcdefghijkl")
+    (tmp_path / "empty").mkdir()
+    said = "there is no changelist.json in this folder"
+    refuses(InputError, said, rev.base_of, str(tmp_path / "empty"))
 
 
 def test_revisions_of_another_document_are_passed_over(copied, tmp_path):
@@ -406,10 +397,6 @@ def test_revisions_of_another_document_are_passed_over(copied, tmp_path):
     # They keep their numbers.
     assert noted(copied, "two")[1].name == "changelist.r2.json"
     assert rev.latest(tmp_path).name == "changelist.r2.json"
-
-
-def test_no_document(tmp_path):
-    refuses(InputError, r"there is no changelist.json in this folder", rev.base_of, str(tmp_path))
 
 
 def test_base_that_was_replaced_meanwhile_is_refused(copied, tmp_path):

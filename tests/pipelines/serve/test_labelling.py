@@ -104,8 +104,7 @@ def test_the_decision_comes_with_a_look_only(tmp_path):
             now = desk.press(item, ("no", "yes")[people.truth_of(int(item))])
         running = now["standing"]
         # Numbers run with every key, at the confidence that two looks leave.
-        assert running["decision"] is None
-        assert running["looked"] == 0
+        assert (running["decision"], running["looked"]) == (None, 0)
         assert running["precision"]["confidence"] == pytest.approx(0.975)
         looked = desk.do("look")["standing"]
         assert (looked["decision"], looked["looked"]) == ("label more", 1)
@@ -140,8 +139,7 @@ def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
     begin = {"slice_id": runs.SLICE, "text": runs.TEXT, "least_precision": 0.5}
     # Nothing was drawn yet, and nothing is left open by the attempt.
     refused = ask.post("/api/labels/begin", json=begin)
-    assert refused.status_code == 400
-    assert "no items" in refused.json()["error"]
+    assert (refused.status_code, "no items" in refused.json()["error"]) == (400, True)
     assert ask.get("/api/labels").json()["labels"] == []
     shown = ask.post("/api/labels/begin", json={**begin, "budget": 30}).json()
     assert {name for name, _ in shown["item"]["fields"]} == {"text", "data.label"}
@@ -241,11 +239,9 @@ def test_a_slice_of_marked_examples(discovered, result):
 
 def test_a_slice_of_an_attribute(discovered, result):
     ask = asks(served_page(result))
-    one = new_slice(
-        result, ask("edits/define", revision=0, name="", where="topic = food & id >= 30")
-    )
-    assert one["name"] == "topic = food & id >= 30"
-    assert one["size"]["n"] == 120 - 1
+    where = "topic = food & id >= 30"
+    one = new_slice(result, ask("edits/define", revision=0, name="", where=where))
+    assert (one["name"], one["size"]["n"]) == (where, 120 - 1)
 
 
 @pytest.mark.parametrize(("given", "status", "said"), [
