@@ -381,9 +381,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _go_on(self, query, body):
         whole = f"bytes 0-{len(body) - 1}/{len(body)}" if body else "bytes */0"
-        session = self.store.go_on(
-            query.get("upload_id", ""), self.headers.get("Content-Range", whole), body
-        )
+        content_range = self.headers.get("Content-Range", whole)
+        session = self.store.go_on(query.get("upload_id", ""), content_range, body)
         if session.done is not None:
             self._json(session.done.resource())
             return

@@ -29,6 +29,7 @@ CLUSTER = "starts a cluster, or sends jobs to one; the tests marked `engine` do"
 TFMA = "needs the extra [tfma]; the tests marked `tfma` do what it does"
 FOREIGN = "needs an endpoint and its key; the tests use servers on this machine"
 ELSEWHERE = "needs files or packages that are the user's own"
+A_PERSON = "asks a person in the terminal"
 NOT_RUN = {
     "python3 -m venv": INSTALLS,
     "pip install": INSTALLS,
@@ -41,9 +42,7 @@ NOT_RUN = {
     "slicebeam discover … --text text --encoder 'openai:": FOREIGN,
     'slicebeam define --changelist out/sentences --name "about a film" --llm': FOREIGN,
     'slicebeam attribute run --changelist out/sentences --slice "well done" --budget 200': FOREIGN,
-    'slicebeam attribute run --changelist out/sentences --slice "well done" --budget 60': (
-        "asks a person in the terminal"
-    ),
+    'slicebeam attribute run --changelist out/sentences --slice "well done" --budget 60': A_PERSON,
     "slicebeam attribute estimate": "needs labels that a person has filled in",
     "slicebeam search --data pipelines/demo_data/adult_scored.parquet --label income --score score "
     "--features age,sex,race --metric accuracy --metric tfma:AUC": TFMA,

@@ -19,9 +19,8 @@ class Planted:
     def place(self, document):
         for one in document["slices"]:
             terms = one["definition"]["predicate"]["all"]
-            if self.conditions == {
-                (term["field"], term["op"], term.get("value")) for term in terms
-            }:
+            found = {(term["field"], term["op"], term.get("value")) for term in terms}
+            if self.conditions == found:
                 ranks = {finding["slice_id"]: finding["rank"] for finding in document["findings"]}
                 return ranks.get(one["slice_id"])
         return None

@@ -71,6 +71,10 @@ class Found:
         return document
 
 
+class Killed(BaseException):
+    """The process is gone: nothing that the product knows of."""
+
+
 def as_options(options):
     """Options as the command line has them: a single file stands for a list, and paths are text."""
     files = options["data"] if isinstance(options["data"], (tuple, list)) else (options["data"],)

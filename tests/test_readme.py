@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from slicebeam.pipelines.cli import run
-from tests import page_commands
+from tests import page_commands as pc
 from tests.page_commands import PAGES, README, ROOT, TRAINING, TUTORIAL, blocks, runnable, text_of
 
 # `python tests/page_commands.py` runs those of the first two pages, with what a user installs.
@@ -62,28 +62,22 @@ def _run(command, stack, monkeypatch):
         runpy.run_path(arguments[0], run_name="__main__")
     else:
         assert program == "slicebeam", f"no test knows how to run {command!r}: see NOT_RUN"
-        assert run(arguments) == page_commands.exit_code(command)
+        assert run(arguments) == pc.exit_code(command)
         # What only looks ahead publishes nothing.
         looks = {"--dry-run", "--plan", "--repeat"} & set(arguments)
-        if "--output" in arguments and not looks and page_commands.exit_code(command) < 2:
+        if "--output" in arguments and not looks and pc.exit_code(command) < 2:
             assert (Path(arguments[arguments.index("--output") + 1]) / "changelist.json").exists()
 
 
 def test_every_command_is_run_or_listed():
     """Blocks without a language hold commands that are not run; each has a reason, none is stale."""
     skipped = [one for block in blocks("", "sh", "console", "shell") for one in block.commands()]
-    ours = [
-        one
-        for one in skipped
-        if one.removeprefix("PYTHONPATH=. ").split()[0] in page_commands.PROGRAMS
-    ]
-    unlisted = [one for one in ours if page_commands.reason(one) is None]
+    ours = [one for one in skipped if one.removeprefix("PYTHONPATH=. ").split()[0] in pc.PROGRAMS]
+    unlisted = [one for one in ours if pc.reason(one) is None]
     assert unlisted == [], "mark the block as bash, or add the command to NOT_RUN with its reason"
     commands = [one for block in blocks("bash") for one in block.commands()] + skipped
     assert [
-        begin
-        for begin in page_commands.NOT_RUN
-        if not any(one.startswith(begin) for one in commands)
+        begin for begin in pc.NOT_RUN if not any(one.startswith(begin) for one in commands)
     ] == []
 
 
@@ -104,9 +98,7 @@ def test_what_pages_name_is_there():
     for page in PAGES:
         text = re.sub(r"<!--.*?-->", "", text_of(page), flags=re.DOTALL)
         spans = re.findall(r"`([^`\n]+)`", text)
-        blocks = [
-            block for language, block in page_commands.FENCE.findall(text) if language != "text"
-        ]
+        blocks = [block for language, block in pc.FENCE.findall(text) if language != "text"]
         names = set(named.findall("\n".join([*spans, *blocks])))
         # SECURITY.md names tests by their place in tests/.
         places = (ROOT, ROOT / "tests") if page == "SECURITY.md" else (ROOT,)

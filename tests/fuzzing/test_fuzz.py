@@ -326,7 +326,6 @@ def test_a_gap_after_the_first_bin_holds_nobody(tmp_path):
 
 
 def with_first_slice(text, **changed):
-    """Return the text of a document whose first slice has other content."""
     told = json.loads(text)
     told["slices"][0] |= changed
     return json.dumps(told)

@@ -177,10 +177,7 @@ def test_level_bound_by_hand():
     # 8 cells and 10 examples: 5 slices of two; of b0 only, 4 cells, 3 slices of three.
     assert significance.level_bound(3, SIZES, VISITED, 10, 2) == 5
     assert significance.level_bound(3, SIZES, VISITED, 10, 3) == 3
-
-
-def test_level_bound_of_list_features_does_not_count_rows():
-    # As above, but in ac both cells can be large, whatever the rows that are left.
+    # Of a list, in ac both cells can be large, whatever the rows that are left.
     assert significance.level_bound(2, SIZES, VISITED, 10, 3, {"c"}) == 2 + 3 + 2
     # Of 8 cells, the two below a1b1, which is too small, cannot be large.
     assert significance.level_bound(3, SIZES, VISITED, 10, 2, {"c"}) == 6

@@ -427,11 +427,7 @@ GATES = {
     "together with failures a fifth": (rows_of("/A", "8 pp, 1 fp, 1 np"), 2, "1 topic (/A) can't be judged"),
     "no output at all": (rows_of("/A", "3 np"), 2, "1 topic (/A) can't be judged"),
     "some fail, others have no output": (rows_of("/A", "5 np") + rows_of("/B", "5 fp"), 1, "1 topic (/B) fails"),
-    "another input without output": (
-        rows_of("/A", "5 pp", expectation="should have the same output as", value="none p"),
-        2,
-        "1 topic (/A) can't be judged",
-    ),
+    "another input without output": (rows_of("/A", "5 pp", expectation="should have the same output as", value="none p"), 2, "1 topic (/A) can't be judged"),
     "a model that raises": (rows_of("/A", "50 pp, 1 rp"), 2, "failed on 51 texts: ValueError: no such word"),
 }  # fmt: skip
 

@@ -27,8 +27,6 @@ PROBABILITIES |= {"ok": (0.2, 0.5, 0.3), "okay": (0.36, 0.34, 0.3)}
 
 
 class _Fake(TextModel):
-    """A model by a table or a function of texts."""
-
     def outputs(self, texts):
         return as_outputs(_FAKES[self.name](texts), len(texts), self.name, CLASSES)
 

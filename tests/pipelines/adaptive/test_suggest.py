@@ -170,7 +170,7 @@ def test_what_is_printed(tree, capsys):
     assert "  /Negation  (templates)" in capsys.readouterr().out
 
 
-def test_from_the_command_line(tree, capsys):
+def test_from_the_command_line_and_from_python(tree, capsys):
     model = f"{__name__}:likes_good"
     given = ["adapt", "suggest", str(tree), "--model", model, "--topic", "/Rooms", "-k", "3"]
     assert cli.run([*given, "--proposer", "mined,neighbours", "--json"]) == 0
@@ -179,9 +179,7 @@ def test_from_the_command_line(tree, capsys):
     assert "did you mean 'mined'?" in capsys.readouterr().err
     # The help names all of them.
     assert (*offline_proposers(), ENDPOINT) == PROPOSERS
-
-
-def test_from_python(tree):
+    # From Python.
     found = api.adapt.suggest(str(tree), model=f"{__name__}:likes_good")
     assert len(found.tests) == 25
     assert Path(found.path) == tree.parent / "tree.suggestions.csv"

@@ -127,8 +127,6 @@ def test_added_slice_that_the_journal_tells_whole_is_undone_too(document):
 
 
 class Steps:
-    """Draws edits that are possible."""
-
     def __init__(self, document, draw):
         self.first = self.document = document
         self.draw, self.made = draw, 0

@@ -122,6 +122,7 @@ def test_what_goes_where(data, capsys):
     assert (summary["worst"][0]["slice"], summary["examples"]) == ("group = bad", 400)
     assert run(arguments(data, "--quiet")) == 0
     assert capsys.readouterr() == ("", "")
+    assert run(arguments(data, "--fail-on", "worse", "--quiet")) == 1
 
 
 def test_the_summary_finds_metrics_by_their_names(data):
@@ -135,10 +136,6 @@ def test_the_summary_finds_metrics_by_their_names(data):
     values = {one.metric: one.after.value for one in document.global_}
     assert [one["metric"] for one in found["metrics"]] == ["label_rate", "prediction_rate"]
     assert all(one["value"] == values[one["metric"]] for one in found["metrics"])
-
-
-def test_fail_on_worse(data):
-    assert run(arguments(data, "--fail-on", "worse", "--quiet")) == 1
 
 
 def test_what_the_user_gave_is_what_the_document_holds(data):

@@ -194,10 +194,14 @@ def test_wrong_ids(out, file, content, reason):
     refused(reason, out, "--ids", str(out / file))
 
 
-def test_files_that_are_not_there(out):
+def test_files_of_ids_that_are_not_there_and_no_column_of_ids(out):
     refused("--ids .*none: no such file", out, "--ids", str(out / "none"))
     refused("--ids .* is a folder", out, "--ids", str(out))
     refused("--classifier .*none: no such file", out, "--classifier", str(out / "none"))
+    told = json.loads((out / "changelist.json").read_text())
+    del told["dataset"]["id_field"]
+    (out / "changelist.json").write_text(json.dumps(told))
+    refused("--ids needs ids, .* run the search again with --example-id", out, "--ids", "ids")
 
 
 def test_ids_that_are_numbers(tmp_path):
@@ -210,13 +214,6 @@ def test_ids_that_are_numbers(tmp_path):
         refuses(InputError, said, id_list, str(path), known, "id")
     (tmp_path / "ids.jsonl").write_text("3\ntrue\n")
     refuses(InputError, "id 2: True is not an id", id_list, f"{path}.jsonl", known, "id")
-
-
-def test_ids_need_a_column_of_ids(out):
-    told = json.loads((out / "changelist.json").read_text())
-    del told["dataset"]["id_field"]
-    (out / "changelist.json").write_text(json.dumps(told))
-    refused("--ids needs ids, .* run the search again with --example-id", out, "--ids", "ids")
 
 
 def test_classifier(out, capsys):

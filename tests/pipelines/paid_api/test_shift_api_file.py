@@ -128,9 +128,7 @@ def test_what_a_request_cannot_hold_is_refused(read):
     refuses(InputError, said, body_of, read(json="{x}"), x=float("inf"))
     api, item = read(headers={"X-T": "{t}"}), Item("7", {"t": "a\r\nAuthorization: b"})
     refuses(InputError, "item '7': header 'X-T' would contain a line break", api.request, item)
-
-
-def test_a_content_type_of_ones_own_replaces_the_default(read):
+    # A content type of one's own replaces the default.
     api = read(json={}, headers={"content-type": "application/x.v2+json"})
     assert api.request(Item("7", {})).headers == {"content-type": "application/x.v2+json"}
 
@@ -233,7 +231,7 @@ def test_the_answer_in_a_body(read, path, body, value, problem):
     assert (why is None) == (problem is None)
 
 
-def test_labels(tmp_path):
+def test_labels(tmp_path, read):
     path = tmp_path / "api.yaml"
     labels = "{POSITIVE: 1, NO: 0, true: t, 2: two, 2.5: half, UNKNOWN: null}"
     path.write_text(f"url: https://a/b\nanswer: c\nlabels: {labels}\n")
@@ -244,9 +242,7 @@ def test_labels(tmp_path):
     others = {True: "t", False: 0, 2: "two", 2.5: "half"}
     assert [api.class_of(one) for one in (*others, 2.0)] == [*others.values(), "two"]
     assert [api.class_of(one) for one in (1, 0, "no", None)] == [None] * 4
-
-
-def test_without_labels_an_answer_is_its_own_class(read):
+    # Without labels an answer is its own class.
     assert [read().class_of(one) for one in ("x", 0, False)] == ["x", 0, False]
 
 

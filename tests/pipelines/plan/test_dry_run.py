@@ -315,10 +315,10 @@ def test_errors_name_the_option_that_was_given(tmp_path, capsys, option, dry):
     arguments += [f"--output={tmp_path}/new", f"{flag}={document}", *["--dry-run"] * dry]
     said = refused(arguments, capsys, folder=tmp_path)
     named = "--domains" if option == "domains" else "--since"
-    assert said == (
-        f"{named} DIR/out/changelist.json: column 'x' was double and is string now; cast it, or "
-        "leave it out with --exclude-features"
+    why = (
+        "column 'x' was double and is string now; cast it, or leave it out with --exclude-features"
     )
+    assert said == f"{named} DIR/out/changelist.json: {why}"
 
 
 @pytest.mark.parametrize("option", ["since", "domains"])
@@ -533,12 +533,10 @@ def test_order_and_chunks_of_the_examples_do_not_matter(tmp_path):
     assert all(one == sections[0] for one in sections)
 
 
-def test_nothing_is_said_of_columns_that_the_user_named():
+def test_nothing_is_said_of_columns_that_the_user_named(capsys):
     found = api.search(examples(), features=["group", "outcome", "user_id"], **NIGHTLY)
     assert found.changelist.dataset.hints == ()
-
-
-def test_where_nothing_would_be_left_no_flag_is_given(capsys):
+    # Where nothing would be left no flag is given.
     api.search(examples().select(["label", "prediction", "scoreOld, raw"]), **NIGHTLY).show()
     printed = " ".join(capsys.readouterr().out.split())
     assert "All features look like a model's output (scoreOld, raw)." in printed

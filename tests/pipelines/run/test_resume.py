@@ -22,12 +22,8 @@ from slicebeam.pipelines.search import findings
 from tests.conftest import slow
 from tests.discover_runs import examples, written
 from tests.refusals import refuses
-from tests.running import read, search
+from tests.running import Killed, read, search
 from tests.shift_runs import REPLAYED, made, saved
-
-
-class Killed(BaseException):
-    """The process is gone: nothing that the product knows of."""
 
 
 def table(rows=400):
@@ -75,18 +71,14 @@ def computes_nothing(monkeypatch):
 
 
 @every_command
-def test_what_was_not_begun_begins(given, tmp_path, capsys):
-    assert run([*given, "--resume"]) == 0
-    said, folder = capsys.readouterr().err, tmp_path / "out" / "_work"
-    assert f"--resume: there is no unfinished run in {folder}; a new one starts" in said
-    assert not (tmp_path / "out" / "_work").exists()
-
-
-@every_command
-def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, request):
-    code = run([*given, "--fail-on=worse"])
-    assert code == 1
-    first, before = capsys.readouterr().out, contents(tmp_path / "out")
+def test_what_was_not_begun_begins_and_what_is_published_is_not_computed_again(
+    given, tmp_path, capsys, request
+):
+    code = run([*given, "--fail-on=worse", "--resume"])
+    printed, folder = capsys.readouterr(), tmp_path / "out" / "_work"
+    assert f"--resume: there is no unfinished run in {folder}; a new one starts" in printed.err
+    assert (code, folder.exists()) == (1, False)
+    first, before = printed.out, contents(tmp_path / "out")
     request.getfixturevalue("computes_nothing")
     assert run([*given, "--fail-on=worse", "--resume"]) == code
     again = capsys.readouterr()
@@ -105,6 +97,9 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
     assert run([*given, *other]) == code
     assert contents(tmp_path / "out") == before
     assert not (tmp_path / "elsewhere").exists()
+    assert run([*given, "--seed=5", "--resume"]) == 2
+    said = f"--resume: {tmp_path}/out/changelist.json was published with different options"
+    assert said in capsys.readouterr().err
 
 
 @every_command
@@ -173,14 +168,6 @@ def test_what_was_not_published_is_not_taken_for_it(given, tmp_path, capsys, nam
     assert "leave --resume out to replace it" in message
     assert contents(tmp_path / "out") == before
     assert run(given) == 0
-
-
-@every_command
-def test_other_options_are_refused(given, tmp_path, capsys):
-    assert run([*given, "--quiet"]) == 0
-    assert run([*given, "--seed=5", "--resume"]) == 2
-    document = tmp_path / "out" / "changelist.json"
-    assert f"--resume: {document} was published with different options" in capsys.readouterr().err
 
 
 @only_search

@@ -26,12 +26,8 @@ from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
 from tests.discover_runs import examples, written
-from tests.running import importable
+from tests.running import Killed, importable
 from tests.shift_runs import made, saved
-
-
-class Killed(BaseException):
-    """The driver is gone: nothing that the product knows of."""
 
 
 class KeepingEngine(InProcess):

@@ -206,13 +206,8 @@ def test_a_check_is_cancelled_and_leaves_no_process(result, tmp_path):
 @pytest.mark.slow
 def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path):
     discovery_result(tmp_path)
-    output = tmp_path / "shaped"
-    command = [
-        "discover",
-        f"--data={tmp_path}/reviews.parquet",
-        "--text=text",
-        f"--output={output}",
-    ]
+    data, output = f"--data={tmp_path}/reviews.parquet", tmp_path / "shaped"
+    command = ["discover", data, "--text=text", f"--output={output}", "--quiet"]
     command += ["--label=label", "--example-id=id", "--prediction=new", "--baseline-prediction=old"]
     assert run([*command, "--components=3", "--loss-weight=1", "--discovery-share=0.4"]) == 0
     ask = asks(served_page(output))

@@ -24,11 +24,7 @@ from tests.running import importable
 TEXTS = ("one", "two", "three")
 SAID = {
     "two": {"one": {"neg": 0.2, "pos": 0.8}, "two": {"neg": 0.7, "pos": 0.3}, "three": {"neg": 0.5, "pos": 0.5}},
-    "three": {
-        "one": {"neg": 0.1, "neu": 0.2, "pos": 0.7},
-        "two": {"neg": 0.3, "neu": 0.6, "pos": 0.1},
-        "three": {"neg": 0.4, "neu": 0.4, "pos": 0.2},
-    },
+    "three": {"one": {"neg": 0.1, "neu": 0.2, "pos": 0.7}, "two": {"neg": 0.3, "neu": 0.6, "pos": 0.1}, "three": {"neg": 0.4, "neu": 0.4, "pos": 0.2}},
     "strings": {"one": "pos", "two": "neg", "three": "neu"},
     "texts": {"one": "pos it is", "two": "rather neg", "three": "neg, a neg text"},
     "scale": {"one": 0.5, "two": -0.25, "three": 0.75},
